@@ -1,15 +1,14 @@
-"""Selects the records of a share partition that a member acquires: records that were given back, records in the holes
-that a fail-over left, and new records.
+"""Selects the records of a share partition that a member acquires: released records, records in the gaps between loaded
+batches, and new records.
 
-    mode               new records                                      records that were given back
+    mode               new records                                      released records
     batch optimised    whole log batches, so MaxRecords may be          whole entries
                        exceeded by less than one log batch
     record limit       never more than MaxRecords; the rest of the      never more than MaxRecords
                        log batch stays available
 
 The more often a batch has been delivered, the fewer of its records are delivered at a time. This isolates a record that
-no consumer can process.
-Source: docs/spec/share-groups.md#s3-6.
+no consumer can process. Source: docs/spec/share-groups.md#s3-6.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class AcquireMode(Enum):
 
 
 class Acquisition(NamedTuple):
-    """The request of one member for records of one partition.
+    """A member's request for records of one partition.
 
     fetch_offset  offset from which the log was read
-    batch_size    minimum number of offsets in one acquired range, if the log batches allow it
+    batch_size    minimum number of offsets in an acquired range, if the log batches allow it
     """
 
     member_id: str
@@ -47,7 +46,8 @@ class Acquisition(NamedTuple):
 
 
 class AcquiredOffsets(NamedTuple):
-    """A range of offsets (both inclusive) that the member may process. The delivery count includes this delivery."""
+    """A range of offsets (both inclusive) that the member may process. The delivery count includes the current
+    delivery."""
 
     first_offset: int
     last_offset: int
@@ -65,7 +65,7 @@ def acquire(
         return []
     last_offset = log_batches[-1][1]
     budget = min(wanted.max_records, limits.max_record_locks - flight.size)
-    if budget <= 0:  # the window is full, so only records that were given back can be acquired
+    if budget <= 0:  # the window is full, so only released records can be acquired
         if wanted.fetch_offset >= flight.next_offset:
             return []
         budget = min(wanted.max_records, flight.next_offset - wanted.fetch_offset)
@@ -77,7 +77,7 @@ def acquire(
 
 
 class _RecordAcquirer:
-    """One acquisition; `budget` is the number of records that it may still acquire."""
+    """Acquires records for one request. `_budget` is the number of records that may still be acquired."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class _RecordAcquirer:
         self.acquired: list[AcquiredOffsets] = []
 
     def archive_vanished(self, last_offset: int) -> None:
-        """Archives the available records between the fetch offset and the first offset that the log returned, because
-        compaction has removed them."""
+        """Archives available records that compaction has removed: those between the fetch offset and the first offset
+        that the log returned."""
         flight, first_offset = self._flight, self._wanted.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):
             for span in batch.overlapping(first_offset, last_offset):
@@ -110,7 +110,7 @@ class _RecordAcquirer:
 
     def run(self, first_offset: int, last_offset: int) -> None:
         flight = self._flight
-        reached = first_offset  # every offset that was read below `reached` has been considered
+        reached = first_offset  # every offset below `reached` that was read from the log has been considered
         for batch in flight.overlapping(first_offset, last_offset):
             if self._budget <= 0:
                 return
@@ -127,7 +127,7 @@ class _RecordAcquirer:
         if self._budget > 0 and reached <= last_offset:
             self._acquire_new(reached, last_offset)
 
-    # Records that were given back.
+    # Released records.
 
     def _available(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> Iterator[Span]:
         for span in batch.overlapping(first_offset, last_offset):
@@ -148,8 +148,8 @@ class _RecordAcquirer:
             self._acquire_from(batch, first, last)
 
     def _acquire_few(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
-        """Acquires a few records of a batch that was given back often: at most half of the batch, then a quarter, and
-        so on down to one record at a time."""
+        """Acquires only a few records of a batch that has been delivered often: half of the batch, at the next delivery
+        a quarter, and so on down to a single record."""
         limits = self._limits
         at_most = self._budget if self._has_record_limit else len(batch)
         took_others = False
@@ -170,8 +170,8 @@ class _RecordAcquirer:
             at_most -= last - first + 1
 
     def _acquire_from(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
-        """Acquires available offsets of one batch. Neighbouring ranges with the same delivery count are reported as one
-        range."""
+        """Acquires the available offsets of a batch within this range. Adjacent spans with the same delivery count are
+        reported as one range."""
         for span in batch.cut(first_offset, last_offset):
             span.state = RecordState.ACQUIRED
             span.delivery_count += 1
@@ -195,7 +195,7 @@ class _RecordAcquirer:
         return at < len(self._log_batches) and self._log_batches[at][0] <= last_offset
 
     def _acquire_new(self, first_offset: int, last_offset: int) -> None:
-        """Acquires offsets that are not tracked yet, including the holes that compaction left."""
+        """Acquires offsets that are not tracked yet, including those that compaction has removed."""
         last = last_offset
         if last - first_offset + 1 > self._budget:
             last = first_offset + self._budget - 1
@@ -211,7 +211,8 @@ class _RecordAcquirer:
             self._track(first, piece_last, piece_last)
 
     def _pieces(self, first_offset: int, last_offset: int) -> Iterator[tuple[int, int]]:
-        """Cuts the range at the beginning of a log batch whenever the piece has at least `batch_size` offsets."""
+        """Splits the range at log batch boundaries into pieces of at least `batch_size` offsets; only the last piece
+        may be smaller."""
         batch_size = max(1, self._wanted.batch_size)
         first = first_offset
         for base_offset, _ in self._log_batches:
@@ -223,7 +224,8 @@ class _RecordAcquirer:
         yield first, last_offset
 
     def _track(self, first_offset: int, last_offset: int, rest_last_offset: int) -> None:
-        """Tracks the first part of the range as acquired and the rest, if there is a rest, as available."""
+        """Tracks a range whose first part is acquired. The rest, up to `rest_last_offset`, is available and may be
+        empty."""
         span = Span(first_offset, last_offset, RecordState.ACQUIRED, 1, self._wanted.member_id, self._deadline_ms)
         spans = [span]
         if rest_last_offset > last_offset:
@@ -240,8 +242,8 @@ class _RecordAcquirer:
 def archive_aborted(
     flight: InFlight, acquired: Sequence[AcquiredOffsets], aborted: Sequence[tuple[int, int]]
 ) -> list[AcquiredOffsets]:
-    """Removes the offsets of aborted transactions from the ranges that were just acquired, and archives them. `aborted`
-    is ascending and does not overlap."""
+    """Archives those of the acquired offsets that belong to aborted transactions, and returns the remaining ranges.
+    `aborted` is ascending and without overlaps."""
     left: list[AcquiredOffsets] = []
     for each in acquired:
         first = each.first_offset

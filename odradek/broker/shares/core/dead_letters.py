@@ -4,8 +4,7 @@ queue (KIP-1191).
     rejected, or delivered too often → ARCHIVING, stored → copied, or the copy failed → ARCHIVED, stored
 
 This module decides which queue receives the copies and what a copy contains; `shares/leader/dead_letter_queues.py`
-reads the records and writes the copies.
-Source: docs/spec/dead-letter-queues.md.
+reads the records and writes the copies. Source: docs/spec/dead-letter-queues.md.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from odradek.protocol.records import NewRecord, build_batch
 
 
 class Cause(Enum):
-    """The reason why a record became a dead letter. Each value is the text of a header of the copy."""
+    """The reason why a record became a dead letter. The value is the text of a header in the copy."""
 
     REJECTED = "Offset rejected by client."
     TOO_MANY_DELIVERIES = "Offset delivery count exceeded the threshold."
 
 
 class DeadLetter(NamedTuple):
-    """Neighbouring offsets (both inclusive) that became dead letters together.
+    """A range of offsets (both inclusive) that became dead letters together.
 
     cause     None if the leader has loaded the offsets as ARCHIVING and has not guessed the cause yet
-    is_whole  the offsets are a complete range that was acquired or loaded together, so their records are read together
+    is_whole  whether this is a complete range that was acquired or loaded at once; its records are then read together
     """
 
     first_offset: int
@@ -45,13 +44,13 @@ class DeadLetter(NamedTuple):
 
 
 def guess_cause(delivery_count: int, delivery_count_limit: int) -> Cause:
-    """Returns the likely cause. The stored state does not contain the cause."""
+    """Returns the likely cause, because the actual cause is not stored."""
     return Cause.TOO_MANY_DELIVERIES if delivery_count >= delivery_count_limit else Cause.REJECTED
 
 
 def subtract_letters(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Returns the parts of `letters` that remain after the offsets of `others` are removed. Apart from sorting, the
-    time is proportional to the total number of letters."""
+    """Removes the offsets of `others` from `letters`, and returns the remaining parts. Apart from sorting, this takes
+    time proportional to the total number of letters."""
     taken = sorted((each.first_offset, each.last_offset) for each in others)
     left: list[DeadLetter] = []
     at = 0
@@ -91,7 +90,7 @@ class QueueRules(NamedTuple):
 
 
 class UnusableQueue(KafkaError):
-    """The broker must not write to this dead-letter queue and does not try to."""
+    """The broker must not write to this dead-letter queue, so nothing is written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -127,7 +126,8 @@ QUEUE_CONFIGS: Final = (("errors.deadletterqueue.group.enable", "true"), ("messa
 
 
 class Source(NamedTuple):
-    """The origin of dead letters. `topic` is the topic's name, or its id if the topic has been deleted."""
+    """The share partition from which dead letters come. `topic` is the topic's name, or its id if the topic has been
+    deleted."""
 
     topic: str
     partition: int
@@ -135,8 +135,8 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The key and value of a source record, which are copied if the group requests that. Its headers are never
-    copied."""
+    """The key and value of a source record, which are copied if the group requests it. Headers of the source record are
+    never copied."""
 
     key: bytes | None
     value: bytes | None
@@ -162,10 +162,10 @@ def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, n
 
 
 def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[list[NewRecord]]:
-    """Splits the copies into batches of at most `most_bytes`. A copy that does not fit even into a batch of its own is
+    """Splits the copies into batches of at most `most_bytes`. A copy that would not even fit into a batch of its own is
     written without key and value.
 
-    Raises MESSAGE_TOO_LARGE, after the batches before it, if a copy does not fit even then.
+    If a copy does not fit even without key and value, raises MESSAGE_TOO_LARGE after yielding the batches before it.
     """
     batch: list[NewRecord] = []
     size = HEADER_BYTES
@@ -192,7 +192,7 @@ def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[li
 
 
 def _most_bytes(record: NewRecord) -> int:
-    """Returns an upper bound of the record's size in a batch, close to the actual size."""
+    """Returns an upper bound, close to the actual value, of the size that the record has in a batch."""
     size = VARINTS_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, content in record.headers:
         size += HEADER_VARINTS_BYTES + len(name) + len(content or b"")

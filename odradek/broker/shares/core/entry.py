@@ -1,10 +1,10 @@
-"""The state of one share partition as the share coordinator stores it, and the records that change the state.
+"""The state of a share partition as the share coordinator stores it, and the records that change the state.
 
-Each record is computed from the current state. The `take_…` methods apply it to the state, both when it is written and
-when it is replayed. An update contains only what is new; after a configured number of updates the next record is a
-snapshot of the whole state. The next record also repeats what transaction markers have committed, for readers that do
-not understand markers (ADR 21). Where batches overlap, each offset keeps the larger delivery count and, if the counts
-are equal, the larger state. Therefore the order of writes does not matter, and no value can decrease.
+Each record is computed from the current state. The `take_…` methods apply a record to the state, both when it is
+written and when it is replayed. An update contains only changes; after a configured number of updates, the next record
+is a snapshot of the whole state. The next record also repeats the states that transaction markers have committed, for
+readers that do not understand markers (ADR 21). Where batches overlap, each offset keeps the larger delivery count and,
+if the counts are equal, the larger state. Therefore the order of writes does not matter, and no value can decrease.
 Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
 """
 
@@ -38,9 +38,9 @@ from odradek.broker.shares.core.tables import RecordState
 
 
 class PendingRanges:
-    """The stored pending ranges of one share partition, ascending and without overlaps.
+    """The stored pending ranges of a share partition, in ascending order and without overlaps.
 
-    record_count  the number of offsets in these ranges; every change updates it, so that reading it is cheap
+    record_count  the number of offsets in these ranges; updated by every change, so that reading it is cheap
     """
 
     __slots__ = ("ranges", "record_count")
@@ -51,12 +51,12 @@ class PendingRanges:
         self.add(ranges)
 
     def add(self, added: Iterable[PendingRange]) -> None:
-        """Adds ranges. Where a new range overlaps an earlier one, the new range replaces it."""
+        """Adds ranges. A new range replaces any part of an earlier range that it overlaps."""
         for one in added:
             if one.first_offset > one.last_offset:
-                continue  # an empty range
+                continue  # the range is empty
             self.record_count += one.last_offset - one.first_offset + 1
-            # The usual case: ranges arrive in order.
+            # In the usual case, ranges arrive in order.
             if not self.ranges or self.ranges[-1].last_offset < one.first_offset:
                 self.ranges.append(one)
                 continue
@@ -64,7 +64,7 @@ class PendingRanges:
             self.ranges.insert(bisect_left(self.ranges, one.first_offset, key=_FIRST), one)
 
     def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
-        """Removes the resolved ranges. Returns the parts that were pending, each with its resolution."""
+        """Removes the resolved ranges. Returns those parts of them that were pending, each with its resolution."""
         return [
             (pending, each.resolution)
             for each in resolved
@@ -79,7 +79,7 @@ class PendingRanges:
         ]
 
     def take_ended(self, ending: TransactionEnd) -> list[tuple[PendingRange, Resolution]]:
-        """Removes the ranges that this marker ends, and returns them with their resolution."""
+        """Removes the ranges that this marker ends. Returns them with their resolutions."""
         ended = self.ended_by(ending)
         if ended:
             gone = {id(pending) for pending, _ in ended}
@@ -88,7 +88,7 @@ class PendingRanges:
         return ended
 
     def by_transaction(self) -> Counter[PendingTransaction]:
-        """Counts the pending records of each transaction."""
+        """Returns the number of pending records of each transaction."""
         found: Counter[PendingTransaction] = Counter()
         for each in self.ranges:
             found[each.transaction] += each.last_offset - each.first_offset + 1
@@ -97,7 +97,7 @@ class PendingRanges:
     def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:
         """Removes the offsets from `first_offset` to `last_offset`, and returns them as ranges.
 
-        by  removes only the offsets of this producer id and epoch; None removes the offsets of every producer
+        by  the producer id and epoch whose offsets are removed; None removes the offsets of every producer
         """
         begin = bisect_left(self.ranges, first_offset, key=_LAST)
         end = bisect_right(self.ranges, last_offset, key=_FIRST)
@@ -122,9 +122,9 @@ class PendingRanges:
 class StateEntry:
     """The stored state of one share partition.
 
-    snapshot_at   offset of the record of the last snapshot; records of this entry below it are obsolete
+    snapshot_at   record offset of the last snapshot; earlier records of this entry are obsolete
     fence         the highest leader epoch of any read; resetting the state does not lower it
-    update_count  updates since the last snapshot that was written because there were enough updates
+    update_count  number of updates since the last snapshot that was due; other snapshots do not reset it
     overlay       the pending ranges
     unrepeated    states that markers have given to pending offsets, and that no record has repeated yet
     """
@@ -173,7 +173,7 @@ class StateEntry:
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
         self.overlay = PendingRanges(snapshot.pending)
         self.unrepeated = []
-        # As in Kafka, a snapshot for another reason does not restart the count.
+        # As in Kafka, a snapshot that was written for another reason does not reset the count.
         if self.update_count >= updates_per_snapshot:
             self.update_count = 0
 
@@ -204,14 +204,14 @@ class StateEntry:
     # Reading.
 
     def to_stored_state(self) -> StoredState:
-        """Returns an immutable copy of the state; later records do not change it."""
+        """Returns an immutable copy of the state, which later records do not change."""
         return StoredState(self.state_epoch, self.start_offset, tuple(self.batches), tuple(self.overlay.ranges))
 
     def has_pending(self, producer_id: int) -> bool:
         return any(each.producer_id == producer_id for each in self.overlay.ranges)
 
     def _count_with(self, finished: Sequence[StateBatch]) -> int:
-        """Returns the delivery complete count after these batches are finished as well."""
+        """Returns what the delivery complete count will be when these batches are finished."""
         count, start = self.delivery_complete_count, self.start_offset
         if count < 0:
             return UNKNOWN_COUNT
@@ -235,8 +235,11 @@ class StateEntry:
         pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
     ) -> ShareSnapshot | ShareUpdate:
-        """Returns the record that stores these changes: an update, or a snapshot if there have been enough updates. A
-        parameter that is None keeps the stored value. A start offset of -1 does not change the stored one."""
+        """Returns a record that stores these changes: a snapshot if enough updates have been written since the last
+        one, otherwise an update.
+
+        A parameter that is None keeps the stored value, and so does a start offset of -1.
+        """
         leader_epoch = self.leader_epoch if leader_epoch is None else leader_epoch
         start_offset = self.start_offset if start_offset is None else start_offset
         count = self.delivery_complete_count if delivery_complete_count is None else delivery_complete_count
@@ -286,8 +289,8 @@ class StateEntry:
     def resolution_record(
         self, ended: Sequence[tuple[PendingRange, Resolution]], updates_per_snapshot: int, now_ms: int
     ) -> ShareSnapshot | ShareUpdate:
-        """Returns the record that stores the resolution of these ranges. It is needed if a marker ends them only
-        because of its transaction version, which is not part of the log."""
+        """Returns a record that stores the resolution of these ranges. The record is needed if the marker ends the
+        ranges only because of its transaction version, which the log does not contain."""
         batches = _batches_of(ended)
         return self.next_record(
             updates_per_snapshot,
@@ -306,7 +309,8 @@ COMMITTED_STATES: Mapping[int, RecordState] = {
 
 
 def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateBatch]:
-    """Returns the new state of the committed ranges. The aborted ranges are already stored as available."""
+    """Returns the committed ranges with their new states. Aborted ranges need no change, because they are stored as
+    available."""
     return [
         StateBatch(
             pending.first_offset,
@@ -320,13 +324,14 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
 
 
 def _still_unrepeated(batches: Sequence[StateBatch], update: ShareUpdate) -> list[StateBatch]:
-    """Returns the batches that the update neither overlaps nor puts below the start offset."""
+    """Returns the batches that are not repeated by the update: it neither overlaps them nor moves the start offset past
+    them."""
     repeated = sorted(update.batches)
-    # The highest last offset of all batches up to each index.
+    # For each index, the highest last offset of all batches up to that index.
     reached = list(accumulate((each.last_offset for each in repeated), max))
     left = []
     for batch in batches:
-        # The last update batch that begins within or before this batch.
+        # The last batch of the update that begins before this batch ends.
         at = bisect_right(repeated, batch.last_offset, key=_FIRST) - 1
         if batch.last_offset >= update.start_offset and (at < 0 or reached[at] < batch.first_offset):
             left.append(batch)
@@ -337,10 +342,10 @@ _FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")
 
 
 def merge(stored: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
-    """Merges `added` into `stored`, and removes everything below the start offset. `stored` is ascending and without
-    overlaps, and stays so.
+    """Merges `added` into `stored`, and removes all offsets below the start offset. `stored` is in ascending order and
+    without overlaps, both before and after the merge.
 
-    A batch whose last offset is lower than its first is ignored.
+    Batches whose last offset is lower than their first are ignored.
     """
     cut_below(stored, start_offset)
     for batch in added:
@@ -366,7 +371,8 @@ def cut_below(stored: list[StateBatch], start_offset: int) -> None:
 
 
 def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
-    # Neighbours that only touch the new batch are included, so that equal neighbours are joined.
+    # Batches that are adjacent to the new batch are included, so that they are joined with it if they have the same
+    # state.
     begin = bisect_left(stored, batch.first_offset - 1, key=_LAST)
     end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
     if begin == end:

@@ -1,12 +1,11 @@
-"""The records in flight of one share partition, stored as ranges between a start offset and a next offset.
+"""The records in flight of one share partition, tracked as ranges between a start offset and a next offset.
 
     start offset     first offset that is not finished; every offset below it is finished
     next offset      first offset that has not been considered yet; equal to the start offset if nothing is tracked
 
-A range that was acquired together is a `TrackedBatch` with one `Span`. Spans are split when their offsets get different
-states, and are never joined again. So 500 records that are acquired and acknowledged together cost one batch and one
-span.
-Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
+A range that was acquired at once is a `TrackedBatch` with one `Span`. Spans are split when their offsets get different
+states, and are never joined again. So 500 records that are acquired and acknowledged together need only one batch and
+one span. Source: docs/spec/share-groups.md#s3-5, #s3-7, #s3-8.
 """
 
 from __future__ import annotations
@@ -32,18 +31,19 @@ EVENTS: Mapping[int, Event] = {
 }
 NOBODY = ""
 NO_DEADLINE = 0
-# A limit of 2 or less has no special last attempt; otherwise every second delivery would contain only one record.
+# A delivery count limit of 2 or less has no special last attempt. Otherwise, every second delivery would contain only
+# one record.
 LAST_ATTEMPT_ALONE_ABOVE = 2
 
 
 class Limits(NamedTuple):
-    """Limits of a share group: the setting of the group, or else the setting of the broker.
+    """Limits of a share group. Each is the group's own setting, or the broker's if the group has none.
 
     delivery_count_limit     share.delivery.count.limit
     max_record_locks         share.partition.max.record.locks: the maximum number of offsets in flight
     lock_duration_ms         share.record.lock.duration.ms
     renew_enabled            share.renew.acknowledge.enable
-    has_dead_letter_queue    the group has errors.deadletterqueue.topic.name set, and share.version is 2
+    has_dead_letter_queue    whether errors.deadletterqueue.topic.name is set for the group and share.version is 2
     """
 
     delivery_count_limit: int = 5
@@ -54,27 +54,27 @@ class Limits(NamedTuple):
 
     @property
     def throttled_from(self) -> int:
-        """Delivery count from which a record is delivered in ever smaller batches."""
+        """The delivery count from which on records are delivered in ever smaller batches."""
         return max(2, (self.delivery_count_limit + 1) // 2)
 
     @property
     def last_attempt(self) -> int | None:
-        """Delivery count from which a record is delivered a last time, and alone. None if the limit is too small for a
-        special last attempt."""
+        """The delivery count at which a record is delivered for the last time, on its own. None if the limit is too
+        small for such a last attempt."""
         limit = self.delivery_count_limit
         return limit - 1 if limit > LAST_ATTEMPT_ALONE_ABOVE else None
 
 
 class Acknowledgement(NamedTuple):
-    """The acknowledgement types of neighbouring offsets (both inclusive): either one type for all offsets, or one type
-    for each."""
+    """Acknowledges a range of offsets (both inclusive). `types` contains either one type for all offsets, or one type
+    for each offset."""
 
     first_offset: int
     last_offset: int
     types: Sequence[int]
 
     def runs(self) -> Iterator[tuple[int, int, Event]]:
-        """Yields (first offset, last offset, event); neighbours with the same type are joined."""
+        """Yields (first offset, last offset, event) for each run of offsets with the same type."""
         types = self.types
         if types.count(types[0]) == len(types):  # the usual case; `count` creates no object for each record
             yield self.first_offset, self.last_offset, EVENTS[types[0]]
@@ -87,7 +87,7 @@ class Acknowledgement(NamedTuple):
 
 
 class PendingAcknowledgement(NamedTuple):
-    """The acknowledgement of offsets in a transaction, with the member (and its epoch) that sent it.
+    """The acknowledgement of offsets in a transaction, with the id and epoch of the member that sent it.
 
     ack_type  ACCEPT, REJECT, or DEAD_LETTER if the record was rejected while the group had a dead-letter queue
     """
@@ -99,15 +99,15 @@ class PendingAcknowledgement(NamedTuple):
 
 
 class Span:
-    """Neighbouring offsets (both inclusive) that have exactly the same state.
+    """A range of offsets (both inclusive) that all have the same state.
 
     member_id         the member that has acquired the offsets; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when the member's lock expires
-    in_transition     a state write that will change the offsets has not been answered; until it is, nothing else may
-                      change them
-    is_overdue        the lock expired during that write, or during the transaction that acknowledges the offsets
-    pending           the pending acknowledgement; only if the offsets are TX_PENDING, or about to become so
-    cause             why the offsets are ARCHIVING, or about to become so; None if they were loaded as ARCHIVING
+    in_transition     whether a state write that will change the offsets is still unanswered; until it is answered,
+                      nothing else may change them
+    is_overdue        whether the lock expired during such a write, or while the acknowledgement was TX_PENDING
+    pending           the pending acknowledgement if the offsets are TX_PENDING or about to become so
+    cause             why the offsets are ARCHIVING or about to become so; None if they were loaded as ARCHIVING
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class Span:
         return self.state is RecordState.AVAILABLE and not self.in_transition
 
     def split_before(self, offset: int) -> Span:
-        """Keeps the offsets below `offset`, and returns a new span with the rest."""
+        """Splits the span. This span keeps the offsets below `offset`, and a new span with the rest is returned."""
         rest = Span(offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.lock_deadline_ms)
         rest.in_transition = self.in_transition
         rest.is_overdue = self.is_overdue
@@ -166,8 +166,8 @@ class Span:
 
 
 class TrackedBatch:
-    """Offsets that were acquired, or loaded, together. The spans cover the batch without gaps, except that finished
-    spans below the start offset are removed."""
+    """Offsets that were acquired or loaded together. The spans cover the batch without gaps, except that finished spans
+    below the start offset are removed."""
 
     __slots__ = ("first_offset", "last_offset", "spans")
 
@@ -184,7 +184,7 @@ class TrackedBatch:
         return self.spans[begin : bisect_right(self.spans, last_offset, key=_FIRST_OFFSET)]
 
     def cut(self, first_offset: int, last_offset: int) -> list[Span]:
-        """Returns the spans of the batch within these offsets, and splits spans that extend beyond them."""
+        """Returns the spans of the batch within these offsets. Spans that extend beyond the offsets are split first."""
         spans = self.spans
         if len(spans) == 1 and first_offset <= spans[0].first_offset and last_offset >= spans[0].last_offset:
             return spans
@@ -207,8 +207,8 @@ class InFlight:
 
     complete_count        the number of finished offsets at or above the start offset (KIP-1226)
     earliest_deadline_ms  the earliest time at which a lock may expire; None if nothing is locked
-    gap_start             first offset of the gaps between loaded batches that may still have to be read. None once no
-                          gap can be left: the first acquisition beyond the loaded end proves that the gaps are empty
+    gap_start             first offset in the gaps between loaded batches that may still have to be read; None if there
+                          are no such gaps. The first acquisition beyond the loaded batches proves that they are empty
     archiving             offsets that have become ARCHIVING and that `take_archiving` has not returned yet
     """
 
@@ -231,19 +231,19 @@ class InFlight:
         self.gap_start: int | None = None
         self.earliest_deadline_ms: int | None = None
         self.archiving: list[DeadLetter] = []
-        self._maybe_available = False  # If False, no offset below the next offset can be acquired.
+        self._maybe_available = False  # If False, no offset below the next offset is available.
 
     # Reading.
 
     @property
     def size(self) -> int:
-        """The number of offsets in flight, including finished offsets after an unfinished one."""
+        """The number of offsets in flight, including finished offsets that follow an unfinished one."""
         return self.next_offset - self.start_offset if self.batches else 0
 
     @property
     def next_fetch_offset(self) -> int:
-        """The offset from which the log is read for the next acquisition: the first offset that is available or
-        unexplored."""
+        """The offset from which the next acquisition reads the log: the first offset that is available or has not been
+        considered yet."""
         if not self._maybe_available:
             return self.next_offset
         gap_start = self.gap_start
@@ -282,7 +282,7 @@ class InFlight:
         self._maybe_available = True
 
     def add(self, batch: TrackedBatch) -> None:
-        """Tracks a new batch, which lies beyond the next offset or in a gap between loaded batches."""
+        """Tracks a new batch, which begins at or beyond the next offset, or fills a gap between loaded batches."""
         at = self.floor(batch.first_offset) + 1
         is_first = at == 0 or self.batches[at - 1].last_offset < self.start_offset
         self.batches.insert(at, batch)
@@ -295,7 +295,7 @@ class InFlight:
             self.gap_start = batch.last_offset + 1
 
     def set_state(self, span: Span, state: RecordState) -> None:
-        """Changes the state of a span immediately, without waiting for a state write."""
+        """Changes the state of a span immediately rather than after a state write."""
         span.state = state
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY
@@ -309,14 +309,14 @@ class InFlight:
             self._maybe_available = True
 
     def take_archiving(self) -> Sequence[DeadLetter]:
-        """Returns the offsets that have become ARCHIVING since the last call; nearly always there are none."""
+        """Returns the offsets that have become ARCHIVING since the last call. Usually there are none."""
         if not self.archiving:
             return ()
         taken, self.archiving = self.archiving, []
         return taken
 
     def become_pending(self, span: Span) -> None:
-        """Makes an acquired span TX_PENDING. Its member and lock are kept in case the transaction is aborted."""
+        """Makes an acquired span TX_PENDING. The span keeps its member and lock in case the transaction is aborted."""
         span.state = RecordState.TX_PENDING
         span.in_transition = span.is_overdue = False
         self.note_deadline(span.lock_deadline_ms)
@@ -328,9 +328,11 @@ class InFlight:
         self.note_deadline(span.lock_deadline_ms)
 
     def move_start_to(self, log_start_offset: int) -> None:
-        """Moves the start offset because retention has removed the records below `log_start_offset`. Records below it
-        are not delivered again. Members that hold some of them keep them until they acknowledge them or their lock
-        expires."""
+        """Moves the start offset because retention has removed the records below `log_start_offset`.
+
+        These records are not delivered again. Members that have acquired some of them keep them until they acknowledge
+        them or their locks expire.
+        """
         if log_start_offset <= self.start_offset:
             return
         self.start_offset = log_start_offset
@@ -341,7 +343,7 @@ class InFlight:
         self._forget_finished()
 
     def advance(self) -> None:
-        """Moves the start offset past the finished records, to the first unfinished offset."""
+        """Moves the start offset to the first unfinished offset."""
         start = self._first_unfinished()
         if start > self.start_offset:
             self.complete_count -= sum(
@@ -372,7 +374,7 @@ class InFlight:
         return self.next_offset if gap_start is None else reached
 
     def _forget_finished(self) -> None:
-        """Stops tracking the offsets below the start offset, except those that members still hold."""
+        """Stops tracking the finished offsets below the start offset. Offsets that members still hold are kept."""
         start, batches = self.start_offset, self.batches
         below = self.floor(start - 1) + 1
         if below == 0:
@@ -390,8 +392,8 @@ class InFlight:
 
 
 def state_after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
-    """Returns the state after an event, according to the grid. If the new state is ARCHIVING, the cause is stored in
-    the span."""
+    """Returns the state that the grid defines for an event. If the new state is ARCHIVING, the cause is stored in the
+    span."""
     cell = GRID[span.state][event]
     if isinstance(cell, RecordState):
         return cell
@@ -402,16 +404,16 @@ def state_after(flight: InFlight, span: Span, event: Event, limits: Limits) -> R
 
 
 def state_after_release(flight: InFlight, span: Span, limits: Limits) -> RecordState:
-    """Returns the state of a record that its member has not finished. The record becomes AVAILABLE again unless it has
-    reached the delivery count limit or lies below the start offset."""
+    """Returns the state of a record that its member releases unfinished. The record becomes AVAILABLE again, unless it
+    has reached the delivery count limit or is below the start offset."""
     if span.delivery_count >= limits.delivery_count_limit:
         return dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits)
     return RecordState.ARCHIVED if span.last_offset < flight.start_offset else RecordState.AVAILABLE
 
 
 def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
-    """Returns the state of a record that is never delivered again. If the group has a dead-letter queue, the record is
-    copied there first, and the span stores the cause for the copy."""
+    """Returns the state of a record that will never be delivered again. If the group has a dead-letter queue, the
+    record must first be copied there, and the cause is stored in the span for the copy."""
     if not limits.has_dead_letter_queue:
         return RecordState.ARCHIVED
     span.cause = cause
@@ -425,12 +427,12 @@ class SpanChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """A change of a share partition's state that its leader sends to the share coordinator.
+    """A change of a share partition's state, which its leader sends to the share coordinator.
 
-    batches            ascending; equal neighbours are joined
-    changes            applied when the coordinator answers; empty if they are already applied (after a lock expired)
-    pending, resolved  ranges that become pending in transactions, and ranges that stop being pending
-    archiving          offsets that already are ARCHIVING; they are copied once the write has been answered
+    batches            ascending; adjacent batches with the same state are joined
+    changes            applied when the coordinator responds; empty if they were applied before (after a lock expired)
+    pending, resolved  ranges that become pending in transactions, and ranges that are no longer pending
+    archiving          offsets that are already ARCHIVING, and are copied once the coordinator has responded
     """
 
     start_offset: int
@@ -447,8 +449,8 @@ def complete_count(changes: Iterable[SpanChange]) -> int:
 
 
 def batches_to_store(changes: Iterable[tuple[Span, RecordState]]) -> tuple[StateBatch, ...]:
-    """Returns the batches to store; equal neighbours are joined. TX_PENDING is stored as AVAILABLE, and the pending
-    acknowledgement is stored separately."""
+    """Returns the batches to store. Adjacent batches with the same state are joined. TX_PENDING is stored as AVAILABLE,
+    and the pending acknowledgement is stored separately."""
     joined: list[StateBatch] = []
     for span, state in changes:
         value = RecordState.AVAILABLE.value if state is RecordState.TX_PENDING else state.value

@@ -1,9 +1,10 @@
-"""One share partition on its leader: which members hold which records, delivery counts, and finished records.
+"""One share partition on its leader: which member holds which records, how often they were delivered, and which are
+finished.
 
-`SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`. Its changes
-are in transition until `write_stored` or `write_failed` reports the share coordinator's answer; until then nothing else
-may change those records. The write after an expired lock is best effort, so nothing waits for it.
-Source: docs/spec/share-groups.md#s3.
+`SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`. The changed
+records are in transition until `write_stored` or `write_failed` reports the share coordinator's response; until then,
+nothing else may change these records. The write after an expired lock is best effort, so nothing waits for it. Source:
+docs/spec/share-groups.md#s3.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ RENEW_DISABLED = "Renewing acquisition locks is disabled for this group."
 
 
 def check_form(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) -> None:
-    """Raises INVALID_REQUEST for batches that are invalid for every partition.
+    """Raises INVALID_REQUEST if a batch is invalid regardless of the partition.
 
     may_renew  whether the request sets IsRenewAck (version 2 and later)
     """
@@ -58,18 +59,18 @@ def check_form(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool) 
 
 
 class SharePartition:
-    """The records in flight of one share partition on its leader. `pending` has the acknowledgements that wait for the
-    end of a transaction (KIP-1289)."""
+    """The records in flight of one share partition on its leader. `pending` tracks the acknowledgements that wait for
+    the end of a transaction (KIP-1289)."""
 
     def __init__(
         self, start_offset: int, batches: Iterable[StateBatch] = (), pending: Iterable[PendingRange] = ()
     ) -> None:
-        """Loads the stored state. The start offset must already be decided.
+        """Loads the stored state, in which the start offset must already be decided.
 
-        raises  KafkaError UNKNOWN_SERVER_ERROR if no leader can have written this state
+        raises  KafkaError UNKNOWN_SERVER_ERROR if the stored state is one that no leader writes
         """
         self.flight = InFlight(start_offset)
-        self._completing_count = 0  # offsets that will be finished once a write is answered
+        self._completing_count = 0  # offsets that unanswered writes will finish
         self.pending = PendingRecords(self.flight)
         self._load(sorted(batches))
         self.pending.load(pending)
@@ -95,7 +96,8 @@ class SharePartition:
             flight.advance()
 
     def may_acquire(self, limits: Limits) -> bool:
-        """Returns whether reading the log is useful. A full partition can only deliver records that were given back."""
+        """Returns whether it is useful to read the log. If the partition has reached `max_record_locks`, only released
+        records can be delivered."""
         flight = self.flight
         return flight.size < limits.max_record_locks or flight.next_fetch_offset < flight.next_offset
 
@@ -112,7 +114,7 @@ class SharePartition:
         """Acquires records for a member.
 
         log_batches  the batches that were read from `next_fetch_offset`: (first offset, last offset), ascending
-        aborted      offsets (both inclusive) of aborted transactions, which a read_committed group must not see
+        aborted      offsets (both inclusive) of aborted transactions, which a read_committed group must not receive
         returns      the acquired ranges, ascending; empty if no records are available
         """
         acquired = acquire(self.flight, wanted, log_batches, limits, now_ms + limits.lock_duration_ms)
@@ -123,8 +125,8 @@ class SharePartition:
         return acquired
 
     def log_start_moved(self, log_start_offset: int) -> None:
-        """Archives the available records that retention has removed; nothing is written now. Also called if the log
-        answers OFFSET_OUT_OF_RANGE."""
+        """Archives the available records that retention has removed, and moves the start offset. The change is not
+        written now. Also called if a read of the log fails with OFFSET_OUT_OF_RANGE."""
         flight = self.flight
         for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):
             for span in batch.overlapping(batch.first_offset, log_start_offset - 1):
@@ -134,9 +136,11 @@ class SharePartition:
         flight.move_start_to(log_start_offset)
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
-        """Finishes available records that have already reached the delivery count limit. Such records were pending in a
-        transaction that was aborted when there was no leader that knew the limit (#s5-8). The write is best effort, as
-        after an expired lock."""
+        """Finishes available records that have already reached the delivery count limit.
+
+        This happens if the records were pending in a transaction that was aborted while no leader was there to apply
+        the limit (#s5-8). The write is best effort, as after an expired lock.
+        """
         used_up = []
         for span in self.flight.spans():
             if span.state is RecordState.AVAILABLE and span.delivery_count >= limits.delivery_count_limit:
@@ -155,10 +159,10 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: Limits, now_ms: int
     ) -> StateWrite | None:
-        """Begins to apply the acknowledgements, all or none. The first invalid acknowledgement undoes the earlier ones,
-        except for locks that are already renewed.
+        """Begins to apply either all of the acknowledgements or, if one is invalid, none of them. Locks that were
+        renewed before the invalid acknowledgement was found stay renewed.
 
-        returns  the write that must be stored before the member is answered; None if nothing changes
+        returns  the write that must be stored before the member receives a response; None if nothing changes
         raises   KafkaError INVALID_RECORD_STATE, INVALID_REQUEST
         """
         changes: list[SpanChange] = []
@@ -172,8 +176,8 @@ class SharePartition:
         return self._write(changes)
 
     def release(self, member_id: str, limits: Limits) -> StateWrite | None:
-        """Gives back all records of a member whose share session ended. The records are free once the write is
-        stored."""
+        """Releases all records of a member whose share session has ended. Other members can acquire them once the write
+        is stored."""
         changes = []
         self.pending.owner_is_gone(member_id)
         for span in self._held_spans(lambda span: span.member_id == member_id):
@@ -189,7 +193,7 @@ class SharePartition:
         self.flight.advance()
 
     def write_failed(self, write: StateWrite, limits: Limits) -> None:
-        """Restores the previous state of the records. Records whose lock expired meanwhile are given back."""
+        """Restores the previous state of the records. Records whose lock expired during the write are released."""
         self._completing_count -= complete_count(write.changes)
         for span, _ in write.changes:
             span.in_transition = False
@@ -203,7 +207,7 @@ class SharePartition:
     # Time.
 
     def expire_locks(self, limits: Limits, now_ms: int) -> StateWrite | None:
-        """Takes back records whose lock has expired. The change is final even if the write fails."""
+        """Releases the records whose lock has expired. The change is final even if the write fails."""
         self.flight.earliest_deadline_ms = None
         overdue = []
         for span in self.flight.spans():
@@ -229,8 +233,8 @@ class SharePartition:
     # The dead-letter queue.
 
     def take_dead_letters(self, limits: Limits) -> Sequence[DeadLetter]:
-        """Returns the records that have become ARCHIVING since the last call and must be copied now. Records that were
-        loaded as ARCHIVING have no stored cause, so the cause is guessed from the delivery count."""
+        """Returns the records that have become ARCHIVING since the last call and must be copied now. If records were
+        loaded as ARCHIVING, their cause is guessed from the delivery count, because it is not stored."""
         taken = self.flight.take_archiving()
         return [self._dead_letter(each, limits) for each in taken]
 
@@ -243,7 +247,7 @@ class SharePartition:
         return DeadLetter(first, last, count, cause, is_whole)
 
     def archive_copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
-        """Makes these records ARCHIVED because copying them has ended, successfully or not. Records in another state
+        """Archives these records because copying them has ended, successfully or not. Records that are not ARCHIVING
         are ignored. The change is final even if the write fails. Returns None if none of the records was ARCHIVING."""
         flight = self.flight
         archived: list[tuple[Span, RecordState]] = []
@@ -269,7 +273,7 @@ class SharePartition:
         first, last, _ = acknowledgement
         start = flight.start_offset
         if last < start:
-            return  # finished long ago, or removed by retention
+            return  # already finished, or removed by retention
         self._check_bounds(first, last)
         for run_first, run_last, event in acknowledgement.runs():
             run_first = max(run_first, start)
@@ -323,8 +327,8 @@ class SharePartition:
         return SpanChange(span, state)
 
     def _held_spans(self, is_meant: Callable[[Span], bool]) -> list[Span]:
-        """Returns the matching spans that members hold and that no write is about to change. Spans are split at the
-        start offset, because records below it do not become available again."""
+        """Returns the matching spans that members hold and that no unanswered write will change. A span that crosses
+        the start offset is split there, because records below the start offset do not become available again."""
         start = self.flight.start_offset
         found = []
         for batch in self.flight.batches:

@@ -1,8 +1,8 @@
-"""The records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
+"""Records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
 
-A request is checked in every partition that it names (`require_acquired`) before any partition changes (`acknowledge`).
-A transaction marker ends the pending acknowledgements (`apply_marker`). The acquisition locks continue to run: an
-expired lock makes its transaction overdue, and the caller aborts the transaction before the record is released. Source:
+A request is checked in all of its partitions (`require_acquired`) before any partition is changed (`acknowledge`). A
+transaction marker ends the pending acknowledgements (`apply_marker`). Acquisition locks are not suspended: if a lock
+expires, its transaction becomes overdue, and the caller aborts the transaction before the record is released. Source:
 docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 """
 
@@ -62,8 +62,8 @@ PENDING_TYPES = {Event.ACCEPT: ACCEPT, Event.REJECT: REJECT}
 
 
 def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
-    """Raises INVALID_REQUEST for batches that are invalid for every partition, and INVALID_RECORD_STATE for
-    acknowledgement types that cannot be part of a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
+    """Raises INVALID_REQUEST if a batch is invalid regardless of the partition, and INVALID_RECORD_STATE if an
+    acknowledgement type cannot be part of a transaction (docs/spec/share-groups.md#s5-3, rows 8 and 9)."""
     reached = -1
     for each in acknowledgements:
         if not reached < each.first_offset <= each.last_offset:
@@ -80,13 +80,13 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
 class PendingRecords:
     """The pending acknowledgements of one share partition.
 
-    lock_expired_count  number of offsets that left TX_PENDING because their lock expired
-    overdue             transactions whose locks have expired and that the caller has not yet looked up
+    lock_expired_count  number of offsets that are no longer TX_PENDING because their lock expired
+    overdue             transactions with an expired lock that the caller has not processed yet
     """
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        # Markers that arrived early: the write of the ranges that they end had not been answered yet.
+        # Markers that arrived while the writes of the ranges that they end were still unanswered.
         self._missed: list[TransactionEnd] = []
         self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
         self.lock_expired_count = 0
@@ -94,7 +94,7 @@ class PendingRecords:
 
     @property
     def producer_ids(self) -> Set[int]:
-        """The producers that may have pending acknowledgements here. Markers of other producers change nothing."""
+        """The producers that may have pending acknowledgements here. Markers of other producers have no effect."""
         return self._producer_ids
 
     @property
@@ -106,7 +106,7 @@ class PendingRecords:
         return sum(len(span) for span in self._flight.spans() if span.pending is not None)
 
     def load(self, ranges: Iterable[PendingRange]) -> None:
-        """Loads the stored pending ranges. Ranges that a marker has ended are not among them."""
+        """Loads the stored pending ranges. Ranges that a marker has ended are no longer stored."""
         flight = self._flight
         for one in ranges:
             for batch in flight.overlapping(one.first_offset, one.last_offset):
@@ -126,8 +126,8 @@ class PendingRecords:
     def require_acquired(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction, now_ms: int
     ) -> None:
-        """Raises KafkaError INVALID_RECORD_STATE or INVALID_REQUEST unless all these acknowledgements can become
-        pending or already are."""
+        """Raises KafkaError INVALID_RECORD_STATE or INVALID_REQUEST unless each of these acknowledgements can become
+        pending or is already pending."""
         for each in acknowledgements:
             self._check_bounds(each.first_offset, each.last_offset)
             for first, last, event in each.runs():
@@ -148,8 +148,8 @@ class PendingRecords:
         transaction: PendingTransaction,
         limits: Limits,
     ) -> StateWrite | None:
-        """Makes the acknowledgements pending once the write is stored. They must have passed `require_acquired` in the
-        same loop turn. Returns None if nothing changes."""
+        """Returns a write that makes the acknowledgements pending once it is stored, or None if nothing changes. The
+        acknowledgements must have passed `require_acquired` in the same turn of the event loop."""
         flight = self._flight
         changes: list[SpanChange] = []
         for each in acknowledgements:
@@ -157,7 +157,8 @@ class PendingRecords:
                 ack_type = PENDING_TYPES[event]
                 if ack_type == REJECT and limits.has_dead_letter_queue:
                     ack_type = DEAD_LETTER
-                # Records below the start offset are not read again (#s5-5 G2).
+                # Records below the start offset will not be delivered again, so they need not be acknowledged (#s5-5
+                # G2).
                 first = max(run_first, flight.start_offset)
                 if first > last:
                     continue
@@ -173,8 +174,8 @@ class PendingRecords:
         return self._write(changes, pending=tuple(_pending_range(span) for span, _ in changes))
 
     def undo_write(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
-        """Undoes a stored write because the request failed elsewhere. Restores the previous states, and returns the
-        write that records this."""
+        """Undoes a stored write because another part of the request failed. Restores the previous states in memory, and
+        returns a write that restores them in the stored state."""
         resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.pending)
         overdue = []
         for span, _ in write.changes:
@@ -193,10 +194,11 @@ class PendingRecords:
     def apply_marker(
         self, ending: TransactionEnd, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> StateWrite | None:
-        """Applies a transaction marker in memory. Its effect on the stored state has already been recorded.
+        """Applies a transaction marker to the state in memory. Its effect on the stored state has already been
+        recorded.
 
-        has_session  whether this member still fetches this partition from this broker
-        returns      an additional best-effort write for the records that reached the delivery count limit
+        has_session  returns whether a member still fetches this partition from this broker
+        returns      an additional best-effort write for records that have reached the delivery count limit
         """
         ended: list[tuple[Span, Resolution]] = []
         stays = False
@@ -225,8 +227,8 @@ class PendingRecords:
         return self._write_archived(archived)
 
     def write_stored(self, write: StateWrite) -> list[TransactionEnd]:
-        """Makes the stored ranges TX_PENDING. Returns the markers that arrived before the write was answered and that
-        end these ranges."""
+        """Makes the stored ranges TX_PENDING. Returns the markers that arrived while the write was unanswered; they end
+        these ranges."""
         for span, _ in write.changes:
             self._flight.become_pending(span)
         self._flight.advance()
@@ -234,8 +236,8 @@ class PendingRecords:
         return missed
 
     def forget_missed(self) -> None:
-        """Drops the markers that ended only writes which have failed or were undone. Markers of transactions with
-        writes that are still unanswered are kept."""
+        """Discards early markers that now have nothing to end, because the writes have failed or were undone. Markers
+        that end ranges of other unanswered writes are kept."""
         if self._missed:
             under_way = [
                 span.pending.transaction
@@ -249,8 +251,8 @@ class PendingRecords:
             ]
 
     def owner_is_gone(self, member_id: str) -> None:
-        """Notes that the member's share session has ended. Its acknowledgements stay pending, but an abort does not
-        return the records to it."""
+        """Notes that the member's share session has ended. Its acknowledgements stay pending, but if they are aborted,
+        the member does not get the records back."""
         for span in self._flight.spans():
             if span.member_id == member_id and span.pending is not None and not span.in_transition:
                 span.member_id = NOBODY
@@ -282,7 +284,7 @@ class PendingRecords:
         return any(True for _ in self._spans_of(transaction))
 
     def release(self, transaction: PendingTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
-        """Gives back the overdue records of a transaction whose outcome cannot be determined."""
+        """Releases the overdue records of a transaction whose outcome cannot be determined."""
         released = []
         for batch, each in list(self._spans_of(transaction)):
             if not each.is_overdue:
@@ -307,9 +309,9 @@ class PendingRecords:
         ranges: Sequence[PendingRange],
         limits: Limits,
     ) -> None:
-        """Takes over the stored state of a transaction that has ended without its marker reaching this leader. Spans
-        that are stored as pending stay pending; all others take their stored state."""
-        ranges = sorted(ranges)  # The ranges do not overlap, and neither do the batches.
+        """Adopts the stored state for a transaction that has ended without this leader receiving its marker. Spans that
+        are stored as pending stay pending; all others take their stored state."""
+        ranges = sorted(ranges)  # Neither the ranges nor the batches overlap.
         batches = sorted(batches)
         for batch, each in list(self._spans_of(transaction)):
             for span in self._cut_at_start(batch, each):
@@ -317,7 +319,7 @@ class PendingRecords:
                 if at >= 0 and ranges[at].last_offset >= span.first_offset:
                     continue
                 state = _stored_state(span, batches)
-                span.cause = Cause.REJECTED  # used if the state is ARCHIVING, because the rejection was committed
+                span.cause = Cause.REJECTED  # only used if a rejection was committed and stored as ARCHIVING
                 if state is RecordState.AVAILABLE:
                     state = state_after_release(self._flight, span, limits)
                     self.lock_expired_count += len(span) if span.is_overdue else 0
@@ -354,7 +356,7 @@ class PendingRecords:
             pending = span.pending
             told = REJECT if pending.ack_type == DEAD_LETTER else pending.ack_type
             if (pending.transaction, told, pending.member_id) == (transaction, PENDING_TYPES[event], member_id):
-                return  # a retry of a request whose response was lost
+                return  # the client has repeated a request whose response was lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
         cell = NOT_TO_PEND if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
         if isinstance(cell, CellRefusal):
@@ -367,7 +369,7 @@ class PendingRecords:
     def _resolve(
         self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> list[tuple[Span, RecordState]]:
-        """Applies the resolution to one span. Returns the changes that must be stored in addition to the
+        """Applies the resolution to one span. Returns the changes that must be stored in addition to those made by the
         marker."""
         flight, pending = self._flight, span.pending
         assert pending is not None
@@ -375,11 +377,11 @@ class PendingRecords:
         if GRID[span.state][event] is Effect.APPLY:
             if pending.ack_type == ACCEPT:
                 flight.set_state(span, RecordState.ACKNOWLEDGED)
-            elif pending.ack_type == DEAD_LETTER:  # the marker has already stored it as ARCHIVING
+            elif pending.ack_type == DEAD_LETTER:  # the marker has stored the record as ARCHIVING
                 span.cause = Cause.REJECTED
                 flight.set_state(span, RecordState.ARCHIVING)
-            # The record is stored as ARCHIVED. If the group has received a dead-letter queue since then, a copy is
-            # written, unless a crash prevents it.
+            # The marker has stored the record as ARCHIVED. If a dead-letter queue was set for the group after the
+            # rejection, a copy is written anyway, unless a crash prevents it.
             else:
                 flight.set_state(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []

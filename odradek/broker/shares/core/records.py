@@ -38,7 +38,7 @@ SHORT = struct.Struct(">h")
 VERSION_BYTES = 2
 KEY_VERSION = VALUE_VERSION = 0
 SNAPSHOT, UPDATE = ShareSnapshotKey.API_KEY, ShareUpdateKey.API_KEY
-REMEMBERED = 1024  # cached keys; the same share partitions are written again and again
+REMEMBERED = 1024  # number of cached keys; the same share partitions are written again and again
 VALUE_PREFIX = SHORT.pack(VALUE_VERSION)
 
 
@@ -73,10 +73,10 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """Decodes a record. Returns None for a record type that is not known (written by a later Kafka), which is skipped
-    as in Kafka.
+    """Decodes a record. Returns None if a later Kafka wrote a record type that is not known here; Kafka skips such
+    records too.
 
-    Raises MalformedMessage for any other invalid record.
+    Raises MalformedMessage if the record is invalid in any other way.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __share_group_state without a type in its key")
@@ -188,7 +188,8 @@ def pending_form(form: type[S], pending: PendingRange) -> S:
 
 
 def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
-    """Returns the pending ranges of a message. Raises MalformedMessage for a type that cannot be pending."""
+    """Converts the pending ranges of a message. Raises MalformedMessage if an acknowledgement type cannot be
+    pending."""
     ranges = tuple(
         PendingRange(
             each.first_offset,
@@ -221,7 +222,7 @@ def resolved_form(form: type[R], resolved: ResolvedRange) -> R:
 
 
 def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
-    """Returns the resolved ranges of a message. Raises MalformedMessage for an unknown outcome."""
+    """Converts the resolved ranges of a message. Raises MalformedMessage if an outcome is unknown."""
     try:
         return tuple(
             ResolvedRange(

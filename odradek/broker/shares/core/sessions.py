@@ -1,12 +1,13 @@
-"""Share sessions: the partitions that a member fetches from this broker, and the epoch that counts its requests.
+"""Share sessions. A session contains the partitions that a member fetches from this broker, and an epoch that counts
+the member's requests.
 
     epoch   ShareFetch                                     ShareAcknowledge
     0       a new session; an existing one is replaced     refused
     n > 0   the next request of the session                the next request of the session
     -1      acknowledge, then end the session              acknowledge, then end the session
 
-The epoch advances before the request is processed, so a request that fails in all its partitions still uses up its
-epoch. A request that this module refuses does not. Source: docs/spec/share-groups.md#s1-10, #s1-12 F10.
+The epoch advances before the request is processed, so it advances even if the request then fails for all partitions. It
+does not advance if this module refuses the request. Source: docs/spec/share-groups.md#s1-10, #s1-12 F10.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from odradek.protocol.topic_partition import TopicIdPartition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-MAX_PARTITIONS = 100_000  # limit over all sessions; Kafka has no such limit
+MAX_PARTITIONS = 100_000  # total for all sessions; Kafka has no such limit
 
 
 class SessionKey(NamedTuple):
-    """The key of a share session. A member has one session with each node (`node_id`) that leads partitions it
-    reads."""
+    """The key of a share session. A member has one session with each node (`node_id`) that leads partitions from which
+    it reads."""
 
     group_id: str
     member_id: str
@@ -35,8 +36,9 @@ class SessionKey(NamedTuple):
 class ShareSession:
     """The share session of one member with one node.
 
-    must_list  partitions that the next response contains even without news: they were just added, or the last
-               response reported an error for them"""
+    must_list  partitions that the next response must contain even if there is nothing to report, because they were just
+               added or because the last response reported an error for them
+    """
 
     __slots__ = ("connection", "epoch", "key", "must_list", "partitions")
 
@@ -48,13 +50,13 @@ class ShareSession:
         self.must_list: set[TopicIdPartition] = set()
 
     def in_turn(self) -> list[TopicIdPartition]:
-        """Returns all partitions of the session, rotated so that each request begins with another partition."""
+        """Returns the partitions of the session, rotated so that each request begins with a different partition."""
         partitions = list(self.partitions)
         begin = self.epoch % len(partitions) if partitions else 0
         return partitions[begin:] + partitions[:begin]
 
     def takes_notice(self, partition: TopicIdPartition, *, has_news: bool, has_error: bool) -> bool:
-        """Returns whether the response contains this partition, and updates `must_list` accordingly."""
+        """Returns whether the response must contain this partition, and updates `must_list` accordingly."""
         listed = has_news or has_error or partition in self.must_list
         if has_error:
             self.must_list.add(partition)
@@ -97,11 +99,12 @@ class ShareSessions:
         forgotten: Iterable[TopicIdPartition],
         connection: Hashable,
     ) -> ShareSession:
-        """Returns the session of a ShareFetch request. The caller must end the session if the epoch is the final one.
+        """Returns the session of a ShareFetch request. If the request's epoch is the final one, the caller must end the
+        session.
 
-        raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED if the broker has as
-                many sessions as it may (docs/spec/share-groups.md#s1-10, S7), or if all sessions together would have
-                too many partitions (a limit that Kafka does not have)
+        raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED if the broker already
+                has the maximum number of sessions (docs/spec/share-groups.md#s1-10, S7), or if all sessions together
+                would have too many partitions (a limit that Kafka does not have)
         """
         if epoch == FINAL_EPOCH:
             return self._require(key)
@@ -135,7 +138,7 @@ class ShareSessions:
         return session
 
     def end(self, session: ShareSession) -> bool:
-        """Ends the session. Returns False if it has already been replaced or ended."""
+        """Ends the session. Returns False if it has already been ended or replaced."""
         if self._sessions.get(session.key) is not session:
             return False
         del self._sessions[session.key]
@@ -148,7 +151,7 @@ class ShareSessions:
         return [session for session in self._sessions.values() if session.connection == connection]
 
     def fetches(self, key: SessionKey, partition: TopicIdPartition) -> bool:
-        """Returns whether this member has a session that contains this partition."""
+        """Returns whether the session with this key exists and contains the partition."""
         session = self._sessions.get(key)
         return session is not None and partition in session.partitions
 

@@ -2,10 +2,10 @@
 records.
 
 Acknowledgements in a producer's transaction (KIP-1289) are stored as `PendingRange`s until a marker ends the
-transaction. The coordinator raises the producer epoch when it decides (KIP-890), so a marker carries the epoch after
-the transaction's epoch. A marker with the transaction's own epoch belongs to the previous transaction. An `Outcome` is
-only a decision: the caller appends its records, replays them, and then sends the response.
-Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
+transaction. The transaction coordinator raises the producer epoch when it decides a transaction (KIP-890), so the
+marker carries the epoch that follows the transaction's own. A marker with the transaction's own epoch belongs to the
+previous transaction. An `Outcome` is only a decision: the caller appends its records, replays them, and then sends the
+response. Source: docs/spec/share-groups.md#s4, #s5-7, #s5-12.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from odradek.protocol.quoting import quoted
 
-# The last two parts of a share coordinator's key. Both have a bounded length, which bounds the time of matching.
+# Patterns for the last two parts of a share coordinator key. Their bounded length limits the time that matching takes.
 TOPIC_ID = re.compile(r"([\w-]{22})(?:==)?", re.ASCII)
 PARTITION = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 BLANK = " \t\n\r\f\v"
@@ -33,10 +33,10 @@ class SharePartitionKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SharePartitionKey:
-        """Reads `group:topic id:partition`; a group id may contain colons, and colons at the end are ignored.
+        """Parses `group:topic id:partition`. The group id may contain colons, and colons at the end are ignored.
 
-        Accepts partition numbers that no topic can have, as Kafka does. Raises ValueError if the text has another form.
-        Takes time in proportion to the text's length: the key comes from a client.
+        Like Kafka, accepts partition numbers that no topic can have. Raises ValueError if the text has any other form.
+        Takes time in proportion to the length of the text, which comes from a client.
         """
         parts = text.rstrip(":").rsplit(":", 2)
         if len(parts) == 3 and parts[0].strip(BLANK):
@@ -49,9 +49,9 @@ class SharePartitionKey(NamedTuple):
         return coordinator_key(self)
 
 
-@lru_cache(1024)  # every request needs the keys of a few share partitions several times
+@lru_cache(1024)  # cached because every request needs the keys of a few share partitions several times
 def coordinator_key(key: SharePartitionKey) -> str:
-    """Returns the text by which clients look up the share coordinator (docs/spec/share-groups.md#s1-7)."""
+    """Returns the key with which clients look up the share coordinator (docs/spec/share-groups.md#s1-7)."""
     return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
@@ -60,9 +60,9 @@ UNKNOWN_COUNT = -1
 
 
 class StateBatch(NamedTuple):
-    """Offsets (both inclusive) with the same state and delivery count.
+    """A range of offsets (both inclusive) with the same state and delivery count.
 
-    delivery_state  the number on the wire and on disk; `tables.RecordState` names the known numbers
+    delivery_state  the number on the wire and on disk; `tables.RecordState` lists the known numbers
     """
 
     first_offset: int
@@ -72,16 +72,16 @@ class StateBatch(NamedTuple):
 
 
 ACCEPT, REJECT = 1, 3  # the acknowledgement types that can be pending in a transaction
-# DEAD_LETTER is a rejection made while the group had a dead-letter queue: a commit marker makes the record ARCHIVING.
-# It is only stored; no request carries this type.
+# DEAD_LETTER is a rejection made while the group had a dead-letter queue; a commit marker makes the record ARCHIVING.
+# The type is only stored, and no request contains it.
 DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
-# The first transaction.version at which the epoch of a marker shows to which transaction the marker belongs.
+# The first transaction.version at which the epoch of a marker determines the transaction to which it belongs.
 EPOCH_TELLS_SINCE = 2
 
 
 class Resolution(Enum):
-    """How a pending acknowledgement ended; the values are bytes on disk."""
+    """How a pending acknowledgement ended. The values are stored on disk as bytes."""
 
     ABORTED = 0
     COMMITTED = 1
@@ -89,7 +89,7 @@ class Resolution(Enum):
 
 
 class PendingTransaction(NamedTuple):
-    """The transaction of a pending acknowledgement; it identifies the transaction to the transaction coordinator.
+    """The transaction of a pending acknowledgement, as the transaction coordinator identifies it.
 
     transactional_id  None if the stored record does not contain it
     """
@@ -100,7 +100,7 @@ class PendingTransaction(NamedTuple):
 
 
 class PendingCount(NamedTuple):
-    """The number of records that one transaction has pending in one share partition."""
+    """The number of records in one share partition whose acknowledgement is pending in one transaction."""
 
     key: SharePartitionKey
     transaction: PendingTransaction
@@ -108,7 +108,7 @@ class PendingCount(NamedTuple):
 
 
 class PendingRange(NamedTuple):
-    """Offsets (both inclusive) whose acknowledgement waits for a transaction marker.
+    """A range of offsets (both inclusive) whose acknowledgement waits for a transaction marker.
 
     ack_type          ACCEPT, REJECT or DEAD_LETTER
     member_id         the member that had acquired the offsets; `member_epoch` is its epoch
@@ -132,7 +132,7 @@ class PendingRange(NamedTuple):
 
 
 class ResolvedRange(NamedTuple):
-    """Offsets that are no longer pending. Resolves only acknowledgements of the same producer id and epoch."""
+    """Offsets that are no longer pending. Only acknowledgements with the same producer id and epoch are resolved."""
 
     first_offset: int
     last_offset: int
@@ -149,8 +149,8 @@ class ResolvedRange(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """The content of a transaction marker. `transaction_version` comes from WriteTxnMarkers v2; a marker in a log does
-    not contain it, and then 2 is assumed."""
+    """The content of a transaction marker. `transaction_version` comes from WriteTxnMarkers v2. A marker in a log does
+    not contain it; version 2 is then assumed."""
 
     producer_id: int
     producer_epoch: int
@@ -159,11 +159,11 @@ class TransactionEnd(NamedTuple):
 
 
 def resolution_by(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Returns how a marker ends a pending acknowledgement of this producer id and epoch, or None if the marker belongs
-    to another transaction.
+    """Returns how a marker ends a pending acknowledgement of this producer id and epoch. Returns None if the marker
+    belongs to another transaction.
 
-    A marker with an even later epoch means that the transaction ended long ago and that its own marker never arrived,
-    so the acknowledgement is aborted.
+    If the marker has an even later epoch, the transaction ended long ago and its own marker never arrived. The
+    acknowledgement is then aborted.
     """
     if ending.producer_id != producer_id:
         return None
@@ -182,7 +182,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class ShareSnapshot(NamedTuple):
-    """The complete state of a share partition, including all pending ranges. Replaces the previous state."""
+    """The complete state of a share partition, including all pending ranges. It replaces the previous state."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -197,7 +197,7 @@ class ShareSnapshot(NamedTuple):
 
 
 class ShareUpdate(NamedTuple):
-    """The changes of one write. A start offset of -1 keeps the old one. `written_ms` is not stored."""
+    """The changes made by one write. A start offset of -1 means no change. `written_ms` is not stored."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -227,24 +227,24 @@ class StoredState(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """A summary of a share partition's stored state. A share partition that was never initialised has no start offset,
-    and its epochs are 0."""
+    """A summary of a share partition's stored state. If the state was never initialised, there is no start offset, and
+    the epochs are 0."""
 
     state_epoch: int = 0
     leader_epoch: int = 0
     start_offset: int = UNDECIDED_START_OFFSET
     delivery_complete_count: int = UNKNOWN_COUNT
-    pending_count: int = 0  # offsets whose acknowledgement waits for a marker
+    pending_count: int = 0  # offsets whose acknowledgement is waiting for a transaction marker
 
     @property
     def is_there(self) -> bool:
-        """Whether the state is initialised. Group epochs, and the state epochs derived from them, begin at 1."""
+        """Whether the state has been initialised. Group epochs, and the state epochs derived from them, begin at 1."""
         return self.state_epoch > 0
 
 
 class Outcome(NamedTuple, Generic[R_co]):
-    """A decision of `StateCore`, with only the members of `odradek.broker.coordinators.shard.OutcomeLike`. The cores of
-    groups and transactions have outcomes of their own, with more parts."""
+    """A decision of `StateCore`, with only the fields of `odradek.broker.coordinators.shard.OutcomeLike`. The cores of
+    groups and transactions have their own outcome classes with more fields."""
 
     response: R_co | None = None
     records: Sequence[StateRecord] = ()

@@ -1,4 +1,4 @@
-"""Decisions of the share coordinator about the stored state of the share partitions of one `__share_group_state`
+"""The share coordinator's decisions about the stored state of the share partitions in one `__share_group_state`
 partition.
 
 `StateCore` owns every `StateEntry`, and only `replay` changes entries. Two epochs fence writers that have lost the
@@ -7,10 +7,10 @@ right to write:
     state epoch    set by the group coordinator when the state is reset, or deleted and created again
     leader epoch   raised when a new leader of the topic partition reads the state
 
-Acknowledgements that are pending in a transaction (KIP-1289) form an overlay above the stored batches; in the batches
-themselves their records are available. A marker in the log resolves them, when it is written and at every replay.
-Readers that do not understand markers learn of the result from the share partition's next record, or from a record that
-`repeat_markers` requests (ADR 21).
+Acknowledgements that are pending in a transaction (KIP-1289) form an overlay on top of the stored batches; in the
+batches themselves, their records are available. A marker in the log resolves them, both when it is written and whenever
+it is replayed. Readers that do not understand markers get the result from the share partition's next record, or from a
+record that `repeat_markers` writes (ADR 21).
 
 Source: docs/spec/share-groups.md#s4, #s5-12.
 """
@@ -43,12 +43,12 @@ ALREADY_ENDED = "The transaction has already ended."
 
 
 def unsealed(producer_id: int, producer_epoch: int) -> None:
-    """Permits pending acknowledgements of every producer."""
+    """Accepts pending acknowledgements of every producer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """Settings of the share coordinator. Each name is Kafka's property name in the comment, with its unit."""
+    """Settings of the share coordinator. The comment after each field is the name of Kafka's property."""
 
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms
@@ -65,19 +65,19 @@ class StateCore:
     ) -> None:
         """Creates an empty core.
 
-        partition_exists  whether the metadata contains this partition of the topic with this id
-        check_seal        raises KafkaError if the transaction of this producer id and epoch accepts no more changes
+        partition_exists  returns whether the metadata contains this partition of the topic with this id
+        check_seal        raises KafkaError if the transaction of this producer id and epoch accepts no further changes
         """
         self._check_seal = check_seal
         self._config = config
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, StateEntry] = {}
-        # By producer id. A value may contain share partitions that no longer have pending records.
+        # Producer id → share partitions. Some of them may no longer have pending records.
         self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}
-        # Number of pending records, for share partitions that have any.
+        # The number of pending records of each share partition that has any.
         self._pending_in: dict[SharePartitionKey, int] = {}
         self._pending_count = 0
-        # Producer id → the highest epoch of its markers, and when it was seen.
+        # Producer id → the highest epoch in its markers, and the time at which it was seen.
         self._marker_epochs: dict[int, tuple[int, int | None]] = {}
 
     # Replaying.
@@ -106,7 +106,7 @@ class StateCore:
             self._count_pending(entry.key, entry.overlay.record_count)
 
     def settle(self, outcome: object) -> None:
-        """Does nothing: the records contain the whole state."""
+        """Does nothing, because the records contain the whole state."""
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         return Outcome(records=self._unrepeated(now_ms), may_split=True)
@@ -117,13 +117,14 @@ class StateCore:
     def unload(self, code: ErrorCode) -> Sequence[object]:
         return ()
 
-    # Requests, each for one share partition. They are refused with KafkaError.
+    # Requests, each about one share partition. A refused request raises KafkaError.
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Outcome[bool]:
-        """Initialises the state, replacing any stored state. Raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
+        """Initialises the state, and replaces any stored state. Raises FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
 
-        The response always waits for an fdatasync, whatever the settings are. The group records in another log that the
-        state is initialised, and would never initialise it again if a power failure destroyed only this log's record.
+        The response always waits for an fdatasync, regardless of the settings. The group records in another log that
+        the state has been initialised. If a power failure destroyed only the record in this log, the group would never
+        initialise the state again.
         """
         entry = self._entries.get(key)
         if entry is not None and 0 <= state_epoch < entry.state_epoch:
@@ -149,7 +150,7 @@ class StateCore:
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Outcome[StoredState]:
         """Returns the stored state to a leader that loads the share partition, and fences earlier leaders.
 
-        raises  INVALID_REQUEST if it was never initialised, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
+        raises  INVALID_REQUEST if the state was never initialised; FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION
         """
         entry = self._require(key, leader_epoch)
         self._require_partition(key)
@@ -171,7 +172,7 @@ class StateCore:
     ) -> Outcome[bool]:
         """Stores a change of the state.
 
-        must_sync  a part of the write is pending in a two-phase commit
+        must_sync  whether a part of the write is pending in a two-phase commit
         raises     INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
                    INVALID_TXN_STATE if a marker has already ended the transaction; the errors of `check_seal`
         """
@@ -185,7 +186,7 @@ class StateCore:
             self._check_seal(each.producer_id, each.producer_epoch)
         start_offset, delivery_complete_count = write.start_offset, write.delivery_complete_count
         if start_offset < entry.start_offset and self._config.rules >= KafkaRules.KAFKA_4_4:
-            # docs/spec/kafka-4.4.md#s5-3, S8 and S9: the count in the request belongs to an outdated start offset.
+            # The count in the request belongs to an outdated start offset: docs/spec/kafka-4.4.md#s5-3, S8 and S9.
             start_offset, delivery_complete_count = entry.start_offset, entry.delivery_complete_count
         if start_offset != UNDECIDED_START_OFFSET:
             start_offset = max(start_offset, entry.start_offset)
@@ -203,8 +204,8 @@ class StateCore:
         return Outcome(True, (record,), must_sync=must_sync)
 
     def end_transaction(self, ending: TransactionEnd, now_ms: int) -> Outcome[bool]:
-        """Records the ranges that a marker, already appended and replayed, ends only because of its transaction
-        version. A replay of the marker alone would not end them (#s5-7)."""
+        """Records the ranges that a marker ends only because of its transaction version. Call it after the marker has
+        been appended and replayed. A replay of the marker alone would not end these ranges (#s5-7)."""
         records = [
             entry.resolution_record(ended, self._config.updates_per_snapshot, now_ms)
             for entry in self._entries_of(ending.producer_id)
@@ -232,20 +233,19 @@ class StateCore:
         )
 
     def has_ended(self, producer_id: int, producer_epoch: int) -> bool:
-        """Returns whether a marker has ended the transaction of this epoch or a later one."""
+        """Returns whether a marker has ended the producer's transaction with this epoch or a later one."""
         marker_epoch, _ = self._marker_epochs.get(producer_id, (-1, None))
         return marker_epoch > producer_epoch
 
     @property
     def pending_count(self) -> int:
-        """The number of records with an acknowledgement pending in a transaction, over all share partitions of this
-        coordinator. It does not depend on whether a leader has loaded the share partition. Replay keeps it up to
-        date."""
+        """The number of records whose acknowledgement is pending in a transaction, in all share partitions of this
+        coordinator. It includes share partitions that no leader has loaded. Replay keeps it up to date."""
         return self._pending_count
 
     @property
     def pending_keys(self) -> Sequence[SharePartitionKey]:
-        """The share partitions that hold pending records."""
+        """The share partitions that have pending records."""
         return list(self._pending_in)
 
     def pending_in(self, key: SharePartitionKey) -> Sequence[PendingCount]:
@@ -255,7 +255,7 @@ class StateCore:
         return [PendingCount(key, *each) for each in self._entries[key].overlay.by_transaction().items()]
 
     def pending_of(self, producer_id: int) -> Sequence[PendingCount]:
-        """Returns the number of records that the producer's transactions have pending, for each share partition."""
+        """Returns the number of records pending in each of the producer's transactions, for each share partition."""
         return [
             each
             for entry in self._entries_of(producer_id)
@@ -264,7 +264,7 @@ class StateCore:
         ]
 
     def stored_state(self, key: SharePartitionKey) -> StoredState | None:
-        """Returns the stored state, or None if the share partition was never initialised. Unlike `read`, it fences no
+        """Returns the stored state, or None if the share partition was never initialised. Unlike `read`, this fences no
         leader."""
         entry = self._entries.get(key)
         return None if entry is None else entry.to_stored_state()
@@ -272,8 +272,8 @@ class StateCore:
     # Periodic work.
 
     def forget_old_markers(self, now_ms: int) -> None:
-        """Forgets markers so old that no acknowledgement of a transaction they ended can still arrive. Markers that
-        were just replayed have no time yet, and get the current time."""
+        """Forgets old markers: those after which no acknowledgement of a transaction that they ended can still arrive.
+        Markers that were just replayed have no time yet, so they get the current time."""
         self._marker_epochs = {
             producer_id: (epoch, now_ms if seen_ms is None else seen_ms)
             for producer_id, (epoch, seen_ms) in self._marker_epochs.items()
@@ -281,8 +281,8 @@ class StateCore:
         }
 
     def prunes_ms(self, first_record_offset: int, next_record_offset: int) -> int | None:
-        """Returns the earliest time at which pruning has something to do: 0 if it has something to do now, None if it
-        never will.
+        """Returns the earliest time at which pruning will have something to do: 0 if it has something to do now, None
+        if it never will.
 
         first_record_offset, next_record_offset  the ends of the log
         """
@@ -307,14 +307,14 @@ class StateCore:
         return Outcome(len(gone), gone, may_split=True)
 
     def repeat_markers(self, now_ms: int) -> Outcome[bool]:
-        """Writes records that repeat the effect of markers, for readers that do not understand markers."""
+        """Writes records that repeat the effects of markers, for readers that do not understand markers."""
         return Outcome(True, self._unrepeated(now_ms), may_split=True)
 
     def snapshot_cold(self, next_record_offset: int, now_ms: int) -> Outcome[int]:
         """Writes new snapshots of share partitions that have not been written for a long time, so that the older part
         of the log can be deleted.
 
-        Does nothing if the log consists only of snapshots that are still needed.
+        Does nothing if the log contains nothing but snapshots that are still needed.
         """
         if not self._gains_by_snapshots(next_record_offset):
             return Outcome(0)
@@ -326,7 +326,7 @@ class StateCore:
         return next_record_offset - self.needed_from(next_record_offset) > len(self._entries) > 0
 
     def needed_from(self, next_record_offset: int) -> int:
-        """Returns the lowest offset that is still needed: later records make all records below it obsolete."""
+        """Returns the lowest record offset that is still needed. Later records make all records below it obsolete."""
         return min((entry.snapshot_at for entry in self._entries.values()), default=next_record_offset)
 
     @property
@@ -363,7 +363,8 @@ class StateCore:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _entries_of(self, producer_id: int) -> list[StateEntry]:
-        """Returns the entries in which this producer has pending acknowledgements, and forgets the others."""
+        """Returns the entries in which this producer has pending acknowledgements. Entries that no longer have any are
+        removed from the index."""
         found = []
         for key in list(self._pending_by.get(producer_id, ())):
             entry = self._entries.get(key)
@@ -377,6 +378,6 @@ class StateCore:
 
 
 def earliest_of(times_ms: Iterable[int | None], later_ms: int) -> int | None:
-    """Returns the earliest of these times plus `later_ms`, or None if there is no time."""
+    """Returns the earliest of these times plus `later_ms`. Returns None if all times are None."""
     first = min((each for each in times_ms if each is not None), default=None)
     return None if first is None else first + later_ms

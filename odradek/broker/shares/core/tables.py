@@ -1,18 +1,19 @@
-"""The states of a shared record, and the effect of each event in each state. Refusals are raised exactly as the cells
-of the grid define them.
+"""The states of a shared record, and the effect of each event in each state.
 
-These rules are not part of the grid because they depend on more than the state:
+A cell that is a refusal contains the error that is raised. These rules are not part of the grid, because they depend on
+more than the state:
 
-    a record with a write on its way               refuses acknowledgements like a record that is not ACQUIRED
+    a record with an unanswered write              refuses acknowledgements like a record that is not ACQUIRED
     another member's record; renewal turned off    INVALID_RECORD_STATE
     in a transaction: the lock has expired         INVALID_RECORD_STATE
-    in a transaction: the same request again       accepted, because the first answer was lost
-    offsets that are not tracked                   below the start offset a plain acknowledgement changes nothing; else
-                                                   INVALID_REQUEST or INVALID_RECORD_STATE (#s3-4, rows 3 and 4)
+    in a transaction: the same request again       accepted, because the first response was lost
+    offsets that are not tracked                   a plain acknowledgement below the start offset changes nothing; other
+                                                   acknowledgements get INVALID_REQUEST or INVALID_RECORD_STATE
+                                                   (#s3-4, rows 3 and 4)
 
 TX_PENDING (KIP-1289) means that an acknowledgement waits for the end of a transaction. ARCHIVING (KIP-1191) means that
-a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED when copying has ended.
-Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
+a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED when copying has ended. Source:
+docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class RecordState(Enum):
-    """The state of a record. The values are bytes on the wire and on disk. ACQUIRED and TX_PENDING exist only in
+    """The state of a record. The values are bytes on the wire and on disk, but ACQUIRED and TX_PENDING exist only in
     memory: older readers would reject a stored 5 as a state that no leader writes."""
 
     AVAILABLE = 0
@@ -35,14 +36,14 @@ class RecordState(Enum):
     ARCHIVED = 4
     TX_PENDING = 5
 
-    # Enum's own __hash__ hashes the name, in Python code, and every acknowledgement looks up the grid.
+    # This is faster than Enum's own __hash__, which is Python code; every acknowledgement looks up the grid.
     __hash__ = object.__hash__
 
 
 S = RecordState
 TERMINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
 
-# The states that a leader may find in the stored state.
+# The states that a leader may find when it loads the stored state.
 LOADED_STATES: Mapping[int, RecordState] = {
     each.value: each for each in (S.AVAILABLE, S.ACKNOWLEDGED, S.ARCHIVING, S.ARCHIVED)
 }
@@ -58,28 +59,28 @@ class Event(Enum):
     GAP = auto()  # there is no record for the application at this offset
     RENEW = auto()
     LOCK_EXPIRED = auto()
-    SESSION_ENDED = auto()  # closed by the member, or its connection was lost
+    SESSION_ENDED = auto()  # the member closed the session, or its connection was lost
     DATA_GONE = auto()  # retention moved the log start offset past the record, or compaction removed it
     TXN_ABORTED = auto()  # a read_committed group found that the record belongs to an aborted transaction
-    TXN_ACKNOWLEDGE = auto()  # accepted or rejected in a transaction of the member's producer
-    COMMIT_MARKER = auto()  # commits the transaction in which the record is pending
+    TXN_ACKNOWLEDGE = auto()  # the member accepted or rejected the record in a transaction of its producer
+    COMMIT_MARKER = auto()  # the transaction in which the record is pending was committed
     ABORT_MARKER = auto()
-    COPIED = auto()  # copied to the dead-letter queue of the group, or copying has failed permanently
+    COPIED = auto()  # copying the record to the group's dead-letter queue succeeded or failed permanently
 
     __hash__ = object.__hash__
 
 
 class Effect(Enum):
-    """Effects that either depend on more than the state or change nothing."""
+    """Cells of the grid that change nothing, or whose result depends on more than the state."""
 
     LEAVE = auto()
-    RETRY = auto()  # AVAILABLE; ARCHIVED below the start offset; DEAD_LETTER when the delivery count is used up
-    DEAD_LETTER = auto()  # ARCHIVING if the group has a dead-letter queue, else ARCHIVED
-    EXTEND = auto()  # stays ACQUIRED, and the lock lasts its full duration from now
-    APPLY = auto()  # ACKNOWLEDGED or DEAD_LETTER, according to the acknowledgement
-    RETURN = auto()  # stays ACQUIRED if the member still has its session and its lock, else RETRY
-    # Stays TX_PENDING, and its transaction is aborted. `leader/overdue.py` says when the record leaves the state if the
-    # transaction is decided otherwise, or its coordinator does not answer.
+    RETRY = auto()  # AVAILABLE; ARCHIVED if below the start offset; DEAD_LETTER if the delivery count limit is reached
+    DEAD_LETTER = auto()  # ARCHIVING if the group has a dead-letter queue, otherwise ARCHIVED
+    EXTEND = auto()  # stays ACQUIRED, and the lock starts again with its full duration
+    APPLY = auto()  # ACKNOWLEDGED or DEAD_LETTER, depending on the acknowledgement
+    RETURN = auto()  # stays ACQUIRED if the member still has its session and its lock, otherwise RETRY
+    # The record stays TX_PENDING, and its transaction is aborted. `leader/overdue.py` describes what happens if the
+    # transaction has another outcome or its coordinator does not respond.
     END_TRANSACTION = auto()
 
 
@@ -108,7 +109,7 @@ _EVENTS = (
 TAKEN, ACKED, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
 NOACK, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    # One column for each of _EVENTS. Their names take three lines.
+    # One column for each of _EVENTS. The column headings take three lines.
     #               ACQUIRE              REJECT                LOCK_EXPIRED         TXN_ABORTED          ABORT_MARKER
     #                      ACCEPT               GAP                   SESSION_ENDED        TXN_ACKNOWLEDGE       COPIED
     #                             RELEASE              RENEW                 DATA_GONE            COMMIT_MARKER

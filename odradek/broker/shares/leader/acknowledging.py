@@ -1,4 +1,4 @@
-"""Applies the acknowledgements of one ShareFetch or ShareAcknowledge request; each partition has its own result.
+"""Applies the acknowledgements of a ShareFetch or ShareAcknowledge request. Each partition has its own result.
 
 Source: docs/spec/share-groups.md#s1-11, rows 8 to 14, #s1-13.
 """
@@ -34,14 +34,14 @@ class AcknowledgementBatch(Protocol):
 
 
 class AcknowledgedPartition(NamedTuple):
-    """The acknowledgements of one entry of a request; a request may contain several entries for one partition."""
+    """The acknowledgements in one entry of a request, which may contain several entries for the same partition."""
 
     partition: TopicIdPartition
     batches: Sequence[AcknowledgementBatch]
 
 
 class AcknowledgeResult(NamedTuple):
-    """The result for one partition. `leader` is the partition's leader, if that is another node."""
+    """The result for one partition. `leader` describes the partition's leader if that is another node."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -59,8 +59,8 @@ def acknowledge(
     context: RequestContext,
     broker: ShareBroker,
 ) -> dict[TopicIdPartition, NowOrLater[AcknowledgeResult]]:
-    """Returns one result for each partition, in the order of the request. Several entries for one partition are
-    combined."""
+    """Applies the acknowledgements and returns one result for each partition, in the order of the request. Several
+    entries for the same partition are combined."""
     entries: dict[TopicIdPartition, list[Sequence[AcknowledgementBatch]]] = {}
     for partition, batches in named:
         entries.setdefault(partition, []).append(batches)

@@ -3,9 +3,10 @@
     leader: stored as ARCHIVING → here: read, write into the queue → leader: stored as ARCHIVED
 
 Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy, which is counted and
-logged. A crash between the two stored states repeats the copy, because the next leader finds ARCHIVING. No request
-waits for a copy. Share partitions take turns, and each turn copies at most `RECORDS_PER_TURN` records, so that a large
-number of rejected records does not delay clients. Source: docs/spec/dead-letter-queues.md.
+logged. If the broker crashes between the two stored states, the copy may be written twice, because the next leader
+finds ARCHIVING. No request waits for a copy. Share partitions take turns, and each turn copies at most
+`RECORDS_PER_TURN` records, so that a large number of rejected records does not delay clients. Source:
+docs/spec/dead-letter-queues.md.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.shares")
 
 RECORDS_PER_TURN: Final = 100
-READ_BYTES: Final = 1024 * 1024  # the size of one read of the source
-PRODUCE_VERSION: Final = 13  # the copies are validated like a Produce request of this version
+READ_BYTES: Final = 1024 * 1024  # number of bytes to read from the source log at once
+PRODUCE_VERSION: Final = 13  # copies are validated like the records of a Produce request with this version
 ATTEMPTS: Final = 5
-FIRST_RETRY_MS: Final = 1_000  # pause before the first retry; doubled after each attempt
+FIRST_RETRY_MS: Final = 1_000  # pause before the first retry; doubled for each further retry
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -73,8 +74,8 @@ RETRIABLE: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-COMPLAINT_MS: Final = 60_000  # minimum time between two log lines with the same group and reason
-# Maximum number of remembered complaints. A remembered complaint is not repeated immediately.
+COMPLAINT_MS: Final = 60_000  # minimum time between two log messages with the same group and reason
+# Maximum number of remembered log messages. A message is only suppressed while it is remembered.
 MOST_COMPLAINTS: Final = 1_000
 
 T = TypeVar("T")
@@ -90,11 +91,11 @@ class PartitionRegistry(Protocol):
 
 @dataclass(slots=True)
 class DeadLetterCounts:
-    """Counters of one share group since this process began.
+    """The counters of one share group since this broker process started.
 
     records          copies written
     writes           batches of copies that the broker tried to write
-    failed_writes    batches whose write failed permanently
+    failed_writes    batches that could not be written, even after retries
     uncopied         records that were archived without a copy
     """
 
@@ -105,9 +106,9 @@ class DeadLetterCounts:
 
 
 class _CopyJob:
-    """The dead letters of a share partition while its state epoch stays the same.
+    """The dead letters of a share partition to be copied. If the state epoch changes, a new job begins.
 
-    waiting    letters that have still to be copied
+    waiting    letters that have not been copied yet
     under_way  letters that are being copied
     """
 
@@ -123,15 +124,15 @@ class _CopyJob:
         self.under_way: Sequence[DeadLetter] = ()
 
     def add(self, owner: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Queues letters. A share partition that was loaded again also reports letters that are queued or being
-        copied."""
+        """Queues letters. If the share partition has been loaded again, letters that are already queued or being copied
+        are ignored."""
         if owner is not self.owner:
             self.owner, self.partition, self.leader_epoch = owner, owner.partition, owner.leader_epoch
             letters = subtract_letters(letters, (*self.waiting, *self.under_way))
         self.waiting.extend(letters)
 
     def next_batch(self) -> Sequence[DeadLetter]:
-        """Removes and returns the next letters, which are copied and then archived together."""
+        """Removes and returns the next letters from the queue. They are copied and archived together."""
         together = [self.waiting.popleft()]
         count = together[0].record_count
         while self.waiting and count + self.waiting[0].record_count <= RECORDS_PER_TURN:
@@ -141,7 +142,8 @@ class _CopyJob:
 
 
 class _Contents(NamedTuple):
-    """The keys and values of the records from `first_offset` to `last_offset`, as far as they could be read."""
+    """The keys and values read for the offsets from `first_offset` to `last_offset`. Records that could not be read are
+    missing."""
 
     first_offset: int
     last_offset: int
@@ -168,10 +170,10 @@ class DeadLetterQueues:
         must_sync: Callable[[SharePartitionKey], bool],
         find: Callable[[SharePartitionKey], LiveSharePartition | None],
     ) -> None:
-        """Creates the queues of one broker.
+        """Creates the dead-letter queues of one broker.
 
-        must_sync  whether writes of this share partition's state are synced; if so, its copies are synced too
-        find       returns the share partition that is in memory now
+        must_sync  returns whether writes of a share partition's state wait for an fdatasync; if so, so do the copies
+        find       returns the share partition with this key if it is in memory
         """
         self._image = image
         self._settings = settings
@@ -188,12 +190,12 @@ class DeadLetterQueues:
         self._copying: dict[tuple[SharePartitionKey, int], _CopyJob] = {}
         self._turns: deque[Deferred[None]] = deque()
         self._is_stopped = False
-        # Value: the time of the last log line, and the number of uncopied records since then.
+        # Group id and reason → the time of the last log message, and the number of uncopied records since then.
         self._complaints: dict[tuple[str, str], tuple[int, int]] = {}
-        self.counts: dict[str, DeadLetterCounts] = {}  # by group
+        self.counts: dict[str, DeadLetterCounts] = {}  # by group id
 
     def copy_letters(self, live: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
-        """Starts to copy, and then to archive, these records. They must already be stored as ARCHIVING."""
+        """Starts copying and then archiving these records, which must already be stored as ARCHIVING."""
         if self._is_stopped:
             return
         life = live.key, live.state_epoch
@@ -206,17 +208,19 @@ class DeadLetterQueues:
         start_coroutine(self._copy_all(copying))
 
     def forget_group(self, group_id: str) -> None:
-        """Removes the counters of a group that was deleted."""
+        """Removes the counters of a deleted group."""
         self.counts.pop(group_id, None)
 
     def stop(self) -> None:
-        """Stops copying. Records without a copy stay stored as ARCHIVING and are copied after the next start."""
+        """Stops copying. Records without a copy remain stored as ARCHIVING and are copied after the next start of the
+        broker."""
         self._is_stopped = True
 
     # Turns.
 
     def _wait_for_turn(self) -> Deferred[None]:
-        """Waits for the caller's turn. Turns are granted in order, each in its own turn of the event loop."""
+        """Waits for the caller's turn. Callers get their turns in order, each in a separate iteration of the event
+        loop."""
         turn: Deferred[None] = Deferred()
         self._turns.append(turn)
         if len(self._turns) == 1:
@@ -226,7 +230,7 @@ class DeadLetterQueues:
     def _next_turn(self) -> None:
         turn = self._turns[0]
         turn.resolve(None)
-        self._turns.popleft()  # removed only now, so that a turn that is added meanwhile does not start a second chain
+        self._turns.popleft()  # removed only now, so that a turn added by `resolve` does not start a second chain
         if self._turns:
             self._call_soon(self._next_turn)
 
@@ -246,7 +250,7 @@ class DeadLetterQueues:
         del self._copying[copying.key, copying.state_epoch]
 
     async def _copy(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
-        """Writes the copies. If that fails, counts and logs the records without a copy."""
+        """Writes copies of these records. If that fails, counts and logs the records that have no copy."""
         group_id = copying.key.group_id
         counts = self._counts(group_id)
         before = counts.records
@@ -275,7 +279,7 @@ class DeadLetterQueues:
         contents = NOTHING_READ
         copies: list[NewRecord] = []
         for letter in letters:
-            # The records of one range are read together. If the first record was deleted, none of them is read.
+            # The records of such a range are read together, so if the first one has been deleted, none of them is read.
             is_gone = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
             for offset in range(letter.first_offset, letter.last_offset + 1):
                 content = NO_CONTENT
@@ -291,7 +295,7 @@ class DeadLetterQueues:
         await self._write(name, key.partition, copies, key, counts)
 
     async def _archive(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
-        """Stores the records as ARCHIVED, through the share partition if it is in memory."""
+        """Stores the records as ARCHIVED: through the share partition if it is in memory, otherwise directly."""
         live = self._find(copying.key)
         if live is not None and live.phase is SharePartitionPhase.LOADING:
             try:
@@ -309,11 +313,11 @@ class DeadLetterQueues:
         answer = self._persister.write(copying.key, copying.state_epoch, copying.leader_epoch, write)
         answer.when_done(partial(_log_unstored_archive, copying.key))
 
-    # Reading.
+    # Reading the source.
 
     async def _read(self, partition: Partition, first_offset: int, last_offset: int) -> _Contents:
-        """Reads keys and values in a worker thread. One read may end before `last_offset`, but covers
-        `first_offset`."""
+        """Reads keys and values in a worker thread. The result includes `first_offset`, but may end before
+        `last_offset`."""
         return await self._in_thread(partial(read_contents, partition.log, first_offset, last_offset))
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
@@ -321,7 +325,7 @@ class DeadLetterQueues:
         self._workers.run(job, done.resolve)
         return (await done).result()
 
-    # Writing.
+    # Writing the copies.
 
     async def _write(
         self,
@@ -349,7 +353,7 @@ class DeadLetterQueues:
     async def _write_batch(
         self, name: str, source_index: int, batch: Sequence[NewRecord], key: SharePartitionKey, counts: DeadLetterCounts
     ) -> None:
-        """Writes one batch of copies, and retries if the error may be temporary."""
+        """Writes one batch of copies. Retries if the error may be temporary."""
         counts.writes += 1
         for attempt in range(ATTEMPTS):
             partition = await self._queue_partition(name, source_index)
@@ -365,9 +369,9 @@ class DeadLetterQueues:
                 return
 
     async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
-        """Appends one batch, and waits until it is as durable as the queue's settings and the share partition's state
-        require."""
-        # Imported here because few brokers need it for this.
+        """Appends one batch, and waits until it is as durable as the settings of the queue and of the share partition's
+        state require."""
+        # This is imported here because few brokers copy dead letters.
         from odradek.storage.validation import check_produced, is_cheap
 
         if self._is_stopped:
@@ -404,9 +408,10 @@ class DeadLetterQueues:
         check_queue(name, is_marked, self._rules())
 
     async def _queue_partition(self, name: str, source_index: int) -> Partition:
-        """Returns the queue partition for copies from one source partition, and creates the topic if that is allowed.
+        """Returns the partition of the queue that receives copies from this source partition. Creates the topic if it
+        does not exist and may be created.
 
-        Raises UnusableQueue, and the errors of the partition registry.
+        Raises UnusableQueue, or an error of the partition registry.
         """
         for attempt in range(ATTEMPTS):
             self._check(name)
@@ -417,14 +422,14 @@ class DeadLetterQueues:
                 await self._create(name)
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                    continue  # another request has created the topic meanwhile
+                    continue  # another request has created the topic
                 if error.code not in RETRIABLE:
                     raise UnusableQueue(f"the topic {name!r} cannot be created: {error}") from None
                 await sleep(self._timers, FIRST_RETRY_MS << attempt)
         raise UnusableQueue(f"the topic {name!r} cannot be created: {ATTEMPTS} attempts have failed")
 
     async def _create(self, name: str) -> None:
-        # Imported here for the reason given in odradek.broker.metadata.topic_creation.
+        # This is imported here for the reason given in odradek.broker.metadata.topic_creation.
         from odradek.broker.metadata.topics import NewTopic
 
         (result,) = await self._topics.create([NewTopic(name, configs=QUEUE_CONFIGS)])
@@ -441,7 +446,7 @@ class DeadLetterQueues:
         return counts
 
     def _warn_uncopied(self, group_id: str, reason: str, uncopied: int) -> None:
-        """Logs that records were archived without a copy, at most once a minute for each group and reason."""
+        """Logs that records were archived without a copy, at most once a minute for the same group and reason."""
         now_ms = self._clock.now_ms()
         logged_ms, since = self._complaints.get((group_id, reason), (now_ms - COMPLAINT_MS, 0))
         uncopied += since
@@ -460,8 +465,11 @@ class DeadLetterQueues:
 
 
 def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents:
-    """Reads keys and values of records from `first_offset` until the end of one read; runs in a worker thread. Records
-    that were removed or are unreadable are missing in the result, and their copies have headers only."""
+    """Reads the keys and values of records, beginning at `first_offset`, with a single read. Call it in a worker
+    thread.
+
+    Records that were removed or cannot be read are missing from the result; their copies contain only headers.
+    """
     found: dict[int, Content] = {}
     reached = first_offset
     try:
@@ -479,7 +487,7 @@ def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents
             raise
         if first_offset < source.log_start_offset:
             return _Contents(first_offset, min(last_offset, source.log_start_offset - 1), found)
-        return _Contents(first_offset, last_offset, found)  # cut off by an unclean leader election
+        return _Contents(first_offset, last_offset, found)  # truncated after an unclean leader election
     except (OSError, MalformedMessage):
         log.warning("records at offset %d cannot be read for a dead-letter queue", first_offset, exc_info=True)
     return _Contents(first_offset, reached, found)
@@ -508,5 +516,5 @@ def _resolve_or_fail(answer: Deferred[None], error: KafkaError | None) -> None:
 def _log_unstored_archive(key: SharePartitionKey, answer: Deferred[bool]) -> None:
     try:
         answer.outcome()
-    except KafkaError as error:  # the state epoch has changed, or the next load finds ARCHIVING and copies again
+    except KafkaError as error:  # either the state epoch has changed, or the next leader copies the records again
         log.info("dead letters of %s were archived, but this could not be stored: %s", key, error)

@@ -1,8 +1,7 @@
-"""The settings of one share group: the group's own settings, recorded for the resource GROUP, or else the broker's.
+"""The settings of a share group: the group's own settings, recorded for the resource GROUP, or else the broker's.
 
-Parsed settings are cached until the group's settings change. `Shares` then passes them to the group's share partitions,
-so a changed setting applies from the next decision.
-Source: docs/spec/share-groups.md#s2-6.
+Parsed settings are cached until the group's settings change. `Shares` then passes the new settings to the group's share
+partitions, so a changed setting applies from the next decision on. Source: docs/spec/share-groups.md#s2-6.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _ParsedSettings(NamedTuple):
-    """Parsed settings that decisions need.
+    """The parsed settings of a group that decisions use.
 
     limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
     """
@@ -42,15 +41,15 @@ class _ParsedSettings(NamedTuple):
 
 class ShareGroupSettings:
     def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
-        """`broker_setting` returns the current value of a broker setting, as text."""
+        """`broker_setting` returns the text of a broker setting's current value."""
         self._image = image
         self._broker_setting = broker_setting
-        self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which can only be set in the broker's file
-        self._without_own: _ParsedSettings | None = None  # the settings that all groups without own settings share
-        self._parsed: dict[str, _ParsedSettings] = {}  # by group; only groups with own settings
+        self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which only the broker's file can set
+        self._without_own: _ParsedSettings | None = None  # shared by all groups that have no own settings
+        self._parsed: dict[str, _ParsedSettings] = {}  # by id of the group; contains only groups with own settings
 
     def changed(self, group_id: str) -> None:
-        """Drops the cached settings of a group, because its own settings have changed."""
+        """Discards the cached settings of a group after its own settings have changed."""
         self._parsed.pop(group_id, None)
 
     def limits(self, group_id: str) -> Limits:
@@ -60,13 +59,13 @@ class ShareGroupSettings:
         return parsed.limits
 
     def dead_letter_topic(self, group_id: str) -> str:
-        """Returns the name of the group's dead-letter topic, or a blank name if it has none."""
+        """Returns the name of the group's dead-letter topic. The name is blank if the group has none."""
         name = self._group_value(group_id, DEAD_LETTER_TOPIC_NAME)
         assert isinstance(name, str)
         return name
 
     def copies_dead_letters(self, group_id: str) -> bool:
-        """Returns whether the copies in the group's dead-letter queue contain the record's key and value."""
+        """Returns whether copies in the group's dead-letter queue include the key and value of the record."""
         return bool(self._group_value(group_id, DEAD_LETTER_COPY_RECORD))
 
     def lock_duration_ms(self, group_id: str) -> int:
@@ -106,18 +105,18 @@ class ShareGroupSettings:
         return value
 
     def _group_value(self, group_id: str, name: str) -> Any:
-        """Returns the group's value, or else the default of the setting."""
+        """Returns the group's own value, or the default of the setting if there is none."""
         setting = GROUP_SETTINGS[name]
         text = self._image.configs.get((ConfigResourceType.GROUP, group_id), NO_SETTINGS).get(name)
         if text is not None:
             try:
                 return setting.parse(text)
             except InvalidSetting:
-                pass  # recorded by a Kafka release that allowed this value
+                pass  # the value was recorded by a Kafka release that allowed it
         return setting.parse(setting.default)
 
     def _number(self, group_id: str, name: str) -> int:
-        """Returns the group's value, or else the broker's."""
+        """Returns the group's own value, or the broker's if there is none."""
         own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if own is not None and name in own:
             return clamp(name, self._group_value(group_id, name), self._broker_setting)

@@ -1,7 +1,7 @@
-"""Connects the group coordinator and the share coordinator: creates and deletes the share state of a group's
+"""Connects the group coordinator with the share coordinator, to initialise and delete the share state of a group's
 partitions.
 
-first decision of the group → the share coordinator, once that decision is recorded → second decision of the group
+first decision of the group → share coordinator, once the decision has been recorded → second decision of the group
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Refusals = Mapping[Pair, KafkaError]
 
 
 async def initialize_state(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals:
-    """Initialises the share state of these partitions, and records in the group which partitions are now
-    initialised."""
+    """Initialises the share state of the requested partitions, and records the initialised partitions in the group.
+    Returns the errors by partition."""
     pairs = list(request.start_offsets)
     persister = broker.shares.persister
     asked: list[Deferred[bool]] = []
@@ -42,8 +42,9 @@ async def initialize_state(broker: ShareBroker, group_id: str, request: StateReq
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
     refusals = await _refusals(pairs, asked)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
-    # Partitions in `if_missing` are not dropped: existing state was kept, and without state nothing could be loaded.
-    # Members may already fetch from them, and keep the records that they have acquired.
+    # Share partitions in `if_missing` need not be dropped from memory: if they already had state, it was kept, and
+    # without state they cannot have been loaded. Members may already fetch from them, and keep the records that they
+    # have acquired.
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
     broker.shares.drop_partitions([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():
@@ -57,14 +58,15 @@ async def initialize_state(broker: ShareBroker, group_id: str, request: StateReq
 async def _initialize_if_missing(
     persister: Persister, key: SharePartitionKey, state_epoch: int, start_offset: int
 ) -> bool:
-    """Initialises the state unless it exists. Existing state may contain acknowledgements, and changes that are pending
-    in a two-phase commit."""
+    """Initialises the state unless it already exists. Existing state may contain acknowledgements, including some that
+    are pending in a two-phase commit."""
     summary = await persister.summarize(key)
     return summary.is_there or await persister.initialize(key, state_epoch, start_offset)
 
 
 async def delete_state(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
-    """Deletes the state of these partitions. Topics without any remaining state are recorded in the group."""
+    """Deletes the share state of these partitions, and records in the group which topics have no state left. Returns
+    the errors by partition."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
     refusals = await _refusals(pairs, asked)
@@ -77,8 +79,8 @@ async def delete_state(broker: ShareBroker, group_id: str, partitions: Partition
 def submit_second_decision(
     broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]
 ) -> None:
-    """Submits the group's second decision. If it cannot be recorded, the first decision counts as interrupted, and the
-    group makes it again later."""
+    """Submits the group's second decision. If it cannot be recorded, the first decision counts as interrupted, and is
+    made again later."""
     try:
         broker.groups.shard_for(group_id).submit(decide)
     except KafkaError as error:
@@ -88,6 +90,6 @@ def submit_second_decision(
 
 
 async def _refusals(pairs: Sequence[Pair], asked: Sequence[Deferred[bool]]) -> Refusals:
-    """Waits for all answers and returns the refusals."""
+    """Waits for all responses and returns the errors by partition."""
     answers: list[bool | KafkaError] = await wait_for_all([*asked])
     return {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}

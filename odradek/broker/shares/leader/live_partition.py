@@ -1,7 +1,7 @@
 """A share partition on its leader: connects the decision core with the log, the lock timer, state writes and waiting
 fetches.
 
-    LOADING → ACTIVE → GONE        the state is read once; a fencing error, a deleted topic or the last session ends it
+    LOADING → ACTIVE → GONE     the state is read once; a fencing error, a deleted topic or the last session ends it
 
 A fetch that finds the share partition GONE loads a new one. Source: docs/spec/share-groups.md#s2-7, #s3-7, #s3-9.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.shares")
 
-# Errors which mean that this leader has lost the right to write.
+# Errors that mean that this leader has lost the right to write.
 FENCING: Final = frozenset(
     {
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -61,8 +61,8 @@ class Waiter(Protocol):
 class LiveSharePartition:
     """A share partition that this broker leads, with its state in memory.
 
-    failure            why loading failed; None if the share partition is or was active
-    is_reading         a fetch waits for the disk on behalf of this share partition; other fetches skip it meanwhile
+    failure            why loading failed; None if loading has not failed
+    is_reading         whether a fetch is reading from disk for this share partition; other fetches skip it until then
     state_epoch        the state epoch with which the state is written
     leader_epoch       the leader epoch with which the state is written
     limits             settings of the group on which decisions depend
@@ -87,13 +87,13 @@ class LiveSharePartition:
         on_pending: Callable[[LiveSharePartition], None],
         on_dead_letters: Callable[[LiveSharePartition, Sequence[DeadLetter]], None],
     ) -> None:
-        """Creates the share partition in the phase LOADING; `load` begins to read its state.
+        """Creates the share partition in the phase LOADING; `load` starts reading its state.
 
         lock_clock       the clock that measures acquisition locks
-        has_session      whether a member still fetches this share partition from this broker
-        on_overdue       called if locks of records expire while their acknowledgement is pending in this transaction
+        has_session      returns whether a member still fetches this share partition from this broker
+        on_overdue       called if records' locks expire while their acknowledgement is pending in this transaction
         on_pending       called after loading and after a transactional acknowledgement: `producer_ids` may have grown
-        on_dead_letters  called with records stored as ARCHIVING; it copies them and then calls `archive_copied`
+        on_dead_letters  called with records that are stored as ARCHIVING; copies them and then calls `archive_copied`
         """
         self.key = key
         self.partition = partition
@@ -116,7 +116,7 @@ class LiveSharePartition:
         self._on_overdue = on_overdue
         self._on_pending = on_pending
         self._on_dead_letters = on_dead_letters
-        self._ended_meanwhile: list[TransactionEnd] = []  # markers that arrived while the state was being read
+        self._ended_meanwhile: list[TransactionEnd] = []  # markers that arrived while the state was being loaded
         self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
         self._timer_due_ms = 0
@@ -141,7 +141,7 @@ class LiveSharePartition:
         return frozenset() if self._core is None else self._core.pending.producer_ids
 
     def take_settings(self) -> None:
-        """Takes over the settings of the group. Called when they may have changed."""
+        """Adopts the current settings of the group. Called when they may have changed."""
         self.limits = self._settings.limits(self.key.group_id)
         self.is_read_committed = self._settings.is_read_committed(self.key.group_id)
 
@@ -154,8 +154,8 @@ class LiveSharePartition:
         self._waiting.pop(wait, None)
 
     def wake(self) -> None:
-        """Wakes the waiting fetches, each in its own turn of the event loop, because records may be available or the
-        partition is gone."""
+        """Wakes the waiting fetches, because records may be available or the share partition is GONE. Each fetch runs
+        in a separate iteration of the event loop."""
         for wait in self._waiting:
             self._call_soon(wait.wake)
 
@@ -165,7 +165,7 @@ class LiveSharePartition:
         start_unattended(self._load())
 
     def when_loaded(self) -> Deferred[bool]:
-        """Resolves once the share partition is ACTIVE. Fails with a KafkaError if it cannot be loaded or is GONE."""
+        """Resolves when the share partition is ACTIVE. Fails with a KafkaError if it cannot be loaded or is GONE."""
         answer: Deferred[bool] = Deferred()
         match self.phase:
             case SharePartitionPhase.LOADING:
@@ -182,7 +182,7 @@ class LiveSharePartition:
             answer.follow(self.when_loaded())
 
     async def _load(self) -> None:
-        """Reads the stored state. The share partition may have become GONE after each await."""
+        """Loads the stored state. The share partition may have become GONE after each await."""
         try:
             stored = await self._persister.read(self.key, self.leader_epoch)
             if self._is_gone:
@@ -203,8 +203,8 @@ class LiveSharePartition:
         return self.phase is SharePartitionPhase.GONE
 
     async def _find_start(self) -> int:
-        """Returns the offset from which the group begins to read, according to its setting. Raises KafkaError if the
-        log has no such offset."""
+        """Returns the offset at which the group begins to read, according to its setting. Raises KafkaError if the log
+        contains no such offset."""
         log = self.partition.log
         reset = self._settings.auto_offset_reset(self.key.group_id)
         if reset == EARLIEST:
@@ -239,7 +239,7 @@ class LiveSharePartition:
         self.drop()
 
     def drop(self) -> None:
-        """Drops the state in memory. The stored state is kept."""
+        """Discards the state in memory. The stored state is kept."""
         if self.phase is SharePartitionPhase.GONE:
             return
         self.phase = SharePartitionPhase.GONE
@@ -253,8 +253,8 @@ class LiveSharePartition:
     # Changing.
 
     async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Applies acknowledgements and waits until they are stored. If the share partition is still loading, waits for
-        that first (#s3-7 L1). Raises KafkaErrors with the codes for clients."""
+        """Applies acknowledgements and waits until they are stored. If the share partition is still being loaded, waits
+        for that first (#s3-7 L1). Raises KafkaError with a code for clients."""
         if self.phase is SharePartitionPhase.LOADING:
             await self.when_loaded()
         try:
@@ -262,12 +262,12 @@ class LiveSharePartition:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             write = self.core.acknowledge(member_id, acknowledgements, self.limits, self.lock_clock.now_ms())
         finally:
-            self.arm()  # locks may have been renewed even if the request is refused
+            self.arm()  # locks may have been renewed even if the request fails
         if write is not None:
             await self._store_and_wait(write)
 
     def release(self, member_id: str) -> None:
-        """Gives back the records of a member whose session has ended, without waiting for the write."""
+        """Releases the records of a member whose session has ended, without waiting for the write."""
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.release(member_id, self.limits)
             if write is not None:
@@ -278,8 +278,8 @@ class LiveSharePartition:
     def require_acquired(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], transaction: PendingTransaction
     ) -> None:
-        """Raises KafkaError unless all acknowledgements can become pending. `make_pending` must follow in the same turn
-        of the event loop."""
+        """Raises KafkaError unless all acknowledgements can become pending. `make_pending` must be called in the same
+        iteration of the event loop."""
         if self.phase is not SharePartitionPhase.ACTIVE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.core.pending.require_acquired(member_id, acknowledgements, transaction, self.lock_clock.now_ms())
@@ -293,14 +293,14 @@ class LiveSharePartition:
         *,
         must_sync: bool,
     ) -> PendingWrite:
-        """Begins to store the acknowledgements as pending. `must_sync` is set if the producer takes part in a two-phase
-        commit."""
+        """Starts storing the acknowledgements as pending. `must_sync` must be set if the producer takes part in a
+        two-phase commit."""
         write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction, self.limits)
         self._on_pending(self)
         return PendingWrite(self, write, write is None or self._write_state(write, must_sync=must_sync))
 
     def made_pending(self, write: StateWrite) -> None:
-        """Applies a pending write after it and all other writes of its request are stored."""
+        """Applies a pending write. Call it once this write and all other writes of its request have been stored."""
         for ending in self.core.pending.write_stored(write):
             self._apply_marker(ending)
         self._hand_over_dead_letters()
@@ -319,13 +319,13 @@ class LiveSharePartition:
         self.wake()
 
     def undo_pending(self, write: StateWrite) -> None:
-        """Undoes a stored pending write because another write of its request failed."""
+        """Undoes a pending write that was stored, because another write of its request failed."""
         self._store(self.core.pending.undo_write(write, self.limits, self.lock_clock.now_ms()))
         self.arm()
         self.wake()
 
     def end_transaction(self, ending: TransactionEnd) -> None:
-        """Applies a marker that ended a transaction. Its effect on the stored state is already appended."""
+        """Applies a marker that has ended a transaction. Its effect on the stored state has already been appended."""
         if self.phase is SharePartitionPhase.LOADING:
             self._ended_meanwhile.append(ending)
         core = self._core
@@ -349,7 +349,7 @@ class LiveSharePartition:
         return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.has_pending_of(transaction)
 
     def release_pending(self, transaction: PendingTransaction) -> None:
-        """Gives back the overdue records of a transaction whose outcome cannot be determined."""
+        """Releases the overdue records of a transaction whose outcome cannot be determined."""
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.pending.release(transaction, self.limits, self.lock_clock.now_ms())
             if write is not None:
@@ -357,14 +357,15 @@ class LiveSharePartition:
             self.wake()
 
     def reread_ended(self, ending: TransactionEnd) -> None:
-        """Reads the state again because a marker ended a transaction in state that another broker stores."""
+        """Reads the stored state again, because a marker has ended a transaction and the state is stored on another
+        broker."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
                 start_unattended(self._reread(transaction, releases=False))
 
     def reread_pending(self, transaction: PendingTransaction) -> None:
-        """Reads the state again because the transaction has ended. Records that are still pending in the stored state
-        are given back, because no marker will end them."""
+        """Reads the stored state again, because the transaction has ended. Overdue records that are still stored as
+        pending are released, because no marker will end their acknowledgements."""
         start_unattended(self._reread(transaction, releases=True))
 
     async def _reread(self, transaction: PendingTransaction, *, releases: bool) -> None:
@@ -394,7 +395,7 @@ class LiveSharePartition:
         return self._has_session(self.key, member_id)
 
     def arm(self) -> None:
-        """Starts the timer for the earliest time at which a lock may expire."""
+        """Starts the lock timer for the earliest time at which a lock may expire."""
         if self.phase is not SharePartitionPhase.ACTIVE:
             return
         due_ms = self.core.flight.earliest_deadline_ms
@@ -419,7 +420,7 @@ class LiveSharePartition:
             self._on_overdue(self, overdue.pop())
 
     def _store(self, write: StateWrite) -> None:
-        """Stores a change for which no request waits."""
+        """Stores a change that no request waits for."""
         start_unattended(self._stored_or_undone(write))
 
     async def _stored_or_undone(self, write: StateWrite) -> None:
@@ -430,7 +431,8 @@ class LiveSharePartition:
         return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
     async def _store_and_wait(self, write: StateWrite) -> None:
-        """Waits until a change is stored. If that fails, undoes the change and raises the KafkaError for clients."""
+        """Stores a change and waits for the result. If that fails, undoes the change and raises KafkaError with a code
+        for clients."""
         core = self.core
         try:
             await self._write_state(write)
@@ -452,14 +454,17 @@ class LiveSharePartition:
     # The dead-letter queue.
 
     def _hand_over_dead_letters(self) -> None:
-        """Passes the records that are stored as ARCHIVING to the dead-letter queue. This is also done for a share
-        partition that is GONE: its stored state remains, and it may take a while until another fetch loads it."""
+        """Passes the records that are stored as ARCHIVING to the dead-letter queue.
+
+        This also happens if the share partition is GONE, because the records remain stored as ARCHIVING and it may take
+        a while until a fetch loads the share partition again.
+        """
         core = self.core
         if core.flight.archiving:
             self._on_dead_letters(self, core.take_dead_letters(self.limits))
 
     def archive_copied(self, letters: Sequence[DeadLetter]) -> None:
-        """Archives these records after copying has ended, successfully or not."""
+        """Archives these records because copying them has ended, successfully or not."""
         write = self.core.archive_copied(letters)
         if write is not None:
             self._store(write)
@@ -469,7 +474,7 @@ class LiveSharePartition:
 class PendingWrite(NamedTuple):
     """The acknowledgements of one request in one share partition while they are being stored.
 
-    write, stored  None and True if everything was already pending
+    write, stored  None and True if all of the acknowledgements were already pending
     """
 
     live: LiveSharePartition

@@ -1,5 +1,5 @@
-"""The offsets and bytes of log batches for share fetches. Only headers are read, no record is decoded, and reading
-stops at the last offset that the member may acquire.
+"""The offsets and bytes of log batches for share fetches. Only batch headers are read and no records are decoded.
+Reading stops at the last offset that the member may acquire.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from odradek.protocol.struct import Buffer
 
 
 class LogBatch(NamedTuple):
-    """A batch: `chunk` is the index of its chunk in the read result, and `begin` and `end` are its position in the
-    chunk."""
+    """A log batch. `chunk` is the index of its chunk in the read result; `begin` and `end` are the batch's position in
+    the chunk."""
 
     first_offset: int
     last_offset: int
@@ -24,9 +24,9 @@ class LogBatch(NamedTuple):
 
 
 class LogBatches:
-    """The whole batches at the beginning of a read result, up to the batch that contains `until_offset`.
+    """The complete batches at the beginning of a read result, up to the batch that contains `until_offset`.
 
-    A batch that is cut off at the end is ignored; the next read begins with it.
+    A batch that is cut off at the end of the result is ignored; the next read begins with it.
     """
 
     def __init__(self, chunks: Sequence[Buffer], from_offset: int, until_offset: int) -> None:
@@ -55,7 +55,7 @@ class LogBatches:
         return [(each.first_offset, each.last_offset) for each in self._batches]
 
     def bytes_of(self, first_offset: int, last_offset: int) -> list[Buffer]:
-        """Returns the whole batches that contain any of these offsets, in as few pieces as the chunks allow."""
+        """Returns the batches that contain any of these offsets, in as few pieces as the chunks allow."""
         pieces: list[Buffer] = []
         chunk, begin, end = -1, 0, 0
         for batch in self._batches:
@@ -72,9 +72,10 @@ class LogBatches:
         return pieces
 
     def aborted(self, transactions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Returns the offsets of data batches in aborted transactions, as inclusive ranges in ascending order.
+        """Returns the offsets of data batches that belong to aborted transactions, as inclusive ranges in ascending
+        order.
 
-        transactions  (producer id, first offset) of the aborted transactions that the log reports for the read range
+        transactions  (producer id, first offset) of the aborted transactions that the log reports for this read
         """
         if not transactions:
             return []

@@ -1,4 +1,4 @@
-"""Transaction markers in `__share_group_state`: applies them to pending acknowledgements, stored and in memory.
+"""Transaction markers in `__share_group_state`: applies them to pending acknowledgements, both stored and in memory.
 
     control batch in the log → StateCore: stored state → leaders: state in memory
 
@@ -22,7 +22,7 @@ class ShareMarkers:
     def __init__(
         self, coordinator: Callable[[], ShareCoordinator], shares: Callable[[], SharePartitionManager | None]
     ) -> None:
-        """`shares` returns None until this process has served a share request."""
+        """`shares` returns None until this broker process has served a share request."""
         self._coordinator = coordinator
         self._shares = shares
 
@@ -31,8 +31,11 @@ class ShareMarkers:
         self._coordinator().shard_of(index).read_state(lambda _: None)
 
     def apply_marker(self, index: int, ending: TransactionEnd) -> None:
-        """Applies a marker that was appended to this partition. Raises REQUEST_TIMED_OUT if an additional record cannot
-        be written; the marker is then sent again and finds the same pending acknowledgements."""
+        """Applies a marker that has been appended to this partition.
+
+        Raises REQUEST_TIMED_OUT if an additional record cannot be written. The marker is then sent again, and the same
+        acknowledgements are still pending.
+        """
         shard = self._coordinator().shard_of(index)
         shard.complete_transaction(ending.producer_id, ending.producer_epoch, committed=ending.is_commit)
         if ending.transaction_version < EPOCH_TELLS_SINCE:
@@ -45,8 +48,8 @@ class ShareMarkers:
             shares.end_transaction(ending)
 
     def reread_states(self, ending: TransactionEnd) -> None:
-        """Makes leaders on this broker read the state of their share partitions again, because another broker, which
-        stores that state, has appended a marker."""
+        """Makes leaders on this broker read their state again, because the broker that stores the state has appended a
+        marker."""
         shares = self._shares()
         if shares is not None:
             shares.reread_pending(ending)

@@ -1,14 +1,14 @@
 """Ends transactions that hold records whose acquisition locks have expired.
 
-If the records were delivered again immediately, the transaction could still commit, and its output would be visible
+If such records were delivered again immediately, the transaction might still commit. Its output would then be visible
 although the records are processed again. Therefore the coordinator is asked to abort the transaction as if it had timed
-out, and the abort marker gives the records back.
+out, and the abort marker releases the records.
 
-    the coordinator's answer     what happens to the records
+    the coordinator's response   what happens to the records
     a marker is coming           they wait for the marker
     a two-phase commit           they wait for its decision, however long that takes
     ended long ago               they take the state that the share coordinator has stored
-    no answer                    they are given back after one more lock duration
+    no response                  they are released after one more lock duration
 
 Source: docs/spec/share-groups.md#s5-13, row 6.
 """
@@ -37,7 +37,8 @@ RETRY_MS: Final = 500
 
 class TransactionEnder(Protocol):
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
-        """Aborts the transaction. Raises KafkaError, or fails with it, if the coordinator is unavailable."""
+        """Aborts the transaction. If the coordinator is unavailable, raises KafkaError or returns a result that fails
+        with it."""
 
 
 class OverdueTransactions:
@@ -48,21 +49,22 @@ class OverdueTransactions:
         timers: Timers,
         may_be_two_phase: Callable[[int], bool],
     ) -> None:
-        """`may_be_two_phase` returns whether a producer id takes part in two-phase commits, or possibly does."""
+        """`may_be_two_phase` returns whether the producer with this id takes part, or may take part, in two-phase
+        commits."""
         self._coordinator = coordinator
         self._clock = clock
         self._timers = timers
         self._may_be_two_phase = may_be_two_phase
 
     def end_transaction(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
-        """Starts to end the transaction, which has pending acknowledgements in this share partition."""
+        """Starts ending the transaction, which has pending acknowledgements in this share partition."""
         start_unattended(self._abort_until_ended(live, transaction))
 
     async def _abort_until_ended(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         until_ms = self._clock.now_ms() + live.limits.lock_duration_ms
         transactional_id, producer_id, producer_epoch = transaction
         while live.holds_pending(transaction):
-            if transactional_id is None:  # written by other software, so the transaction's coordinator is unknown
+            if transactional_id is None:  # stored by other software; without the id, the coordinator is unknown
                 live.release_pending(transaction)
                 return
             try:
@@ -94,6 +96,7 @@ class OverdueTransactions:
         if not is_late:
             return sleep(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
         passed: Deferred[None] = Deferred()
-        # `Scan`: moving the clock ahead cannot make the coordinator available, so a test's clock skips these attempts.
+        # With a `Scan`, moving a test's clock ahead skips these attempts, because time alone does not make the
+        # coordinator available.
         self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))
         return passed

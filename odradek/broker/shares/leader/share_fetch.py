@@ -1,8 +1,8 @@
-"""Processes one ShareFetch: acknowledges, then acquires records, or waits until records are available.
+"""Processes a ShareFetch request: acknowledges records, then acquires records or waits until some are available.
 
     session → start acknowledgements → look at each partition in turn → acquired, or an error? → respond
                                            ↑                              └ no: wait
-                                           └ woken by appends, by records given back, by the timer ┘
+                                           └ woken by appends, by released records, by the timer ──┘
 
 The response also waits until the acknowledgements are stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
 """
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, ReadResult
 
 NO_RECORDS: Final = b""
-# Reads bytes for this multiple of the wanted records, based on the log's average record size.
+# The number of bytes to read is this factor times the expected size of the wanted records, based on the average size of
+# the log's records.
 READ_AHEAD_FACTOR: Final = 1.25
 LEAST_READ_BYTES: Final = 32 * 1024
 
 
 class LiveShareFetch:
-    """One ShareFetch of a session, from its first look at the partitions to its response."""
+    """A ShareFetch request of a session, from its first look at the partitions to its response."""
 
     def __init__(
         self,
@@ -62,7 +63,8 @@ class LiveShareFetch:
         *,
         is_final: bool,
     ) -> None:
-        """`acknowledged` has the results of the request's acknowledgements, which may not be stored yet."""
+        """`acknowledged` contains the results of the request's acknowledgements, some of which may not be stored
+        yet."""
         self._context = context
         self._broker = broker
         self._session = session
@@ -76,8 +78,8 @@ class LiveShareFetch:
         self._max_records = request.max_records
         self._batch_size = request.batch_size
         self._mode = AcquireMode(request.share_acquire_mode)
-        # A throttled fetch acquires nothing. Kafka acquires records and then answers without them, so that they stay
-        # locked although no member has received them.
+        # A throttled fetch acquires nothing. In Kafka, it acquires records but its response does not contain them, so
+        # they stay locked although no member has received them.
         is_throttled = meter is not None and meter.is_throttled_for_fetches
         fetches = not (
             is_final or is_throttled or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack
@@ -85,19 +87,19 @@ class LiveShareFetch:
         asked = () if is_final else session.in_turn()
         self._partitions: Sequence[TopicIdPartition] = [each for each in asked if fetches or not self._is_there(each)]
         self._must_answer = request.max_wait_ms <= 0
-        self._look_again = False  # the state has changed since the last look began
+        self._look_again = False  # set if the state has changed since the last look began
         self._woken: Deferred[None] | None = None  # set while the fetch waits
         self._wait: FetchWait | None = None  # set once the fetch has had to wait
-        self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # the share partitions that this request has found
+        self._live: dict[TopicIdPartition, LiveSharePartition] = {}  # share partitions that this request has found
         self._answers: dict[TopicIdPartition, PartitionData] = {}
         self._leaders: dict[int, None] = {}
-        self._left_records = 0  # number of records that this round may still acquire
+        self._left_records = 0  # number of records that may still be acquired in this round
 
     async def answer(self) -> ShareFetchResponse:
-        """Acquires records, waiting for them until the maximum wait time is over. Then waits until acknowledgements are
-        stored.
+        """Acquires records, and waits for them for at most the maximum wait time. Then waits until the acknowledgements
+        are stored.
 
-        If the client disconnects, this coroutine is closed while it waits and removes all its registrations.
+        If the client disconnects, this coroutine is closed while it waits, and removes all its registrations.
         """
         try:
             while not await self._look_at_partitions():
@@ -115,7 +117,8 @@ class LiveShareFetch:
     # Waiting.
 
     def _park(self) -> None:
-        """Waits for appends at the partitions. An append may also be a marker that makes earlier records readable."""
+        """Begins to wait for appends to the partitions. An append may also be a marker that makes earlier records
+        readable."""
         if self._wait is None:
             self._wait = FetchWait(
                 [place for live in self._live.values() for place in (live, live.partition)],
@@ -130,7 +133,7 @@ class LiveShareFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # The fetch is not waiting but looking: a thread reads for it.
+        if woken is None:  # The fetch is not waiting: it is looking at partitions while a thread reads for it.
             self._look_again = True
         else:
             woken.resolve(None)
@@ -146,10 +149,10 @@ class LiveShareFetch:
             for live in self._live.values():
                 live.unpark(wait)
 
-    # Rounds of looking.
+    # Looking at the partitions.
 
     async def _look_at_partitions(self) -> bool:
-        """Looks at each partition in turn. Returns whether the fetch can be answered."""
+        """Looks at each partition in turn and acquires records. Returns whether the fetch can be answered."""
         self._look_again = False
         self._answers = {}
         self._left_records = self._max_records
@@ -161,7 +164,7 @@ class LiveShareFetch:
         for partition in wanted:
             try:
                 if self._left_records <= 0:
-                    self._partition(partition)  # reports errors even if no more records may be acquired
+                    self._partition(partition)  # reports errors even if no more records can be acquired
                     continue
                 live = self._find(partition)
                 if live is None or must_have_bytes:
@@ -186,8 +189,8 @@ class LiveShareFetch:
         return bool(self._answers) or self._must_answer or not self._partitions
 
     async def _read_cold(self, live: LiveSharePartition, read: _LogRead) -> ReadResult:
-        """Reads records that are not in memory, in a worker thread. Other fetches skip the share partition
-        meanwhile."""
+        """Reads records that are not in memory, in a worker thread. Until the read has ended, other fetches skip the
+        share partition."""
         live.is_reading = True
         try:
             while True:
@@ -203,7 +206,8 @@ class LiveShareFetch:
     # One partition.
 
     def _find(self, wanted: TopicIdPartition) -> LiveSharePartition | None:
-        """Returns None if no record can be acquired now. Raises KafkaError."""
+        """Returns the share partition if records can be acquired from it now, otherwise None. Loads it if necessary.
+        Raises KafkaError."""
         live = self._live.get(wanted)
         if live is None or (live.phase is SharePartitionPhase.GONE and live.failure is None):
             partition = self._partition(wanted)
@@ -225,8 +229,8 @@ class LiveShareFetch:
         return self._broker.partitions.get_by_id(*wanted)
 
     def _is_there(self, wanted: TopicIdPartition) -> bool:
-        """Returns whether this broker leads the partition and the partition may be read. If not, its error is reported
-        even if no records are wanted."""
+        """Returns whether this broker leads the partition and the client may read it. If not, the partition's error is
+        reported even if the client wants no records."""
         try:
             self._partition(wanted)
         except KafkaError:
@@ -234,8 +238,8 @@ class LiveShareFetch:
         return True
 
     def _has_min_bytes(self) -> bool:
-        """Returns whether the fetch can probably acquire its minimum of bytes. The estimate counts the bytes that the
-        fetch can read."""
+        """Returns whether the fetch can probably acquire its minimum number of bytes. This is an estimate, based on the
+        number of bytes that it can read."""
         missing_bytes = self._min_bytes
         for wanted in self._partitions:
             try:
@@ -244,7 +248,7 @@ class LiveShareFetch:
                 if read is not None and not read.starts_anew:
                     missing_bytes -= read.read_from_memory().size_bytes
             except (KafkaError, WouldBlock):
-                return True  # Errors are reported immediately, and records on disk count as enough bytes.
+                return True  # Errors are reported immediately, and records on disk always count as enough.
             if missing_bytes <= 0:
                 return True
         return False
@@ -293,7 +297,7 @@ class LiveShareFetch:
         data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=placed.leader_epoch)
         self._leaders[leader_id] = None
 
-    # The answer.
+    # The response.
 
     def _response(self) -> ShareFetchResponse:
         listed: dict[TopicIdPartition, PartitionData] = {}
@@ -329,10 +333,10 @@ class LiveShareFetch:
 
 
 class _LogRead:
-    """One read of the log for one share partition.
+    """A read of the log for one share partition.
 
-    until_offset  no record beyond the batch that contains this offset can be acquired
-    starts_anew   the log now begins beyond the fetch offset, so there is nothing to read at the fetch offset
+    until_offset  records beyond the batch that contains this offset cannot be acquired
+    starts_anew   whether the log now begins beyond the fetch offset, so that nothing can be read there
     """
 
     def __init__(self, log: Log, fetch_offset: int, until_offset: int, end_offset: int, max_bytes: int) -> None:
@@ -346,7 +350,7 @@ class _LogRead:
 
     @classmethod
     def of(cls, live: LiveSharePartition, max_bytes: int, max_records: int) -> _LogRead | None:
-        """Prepares a read. Returns None if there is nothing to read."""
+        """Prepares a read for a share partition. Returns None if there is nothing to read."""
         core, log = live.core, live.partition.log
         fetch_offset = core.flight.next_fetch_offset
         end_offset = log.last_stable_offset if live.is_read_committed else log.high_watermark
@@ -365,26 +369,31 @@ class _LogRead:
         return read
 
     def read_from_memory(self) -> ReadResult:
-        """Reads from memory. Raises WouldBlock if the records are not in memory; then call `read_from_disk` in a worker
-        thread."""
+        """Reads records from memory. Raises WouldBlock if they are not in memory; `read_from_disk` must then be called
+        in a worker thread."""
         return self._log.reader.read(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether segments changed during `read_from_disk`, so that the read must be repeated. Compaction removes the
-        records of aborted transactions together with the list of these transactions, and the bytes that were read may
-        still contain the records."""
+        """Whether segments have changed during `read_from_disk`, so that the read must be repeated.
+
+        Compaction removes the records of aborted transactions together with the list of these transactions. If that
+        happens during the read, the bytes may still contain the records although the list no longer contains their
+        transactions.
+        """
         return self._segments is not self._log.segments
 
     def read_from_disk(self) -> ReadResult:
-        """Reads from disk; runs in a worker thread."""
+        """Reads records from disk. Must be called in a worker thread."""
         self._segments = self._log.segments
         return self._log.reader.read_cold(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
 
 
 def data_of(partition: TopicIdPartition) -> PartitionData:
-    """Returns the data of a partition without records and without error. The leader is -1: Kafka writes leader 0 at
-    epoch 0 here, which some clients interpret as a leader hint."""
+    """Returns the data of a partition without records and without an error.
+
+    The current leader is -1. Kafka sends leader 0 at epoch 0 here, which some clients interpret as a leader hint.
+    """
     return PartitionData(
         partition_index=partition.partition,
         current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),

@@ -1,4 +1,4 @@
-"""The share partitions that a broker leads, and its share sessions. The object is created by the first request that
+"""The share partitions that a broker leads, and its share sessions. The manager is created by the first request that
 needs it."""
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def share_groups_are_on(image: MetadataImage) -> bool:
 class SharePartitionManager:
     """The part of a broker that serves share groups.
 
-    is_draining  odradek.share.transactions is about to be lowered, so nothing new becomes pending
-                 (docs/spec/share-groups.md#s5-10 W2)
+    is_draining  whether odradek.share.transactions is about to be lowered; if so, no further acknowledgements become
+                 pending (docs/spec/share-groups.md#s5-10 W2)
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SharePartitionManager:
         dead_letters: DeadLetterQueues,
         lock_clock: Clock | None = None,
     ) -> None:
-        """`lock_clock` measures acquisition locks; by default `clock` does."""
+        """`lock_clock` measures acquisition locks. It defaults to `clock`."""
         self.image = image
         self.persister = persister
         self.settings = settings
@@ -78,19 +78,19 @@ class SharePartitionManager:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._loading: dict[LiveSharePartition, None] = {}
         self._pending_by: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
-        self._groups_of: dict[tuple[str, int], set[str]] = {}  # group ids whose sessions a connection has opened
+        self._groups_of: dict[tuple[str, int], set[str]] = {}  # connection → groups in which it opened sessions
 
     @property
     def loaded_partitions(self) -> Iterable[LiveSharePartition]:
         return self._live.values()
 
     def require_enabled(self) -> None:
-        """Raises UNSUPPORTED_VERSION if the feature is disabled."""
+        """Raises UNSUPPORTED_VERSION if share groups are disabled."""
         if not share_groups_are_on(self.image):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def require_transactions(self) -> None:
-        """Raises UNSUPPORTED_VERSION if acknowledgements cannot be part of transactions now."""
+        """Raises UNSUPPORTED_VERSION if acknowledgements cannot currently be part of a transaction."""
         if self.is_draining or not self.image.acknowledges_in_transactions:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
@@ -121,7 +121,7 @@ class SharePartitionManager:
         return live
 
     def register_connection(self, connection: ConnectionInfo, group_id: str) -> None:
-        """Registers the connection, so that its sessions end when it closes."""
+        """Registers the connection, so that its share sessions end when the connection is closed."""
         groups = self._groups_of.get(connection.address)
         if groups is None:
             groups = self._groups_of[connection.address] = set()
@@ -129,8 +129,8 @@ class SharePartitionManager:
         groups.add(group_id)
 
     def end_session(self, session: ShareSession) -> None:
-        """Ends a session and gives back the records that its member holds in the session's partitions, without
-        waiting."""
+        """Ends a session and releases the records that its member holds in the session's partitions. Does not wait for
+        the writes."""
         if not self.sessions.end(session):
             return
         group_id, member_id, _ = session.key
@@ -142,19 +142,19 @@ class SharePartitionManager:
     # Transactions.
 
     def end_transaction(self, ending: TransactionEnd) -> None:
-        """Applies a marker: the acknowledgements of its transaction are now committed or aborted."""
+        """Applies a marker, which commits or aborts the acknowledgements of its transaction."""
         producer_id = ending.producer_id
         for live in (*self._loading, *self._pending_by.get(producer_id, ())):
             live.end_transaction(ending)
-        # Keep the share partitions with a later transaction of the same producer. Dropped share partitions have removed
-        # themselves.
+        # Keep share partitions in which a later transaction of the same producer is pending. Dropped share partitions
+        # have already removed themselves.
         left = {live: None for live in self._pending_by.pop(producer_id, ()) if producer_id in live.producer_ids}
         if left:
             self._pending_by[producer_id] = left
 
     def reread_pending(self, ending: TransactionEnd) -> None:
-        """Makes share partitions read their state again if a marker ended a transaction whose state another broker
-        stores."""
+        """Makes share partitions read their state again if this marker ends one of their transactions and another
+        broker stores the state."""
         for live in list(self._live.values()):
             live.reread_ended(ending)
 
@@ -165,8 +165,8 @@ class SharePartitionManager:
 
     @property
     def pending_record_count(self) -> int:
-        """The number of TX_PENDING records that leaders have in memory. The share coordinator counts all pending
-        records."""
+        """The number of TX_PENDING records in share partitions that are in memory. The share coordinator counts the
+        pending records of all share partitions."""
         return sum(
             live.core.pending.record_count for live in self._live.values() if live.phase is SharePartitionPhase.ACTIVE
         )
@@ -180,7 +180,7 @@ class SharePartitionManager:
 
     @property
     def lock_expired_count(self) -> int:
-        """The number of records that left TX_PENDING because their lock expired."""
+        """The number of records that are no longer TX_PENDING because their lock expired."""
         return self._expired_in_dropped + sum(live.lock_expired_count for live in self._live.values())
 
     def _has_session(self, key: SharePartitionKey, member_id: str) -> bool:
@@ -194,7 +194,7 @@ class SharePartitionManager:
     # Events.
 
     def drop_partitions(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Drops share partitions from memory because their stored state was changed or deleted."""
+        """Discards share partitions from memory because their stored state has been changed or deleted."""
         for key in keys:
             live = self._live.get(key)
             if live is not None:
@@ -204,12 +204,12 @@ class SharePartitionManager:
         self.drop_partitions([key for key in self._live if key.topic_id == topic_id])
 
     def leader_epoch_changed(self, topic_id: bytes, index: int) -> None:
-        """Drops the share partitions of a partition that has a new leader epoch."""
+        """Discards the share partitions of a topic partition that has a new leader epoch."""
         self.drop_partitions([key for key in self._live if key.topic_id == topic_id and key.partition == index])
 
     def features_changed(self) -> None:
-        """Drops all sessions and acquired records if the feature has been disabled. Otherwise dead-letter queues may
-        have been enabled or disabled."""
+        """Discards all sessions and acquired records if share groups have been disabled. Otherwise updates the
+        settings, because dead-letter queues may have been enabled or disabled."""
         if not share_groups_are_on(self.image):
             self.sessions.clear()
             self.drop_partitions(list(self._live))
@@ -217,7 +217,7 @@ class SharePartitionManager:
             live.take_settings()
 
     def group_config_changed(self, group_id: str) -> None:
-        """Applies the changed settings of a group from the next decision on."""
+        """Applies changed settings of a group, which take effect with the next decision."""
         self.settings.changed(group_id)
         for key, live in self._live.items():
             if key.group_id == group_id:
@@ -315,6 +315,6 @@ def make_shares(broker: ShareBroker, steps: BrokerSteps) -> SharePartitionManage
 
 
 def _is_state_synced(broker: ShareBroker, key: SharePartitionKey) -> bool:
-    """Returns whether a write of the share partition's state is answered only after an fdatasync."""
+    """Returns whether writes of the share partition's state are only answered after an fdatasync."""
     index = broker.share_coordinator.partition_for(key)
     return broker.partitions.get(SHARE_GROUP_STATE, index).log.config.flush_messages != INT64_MAX

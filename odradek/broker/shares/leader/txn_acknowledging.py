@@ -1,11 +1,12 @@
 """Makes the acknowledgements of a share group part of a producer's transaction, on the leader (KIP-1289).
 
-    member → load what is not in memory → register `__share_group_state`-N with the transaction
+    check the member → load what is not in memory → register `__share_group_state`-N with the transaction
            → check every partition → acknowledge in all partitions, which is stored → results
 
-After a restart this may be the first request for the share partition, because a producer that lost a response repeats
-its request. Nothing becomes pending before registration; otherwise the transaction could end without notifying the
-share partitions. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
+Share partitions may have to be loaded, because after a restart this may be the first request for them: a producer that
+lost a response repeats its request. Nothing becomes pending before the registration. Otherwise, the transaction could
+end without the share partitions being notified. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4,
+#s5-5.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 NOT_ATTEMPTED: Final = AcknowledgeResult(
     ErrorCode.OPERATION_NOT_ATTEMPTED, "Nothing became pending, because another partition was refused."
 )
-# Errors of state writes that refuse the whole request, because its transaction has ended or is sealed.
+# Errors of state writes that cause the whole request to be refused, because its transaction has ended or is sealed.
 OF_THE_TRANSACTION: Final = frozenset(
     {
         ErrorCode.INVALID_TXN_STATE,
@@ -38,14 +39,14 @@ OF_THE_TRANSACTION: Final = frozenset(
     }
 )
 REGISTRATION_RETRY_MS: Final = 20
-REGISTRATION_PATIENCE_MS: Final = 100  # how long to wait while the previous transaction is being completed
+REGISTRATION_PATIENCE_MS: Final = 100  # how long to wait for the previous transaction to complete
 
 Acknowledgements = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
 Results = Mapping[TopicIdPartition, AcknowledgeResult]
 
 
 class Acknowledger(NamedTuple):
-    """The share group member that acknowledges, and its transaction."""
+    """The share group member that sends acknowledgements, and its transaction."""
 
     group_id: str
     member_id: str
@@ -59,7 +60,7 @@ class Acknowledger(NamedTuple):
 async def acknowledge_in_transaction(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Makes the acknowledgements pending in all partitions or in none, and returns a result for each partition.
 
-    wanted  acknowledgements by partition, at least one for each; they have passed the checks without a coordinator
+    wanted  at least one acknowledgement for each partition; all checks that need no coordinator must have been made
 
     Raises KafkaError if the whole request is refused.
     """
@@ -76,7 +77,7 @@ def refused_all(wanted: Acknowledgements, refused: Results) -> Results:
 
 
 def require_member(who: Acknowledger, broker: ShareBroker) -> None:
-    """Raises UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, or the error of a group coordinator that is unavailable.
+    """Raises UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, or an error if the group coordinator is unavailable.
 
     No other request of a share session requires membership (docs/spec/share-groups.md#s5-3).
     """
@@ -90,8 +91,8 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
 
 async def load_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Waits until all share partitions are loaded; nearly always they already are. Returns the errors of share
-    partitions that cannot be loaded."""
+    """Loads the share partitions that are not in memory, which are usually none. Returns the errors of share partitions
+    that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each in wanted:
@@ -113,10 +114,9 @@ async def load_partitions(wanted: Acknowledgements, who: Acknowledger, broker: S
 
 
 async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> None:
-    """Adds the partitions of `__share_group_state` to the transaction, and begins the transaction if it is not open
-    yet.
+    """Adds the partitions of `__share_group_state` to the transaction. Begins the transaction if it has not begun yet.
 
-    Waits a short time if the previous transaction is still being completed. Raises the coordinator's refusal.
+    Waits a short time if the previous transaction is not complete yet. Raises KafkaError if the coordinator refuses.
     """
     transactional_id, producer_id, producer_epoch = who.transaction
     assert transactional_id is not None
@@ -137,8 +137,8 @@ async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broke
 
 
 async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Checks all partitions again, because the transaction coordinator may have been slow, then makes the
-    acknowledgements pending in all partitions.
+    """Makes the acknowledgements pending in all partitions. First checks all partitions again, because they may have
+    changed while the transaction coordinator was responding.
 
     Raises KafkaError if the transaction ends or is sealed before everything is stored.
     """
@@ -172,11 +172,11 @@ async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: Shar
 
 
 def apply_or_undo(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
-    """Applies the stored writes, or undoes them if another write failed. If a crash prevents that, nothing is committed
-    either, because the producer must abort.
+    """Applies the stored writes, or undoes them if another write has failed. If a crash prevents the undoing, nothing
+    is committed either, because the producer must abort.
 
-    raises  INVALID_TXN_STATE if a marker has ended the transaction meanwhile; the transaction coordinator's code if the
-            transaction was sealed meanwhile
+    raises  INVALID_TXN_STATE if a marker has ended the transaction in the meantime; the transaction coordinator's error
+            code if the transaction was sealed in the meantime
     """
     errors = [each if isinstance(each, KafkaError) else None for each in answers]
     has_failed = any(errors)
