@@ -4,7 +4,7 @@ and never waits.
 State changes in two ways: `replay` applies records, and `settle` applies the part of a decision that is not recorded,
 after the decision's records have been written. A request method only makes a decision; its caller appends
 `Outcome.records`, replays them and calls `settle`. An error that concerns a whole request is either raised as
-`KafkaError` or returned as the response of the outcome; JoinGroup, SyncGroup and LeaveGroup use both ways.
+`KafkaError` or returned as the response of the outcome; JoinGroup, SyncGroup and LeaveGroup do both.
 """
 
 from __future__ import annotations
@@ -122,8 +122,7 @@ class GroupCore:
     # State.
 
     def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Applies a record. This is the only way in which recorded state changes, both after a restart and in normal
-        operation."""
+        """Applies a record. Recorded state changes in no other way, both after a restart and in normal operation."""
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey) and (value is None or isinstance(value, OffsetCommitValue)):
             self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
@@ -236,8 +235,6 @@ class GroupCore:
     # Requests of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). A group of another
     # type is reported as not found, unless it is a classic group and a member joins: a ConsumerGroupHeartbeat may
     # upgrade the classic group, and a StreamsGroupHeartbeat replaces it if it is empty.
-    # type is reported as not found. The exception is a member that joins a classic group: a ConsumerGroupHeartbeat may
-    # upgrade the group, and a StreamsGroupHeartbeat replaces it if it is empty.
 
     def consumer_heartbeat(self, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self.registry, beat, now_ms)

@@ -3,8 +3,8 @@
 A `GroupMetadata` record stores the protocol type and name, the generation, the leader, the time of the last state
 change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.
 Everything else exists only in memory and is recomputed after a restart: a group with members is STABLE, and a group
-without members is EMPTY. Members that were joining or waiting for an assignment lost their connection, and send the
-request again when they reconnect. For each member, only the metadata of the chosen protocol is restored.
+without members is EMPTY. Members that were joining or waiting for an assignment lose their connection when the broker
+stops, and will repeat the request. For each member, only the metadata of the chosen protocol is restored.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def error_response(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupR
 
 
 def join(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse | None:
-    """Returns the response. Returns None if the response is sent later or is one of the turn's replies."""
+    """Handles a JoinGroup request and returns the response. Returns None if the response is sent later or is one of the
+    turn's replies."""
     group, member_id = turn.group, joiner.request.member_id
     if not has_room(turn, member_id):
         group.remove(member_id)
@@ -196,8 +197,8 @@ def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) 
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
     if joiner.version < SKIPS_ASSIGNMENT_SINCE:
-        # Older clients cannot be told to skip the assignment, so a returning leader would compute a new one. It does
-        # not if the response names its old member id as the leader.
+        # Older clients cannot be told to skip the assignment, so a returning leader would compute a new one. To prevent
+        # that, the response names its old member id as the leader.
         answer = join_response(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []
         return answer

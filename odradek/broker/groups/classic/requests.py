@@ -80,8 +80,8 @@ def leave_classic_group(
 
 
 def sync_group(turn: ClassicTurn, request: SyncGroupRequest, token: Token) -> SyncGroupResponse | None:
-    """Returns the response. Returns None if the request waits for the leader's assignment, or if its response is one of
-    the turn's replies."""
+    """Handles a SyncGroup request and returns the response. Returns None if the request waits for the leader's
+    assignment, or if its response is one of the turn's replies."""
     group = turn.group
     verdict = SYNC[group.state]
     if group.state in (GroupState.EMPTY, GroupState.DEAD):

@@ -21,7 +21,7 @@ class GroupState(Enum):
 
 
 class GroupVerdict(Enum):
-    """A table cell that is not an error code: the action to take."""
+    """The action in a table cell that does not contain an error code."""
 
     ACCEPT = auto()
     MEMBER_ONLY = auto()  # accept the request from a member of the current generation, and refuse all others

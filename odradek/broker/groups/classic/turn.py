@@ -68,8 +68,8 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """Returns a record of the group's current state. `assignments` has the members' assignments by member id; a member
-    that is not listed has no assignment."""
+    """Returns a record of the group's current state. `assignments` contains the members' assignments by member id; a
+    member that is not listed has no assignment."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

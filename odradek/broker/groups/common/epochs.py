@@ -19,7 +19,7 @@ from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
 
-NO_TIME = 0  # the computation time of a target whose successor need not wait for the assignment interval
+NO_TIME = 0  # a computation time after which the next target need not wait for the assignment interval
 FIRST_EPOCH = 1  # the epoch of a group without an epoch record
 
 Partitions = Mapping[bytes, frozenset[int]]

@@ -132,11 +132,11 @@ class CoordinatorRecord:
 
 
 class TimerKind(Enum):
-    SESSION = auto()  # a member's session expires
-    JOIN = auto()  # classic: the time for joining ends
-    SYNC = auto()  # classic: the time for sending SyncGroup ends
-    REVOCATION = auto()  # consumer, streams: a member's time for giving up partitions or tasks ends
-    REJOIN = auto()  # consumer: the time for a classic member to rejoin or sync ends
+    SESSION = auto()  # a member's session timeout expires
+    JOIN = auto()  # classic: the time limit for joining expires
+    SYNC = auto()  # classic: the time limit for sending SyncGroup expires
+    REVOCATION = auto()  # consumer, streams: a member's time limit for giving up partitions or tasks expires
+    REJOIN = auto()  # consumer: a classic member's time limit for rejoining or syncing expires
     INITIAL_DELAY = auto()  # streams: the first target of a group no longer waits for more members
     REGEX = auto()  # consumer: regular expressions must be resolved, or the result is available
 

@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 MEMBER_EPOCHS_SINCE = 9  # the first version of OffsetCommit with member epochs
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # member epoch with which a static member leaves temporarily
+LEAVE_FOR_A_WHILE_EPOCH = -2  # the member epoch sent by a static member that leaves temporarily
 UNCHANGED_MS = -1  # the RebalanceTimeoutMs of a heartbeat that leaves the timeout unchanged
 
 

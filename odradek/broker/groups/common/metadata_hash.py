@@ -1,7 +1,8 @@
-"""A hash of the topics to which a group is subscribed. When it changes, partitions must be assigned again (KIP-1101).
+"""A hash of the topics to which a group is subscribed. When it changes, the partitions must be reassigned (KIP-1101).
 
-The hash is the same as Kafka's, so that a group can move between Kafka and Odradek without a rebalance. Source:
-docs/spec/consumer-groups.md#s12-4.
+The hash is the same as Kafka's, so that a group can move between Kafka and Odradek without a rebalance.
+
+Source: docs/spec/consumer-groups.md#s12-4.
 """
 
 from __future__ import annotations

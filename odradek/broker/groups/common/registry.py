@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def half_of(limit: int) -> int:
-    """Returns half of the limit: a fixed replacement for a random number below the limit."""
+    """Returns half of the limit, as a fixed substitute for a random number below it."""
     return limit // 2
 
 

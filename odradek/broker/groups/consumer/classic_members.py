@@ -152,10 +152,10 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
 
 
 def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
-    """Returns whether the member must rejoin, because there is a newer target, because it has partitions to give up, or
+    """Returns whether the member must rejoin: because there is a newer target, because it has partitions to give up, or
     because all partitions that it was waiting for have become free.
 
-    The member must also rejoin if a new target is due. In Kafka, only members of the consumer protocol cause the
+    The member must also rejoin if a new target is due. In Kafka, only members of the consumer protocol trigger the
     computation, so if none is left, the partitions of members that have left remain unassigned.
     """
     group = turn.group
@@ -237,7 +237,7 @@ def _owned(turn: ConsumerTurn, subscription: ConsumerProtocolSubscription) -> Pa
     return by_topic_id([(each.topic, each.partitions) for each in subscription.owned_partitions], turn.cluster)
 
 
-# Downgrades: a static member returns with the classic protocol, and was the last member that used the consumer
+# Downgrade of a group whose last member with the consumer protocol is a static member that returns with the classic
 # protocol.
 
 

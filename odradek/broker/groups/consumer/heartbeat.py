@@ -144,8 +144,8 @@ def _answer_member(
 
 
 def _apply_request(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
-    """Returns the member with the fields that the request contains. Fields that the request omits (null, -1) are
-    unchanged."""
+    """Returns the member after updating the fields that the request contains. Fields that the request omits (null, -1)
+    are unchanged."""
     request = beat.request
     return replace(
         member,
@@ -171,7 +171,7 @@ def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: Cons
     The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3
     the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    # `turn.write` replaces `turn.group`, so this remains the group before the change.
+    # `group` stays the group before the change, because `turn.write` replaces `turn.group`.
     group, assignors = turn.group, turn.config.assignors
     is_new = member.member_id not in group.members
     # Votes are counted only if the result may have changed, because counting them visits every member.
@@ -288,7 +288,7 @@ MEMBER_ID_BY_CLIENT_SINCE = 1
 Check = tuple[Callable[[ConsumerGroupHeartbeatRequest, int], bool], str]
 
 SHAPE: Sequence[Check] = (
-    # (condition under which a request of a version is invalid, Kafka's message)
+    # (condition under which a request with a given version is invalid, Kafka's message)
     (
         lambda request, version: (
             is_blank(request.member_id)

@@ -19,7 +19,7 @@ class MemberState(Enum):
     """A member's progress towards its target. The value is the byte stored in the record with key 8."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed yet that it did
+    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed yet that it has done so
     UNRELEASED_PARTITIONS = 2  # other members still hold partitions of this member's target
 
 

@@ -1,5 +1,4 @@
-"""Finds the member that a heartbeat or JoinGroup request joins as: by member id if it is dynamic, by instance id if it
-is static.
+"""Determines which member a joining client is. Dynamic members are found by member id, static members by instance id.
 
 Source: docs/spec/consumer-groups.md#s2-2.
 """
@@ -18,8 +17,8 @@ from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of
 def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
 ) -> ConsumerMember:
-    """Returns the member that joins: an existing member, a replacement for a static member, or a new member without any
-    fields but its id. An existing member becomes static if the request contains an unused instance id.
+    """Returns the member that joins: an existing member, a replacement for a static member, or a new member that has
+    only an id. An existing member becomes static if the request contains an unused instance id.
 
     Raises UNRELEASED_INSTANCE_ID if the instance id belongs to a member that has not left. Source:
     docs/spec/consumer-groups.md#s6, S3 to S5

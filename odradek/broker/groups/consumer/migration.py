@@ -102,7 +102,7 @@ def _version(data: bytes, highest: int) -> int:
 
 def upgrade_group(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:
     """Returns a turn in which the classic group has become a consumer group. Raises GROUP_ID_NOT_FOUND if the group
-    must not or cannot be converted."""
+    cannot be converted or the policy forbids it."""
     group_id = classic.group_id
     turn = ConsumerTurn(registry, ConsumerGroup(group_id, registry.topic_id_of), now_ms, is_new=True)
     turn.records += classic.tombstones()  # appended directly, because these records are not applied to the turn's group

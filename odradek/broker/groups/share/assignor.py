@@ -42,7 +42,7 @@ def assign(
 
 def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[str, list[P]]:
     """Distributes partitions evenly. `held` contains the current partitions of each member. If the numbers cannot be
-    equal, the order of `held` determines which members get one partition more."""
+    equal, the order of `held` determines which members get an extra partition."""
     if not partitions or not held:
         return {member_id: [] for member_id in held}
     sharers = -(-len(held) // len(partitions))  # maximum number of members for each partition

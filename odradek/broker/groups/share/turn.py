@@ -52,8 +52,8 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
             group.settled_version = version
 
     def follow_topics(self) -> None:
-        """Advances the epoch if subscribed topics have changed, or if there are assignable partitions that no member
-        has as a target."""
+        """Advances the epoch if subscribed topics have changed, or if some assignable partitions are not in any
+        member's target."""
         super().follow_topics()
         if self.group.epoch == self.group.assignment_epoch and self._has_unassigned_partitions():
             self.bump_epoch()

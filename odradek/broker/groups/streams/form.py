@@ -1,5 +1,5 @@
-"""Checks that a StreamsGroupHeartbeat is well formed, in Kafka's order: docs/spec/streams-groups.md#s2-2, rows 7 to
-14."""
+"""Checks whether a StreamsGroupHeartbeat is well formed. The checks have the same order as in Kafka:
+docs/spec/streams-groups.md#s2-2, rows 7 to 14."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ def _new_group(registry: GroupRegistry, group_id: str, now_ms: int) -> StreamsTu
 
 
 def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
-    """Returns the member that joins: an existing member, a replacement for a static member, or a new member without any
-    fields but its id. An existing member becomes static if the request contains an unused instance id.
+    """Returns the member that joins: an existing member, a replacement for a static member, or a new member that has
+    only an id. An existing member becomes static if the request contains an unused instance id.
 
     Source: docs/spec/streams-groups.md#s2-3
     """
@@ -209,7 +209,7 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     response = _response(turn, member)
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
-    # If the member reports other tasks than those assigned to it, the response that assigned them may have been lost.
+    # If the member reports tasks other than those assigned to it, the response that assigned them may have been lost.
     # Unlike Kafka, send the assigned tasks again.
     reports_others = beat.owned is not None and beat.owned != member.assigned.roles
     if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
@@ -224,8 +224,8 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
 
 
 def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
-    """Returns the member with the fields that the request contains. Fields that the request omits (null, -1) are
-    unchanged."""
+    """Returns the member after updating the fields that the request contains. Fields that the request omits (null, -1)
+    are unchanged."""
     request = beat.request
     if _tells_nothing(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
         return member  # the usual case
@@ -309,8 +309,8 @@ def _topics_to_create(
 ) -> tuple[Sequence[TopicInfo], Status | None]:
     """Returns the internal topics to create now, and the status that reports problems with topics.
 
-    A topic is not created again while its creation is in progress, nor for a while after its creation has failed.
-    Source: docs/spec/streams-groups.md#s4
+    No new attempt to create a topic is made while an attempt is in progress, nor for a while after an attempt has
+    failed. Source: docs/spec/streams-groups.md#s4
     """
     if not configured.missing:
         return (), configured.status

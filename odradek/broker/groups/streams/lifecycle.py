@@ -85,7 +85,7 @@ def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
     """Notes that the attempt to create internal topics has ended. For a while, failures are reported to members, and
-    the topics concerned are not created again."""
+    creating these topics is not attempted again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         return Outcome(True)

@@ -1,5 +1,5 @@
-"""Limits of streams groups, which Kafka does not have. They exist because a member determines the size of the topology,
-and all clients of the broker wait while a decision about it is made."""
+"""Limits of streams groups, which Kafka does not have. They are needed because a member determines the size of the
+topology, and all clients of the broker wait while a decision about the topology is made."""
 
 from __future__ import annotations
 

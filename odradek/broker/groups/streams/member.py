@@ -16,7 +16,7 @@ class StreamsMemberState(Enum):
     """A member's progress towards its target. The value is the byte stored in the record with key 22."""
 
     STABLE = 1
-    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed yet that it did
+    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed yet that it has done so
     UNRELEASED_TASKS = 3  # other members still hold tasks of this member's target
 
 

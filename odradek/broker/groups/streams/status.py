@@ -14,7 +14,8 @@ class StatusCode(Enum):
     MISSING_INTERNAL_TOPICS = 3
     SHUTDOWN_APPLICATION = 4
     ASSIGNMENT_DELAYED = 5
-    # Sent only from heartbeat version 1 on, because earlier clients terminate when they receive this status.
+    # Sent only to clients with heartbeat version 1 or later, because earlier clients terminate when they receive this
+    # status.
     MISSING_CLIENT_TAGS = 6
 
 

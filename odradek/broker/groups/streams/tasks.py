@@ -21,7 +21,7 @@ NO_TASKS: Tasks = {}
 
 @dataclass(frozen=True, slots=True)
 class TaskRoles:
-    """Tasks by role: those in a target assignment, or those that a member reports to be running."""
+    """Tasks by role, either in a target assignment or as reported by a member."""
 
     active: Tasks = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -61,8 +61,8 @@ class TaskIdsStruct(Protocol):
 
 
 def tasks_of(listed: Iterable[TaskIdsStruct]) -> Tasks:
-    """Converts a list of task ids. Entries with the same subtopology are merged, whereas Kafka fails if there are
-    any."""
+    """Converts a list of task ids. Entries for the same subtopology are merged; Kafka fails if there is more than
+    one."""
     tasks: dict[str, frozenset[int]] = {}
     for each in listed:
         if each.partitions:

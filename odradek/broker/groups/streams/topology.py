@@ -156,7 +156,7 @@ def joining_topology(sent: wire.Topology, group: Topology | None) -> Topology:
 
     Raises KafkaError if the member may not join with its topology. A member with a lower topology epoch than the group
     may join with any topology, and is then stale (see `is_stale`). Kafka responds with UNKNOWN_SERVER_ERROR if two
-    subtopologies have the same id, or if the first topology of a group contains an impossible number.
+    subtopologies have the same id, or if the first topology of a group contains an invalid number.
     """
     topology = topology_of(sent)
     if len(topology.subtopologies) < len(sent.subtopologies):

@@ -117,8 +117,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return None if self.compute_target(configured, joining) else BEING_COMPUTED
 
     def compute_target(self, configured: ConfiguredTopology, joining: str | None = None) -> bool:
-        """Computes and records a new target assignment. While topics are missing, the target is empty, so that members
-        give up all tasks.
+        """Computes and records a new target assignment. While topics are missing, the target is empty, so members give
+        up all their tasks.
 
         Returns False if the computation is not finished yet; its result is later passed to `put_target`.
         """
@@ -155,8 +155,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         self.arm(TimerKind.REVOCATION, max(member.rebalance_timeout_ms, AT_ONCE_MS), member.member_id)
 
     def reconcile(self, updated: StreamsMember, owned: TaskRoles | None) -> StreamsMember:
-        """Moves a member as close to its target as is currently possible. `updated` is the member with the fields from
-        its request."""
+        """Moves a member as close to its target as is currently possible. `updated` is the member after its request was
+        applied."""
         group = self.group
         goal = TaskGoal(
             epoch=group.assignment_epoch,

@@ -8,7 +8,9 @@ batches, and new records.
                        log batch stays available
 
 The more often a batch has been delivered, the fewer of its records are delivered at a time. This isolates a record that
-no consumer can process. Source: docs/spec/share-groups.md#s3-6.
+no consumer can process.
+
+Source: docs/spec/share-groups.md#s3-6.
 """
 
 from __future__ import annotations
@@ -242,8 +244,8 @@ class _RecordAcquirer:
 def archive_aborted(
     flight: InFlight, acquired: Sequence[AcquiredOffsets], aborted: Sequence[tuple[int, int]]
 ) -> list[AcquiredOffsets]:
-    """Archives those of the acquired offsets that belong to aborted transactions, and returns the remaining ranges.
-    `aborted` is ascending and without overlaps."""
+    """Archives the acquired offsets that belong to aborted transactions, and returns the remaining ranges. `aborted` is
+    ascending and without overlaps."""
     left: list[AcquiredOffsets] = []
     for each in acquired:
         first = each.first_offset

@@ -4,7 +4,9 @@ queue (KIP-1191).
     rejected, or delivered too often → ARCHIVING, stored → copied, or the copy failed → ARCHIVED, stored
 
 This module decides which queue receives the copies and what a copy contains; `shares/leader/dead_letter_queues.py`
-reads the records and writes the copies. Source: docs/spec/dead-letter-queues.md.
+reads the records and writes the copies.
+
+Source: docs/spec/dead-letter-queues.md.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ class QueueRules(NamedTuple):
 
 
 class UnusableQueue(KafkaError):
-    """The broker must not write to this dead-letter queue, so nothing is written."""
+    """Raised if the broker must not write to a dead-letter queue. Nothing has been written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -192,7 +194,7 @@ def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[li
 
 
 def _most_bytes(record: NewRecord) -> int:
-    """Returns an upper bound, close to the actual value, of the size that the record has in a batch."""
+    """Returns an upper bound of the record's size in a batch. The bound is close to the actual size."""
     size = VARINTS_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, content in record.headers:
         size += HEADER_VARINTS_BYTES + len(name) + len(content or b"")

@@ -324,7 +324,7 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
 
 
 def _still_unrepeated(batches: Sequence[StateBatch], update: ShareUpdate) -> list[StateBatch]:
-    """Returns the batches that are not repeated by the update: it neither overlaps them nor moves the start offset past
+    """Returns the batches that the update does not repeat: it neither overlaps them nor moves the start offset past
     them."""
     repeated = sorted(update.batches)
     # For each index, the highest last offset of all batches up to that index.
@@ -371,8 +371,8 @@ def cut_below(stored: list[StateBatch], start_offset: int) -> None:
 
 
 def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
-    # Batches that are adjacent to the new batch are included, so that they are joined with it if they have the same
-    # state.
+    # Batches that are adjacent to the new batch are included, so that they are joined with the new batch if the states
+    # are equal.
     begin = bisect_left(stored, batch.first_offset - 1, key=_LAST)
     end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
     if begin == end:

@@ -54,20 +54,20 @@ class Limits(NamedTuple):
 
     @property
     def throttled_from(self) -> int:
-        """The delivery count from which on records are delivered in ever smaller batches."""
+        """The delivery count at which records begin to be delivered in ever smaller batches."""
         return max(2, (self.delivery_count_limit + 1) // 2)
 
     @property
     def last_attempt(self) -> int | None:
-        """The delivery count at which a record is delivered for the last time, on its own. None if the limit is too
+        """The delivery count after which a record is delivered one last time, on its own. None if the limit is too
         small for such a last attempt."""
         limit = self.delivery_count_limit
         return limit - 1 if limit > LAST_ATTEMPT_ALONE_ABOVE else None
 
 
 class Acknowledgement(NamedTuple):
-    """Acknowledges a range of offsets (both inclusive). `types` contains either one type for all offsets, or one type
-    for each offset."""
+    """An acknowledgement of a range of offsets (both inclusive). `types` contains either one type for all offsets, or
+    one type for each offset."""
 
     first_offset: int
     last_offset: int
@@ -404,8 +404,8 @@ def state_after(flight: InFlight, span: Span, event: Event, limits: Limits) -> R
 
 
 def state_after_release(flight: InFlight, span: Span, limits: Limits) -> RecordState:
-    """Returns the state of a record that its member releases unfinished. The record becomes AVAILABLE again, unless it
-    has reached the delivery count limit or is below the start offset."""
+    """Returns the new state of a record that is released before it is finished. The record becomes AVAILABLE again,
+    unless it has reached the delivery count limit or is below the start offset."""
     if span.delivery_count >= limits.delivery_count_limit:
         return dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits)
     return RecordState.ARCHIVED if span.last_offset < flight.start_offset else RecordState.AVAILABLE

@@ -1,10 +1,10 @@
-"""One share partition on its leader: which member holds which records, how often they were delivered, and which are
-finished.
+"""A share partition on its leader: the records that members hold, the delivery counts, and the finished records.
 
 `SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`. The changed
 records are in transition until `write_stored` or `write_failed` reports the share coordinator's response; until then,
-nothing else may change these records. The write after an expired lock is best effort, so nothing waits for it. Source:
-docs/spec/share-groups.md#s3.
+nothing else may change these records. The write after an expired lock is best effort, so nothing waits for it.
+
+Source: docs/spec/share-groups.md#s3.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class SharePartition:
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
         """Finishes available records that have already reached the delivery count limit.
 
-        This happens if the records were pending in a transaction that was aborted while no leader was there to apply
-        the limit (#s5-8). The write is best effort, as after an expired lock.
+        Such records were pending in a transaction that was aborted while the share partition had no leader to apply the
+        limit (#s5-8). The write is best effort, as after an expired lock.
         """
         used_up = []
         for span in self.flight.spans():
@@ -159,7 +159,7 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: Limits, now_ms: int
     ) -> StateWrite | None:
-        """Begins to apply either all of the acknowledgements or, if one is invalid, none of them. Locks that were
+        """Begins to apply the acknowledgements: all of them or, if one is invalid, none. However, locks that were
         renewed before the invalid acknowledgement was found stay renewed.
 
         returns  the write that must be stored before the member receives a response; None if nothing changes

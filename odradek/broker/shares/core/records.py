@@ -38,7 +38,7 @@ SHORT = struct.Struct(">h")
 VERSION_BYTES = 2
 KEY_VERSION = VALUE_VERSION = 0
 SNAPSHOT, UPDATE = ShareSnapshotKey.API_KEY, ShareUpdateKey.API_KEY
-REMEMBERED = 1024  # number of cached keys; the same share partitions are written again and again
+REMEMBERED = 1024  # number of cached keys; most writes concern the same few share partitions
 VALUE_PREFIX = SHORT.pack(VALUE_VERSION)
 
 

@@ -272,7 +272,7 @@ class StateCore:
     # Periodic work.
 
     def forget_old_markers(self, now_ms: int) -> None:
-        """Forgets old markers: those after which no acknowledgement of a transaction that they ended can still arrive.
+        """Forgets markers that are so old that no acknowledgement in a transaction that they ended can still arrive.
         Markers that were just replayed have no time yet, so they get the current time."""
         self._marker_epochs = {
             producer_id: (epoch, now_ms if seen_ms is None else seen_ms)

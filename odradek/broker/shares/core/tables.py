@@ -1,6 +1,6 @@
 """The states of a shared record, and the effect of each event in each state.
 
-A cell that is a refusal contains the error that is raised. These rules are not part of the grid, because they depend on
+A cell that refuses an event contains the error to raise. These rules are not part of the grid, because they depend on
 more than the state:
 
     a record with an unanswered write              refuses acknowledgements like a record that is not ACQUIRED
@@ -12,8 +12,9 @@ more than the state:
                                                    (#s3-4, rows 3 and 4)
 
 TX_PENDING (KIP-1289) means that an acknowledgement waits for the end of a transaction. ARCHIVING (KIP-1191) means that
-a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED when copying has ended. Source:
-docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
+a record must be copied to the dead-letter queue of its group; it becomes ARCHIVED when copying has ended.
+
+Source: docs/spec/share-groups.md#s3-2, #s3-4, #s5-5, #s5-8, docs/spec/dead-letter-queues.md#s2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The settings of a share group: the group's own settings, recorded for the resource GROUP, or else the broker's.
 
-Parsed settings are cached until the group's settings change. `Shares` then passes the new settings to the group's share
-partitions, so a changed setting applies from the next decision on. Source: docs/spec/share-groups.md#s2-6.
+Parsed settings are cached until the group's settings change. `SharePartitionManager` then passes the new settings to
+the group's share partitions, so a changed setting takes effect with the next decision.
+
+Source: docs/spec/share-groups.md#s2-6.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class ShareGroupSettings:
         self._image = image
         self._broker_setting = broker_setting
         self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which only the broker's file can set
-        self._without_own: _ParsedSettings | None = None  # shared by all groups that have no own settings
-        self._parsed: dict[str, _ParsedSettings] = {}  # by id of the group; contains only groups with own settings
+        self._without_own: _ParsedSettings | None = None  # used by all groups without settings of their own
+        self._parsed: dict[str, _ParsedSettings] = {}  # group id → settings, for groups with settings of their own
 
     def changed(self, group_id: str) -> None:
         """Discards the cached settings of a group after its own settings have changed."""

@@ -62,7 +62,7 @@ class LiveSharePartition:
     """A share partition that this broker leads, with its state in memory.
 
     failure            why loading failed; None if loading has not failed
-    is_reading         whether a fetch is reading from disk for this share partition; other fetches skip it until then
+    is_reading         whether a fetch is reading from disk for this share partition; if so, other fetches skip it
     state_epoch        the state epoch with which the state is written
     leader_epoch       the leader epoch with which the state is written
     limits             settings of the group on which decisions depend
@@ -474,7 +474,8 @@ class LiveSharePartition:
 class PendingWrite(NamedTuple):
     """The acknowledgements of one request in one share partition while they are being stored.
 
-    write, stored  None and True if all of the acknowledgements were already pending
+    write   None if all of the acknowledgements were already pending
+    stored  the share coordinator's response; True if there is no write
     """
 
     live: LiveSharePartition

@@ -2,7 +2,7 @@
 
     session → start acknowledgements → look at each partition in turn → acquired, or an error? → respond
                                            ↑                              └ no: wait
-                                           └ woken by appends, by released records, by the timer ──┘
+                                           └ woken by appends, by released records, by the timer ┘
 
 The response also waits until the acknowledgements are stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
 """
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, ReadResult
 
 NO_RECORDS: Final = b""
-# The number of bytes to read is this factor times the expected size of the wanted records, based on the average size of
-# the log's records.
+# A read requests this many times the expected size of the wanted records. The expected size is based on the log's
+# average record size.
 READ_AHEAD_FACTOR: Final = 1.25
 LEAST_READ_BYTES: Final = 32 * 1024
 
@@ -206,8 +206,8 @@ class LiveShareFetch:
     # One partition.
 
     def _find(self, wanted: TopicIdPartition) -> LiveSharePartition | None:
-        """Returns the share partition if records can be acquired from it now, otherwise None. Loads it if necessary.
-        Raises KafkaError."""
+        """Returns the share partition if records can be acquired from it now, otherwise None. Starts loading it if
+        necessary. Raises KafkaError."""
         live = self._live.get(wanted)
         if live is None or (live.phase is SharePartitionPhase.GONE and live.failure is None):
             partition = self._partition(wanted)

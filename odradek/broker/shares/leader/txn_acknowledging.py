@@ -91,8 +91,8 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
 
 async def load_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Loads the share partitions that are not in memory, which are usually none. Returns the errors of share partitions
-    that cannot be loaded."""
+    """Loads the share partitions that are not in memory; usually, all of them are. Returns the errors of share
+    partitions that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each in wanted:
@@ -172,8 +172,8 @@ async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: Shar
 
 
 def apply_or_undo(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
-    """Applies the stored writes, or undoes them if another write has failed. If a crash prevents the undoing, nothing
-    is committed either, because the producer must abort.
+    """Applies the stored writes, or undoes them if another write has failed. If the broker crashes before they are
+    undone, nothing is committed either, because the producer must abort.
 
     raises  INVALID_TXN_STATE if a marker has ended the transaction in the meantime; the transaction coordinator's error
             code if the transaction was sealed in the meantime
