@@ -178,8 +178,8 @@ class GroupCore:
         return PROTOCOLS[group.group_type].on_timer(self.registry, group, key, now_ms)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """Returns error responses for the waiting requests, because this broker no longer coordinates these groups. The
-        core must not be used afterwards."""
+        """Returns error responses for the waiting requests when this broker stops coordinating these groups. The core
+        must not be used afterwards."""
         replies = [
             reply
             for group in self.registry.groups.values()
@@ -296,7 +296,7 @@ class GroupCore:
     def internal_topics_created(
         self, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
     ) -> Outcome[bool]:
-        """Notes that the attempt to create a streams group's internal topics has ended. `failures` contains the error
+        """Handles the end of an attempt to create a streams group's internal topics. `failures` contains the error
         messages by topic."""
         from odradek.broker.groups.streams.lifecycle import creation_ended
 

@@ -233,7 +233,7 @@ class EpochTurn(ABC, Generic[G, S]):
             self.write(self.target_epoch_record(self.group.epoch, NO_TIME))
 
     def bump_epoch(self) -> None:
-        """Advances the epoch because an input of the target assignment has changed."""
+        """Advances the epoch after an input of the target assignment has changed."""
         self.is_rebalance = True
         self.advance_epoch()
 

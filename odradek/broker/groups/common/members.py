@@ -126,8 +126,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Offset requests. The rules are in docs/spec/consumer-groups.md#s9 and docs/spec/streams-groups.md#s7.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Raises KafkaError if the member id or the epoch is wrong. A transactional producer may omit both, but must
-        not send wrong values."""
+        """Raises KafkaError if the member id or the epoch is wrong. A transactional commit may omit both. The epoch may
+        also be omitted if the group has no members."""
         if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
             return ()
         member = self.members.get(committer.member_id)

@@ -53,7 +53,8 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 class AssignorUserData(Exception):
-    """An assignment contains user data of a custom client-side assignor, which the broker's assignors would lose."""
+    """Raised if an assignment contains user data of a custom client-side assignor. The broker's assignors would lose
+    the data."""
 
 
 def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:

@@ -24,7 +24,7 @@ class ConfiguredTopology:
     status       why no tasks can be assigned, or None if the topology is ready
     task_counts  the number of tasks of each subtopology; empty if source topics are missing or topics are wrongly
                  partitioned
-    internal     the internal topics by name, with the partition counts that the broker has decided on
+    internal     the internal topics by name, with the partition counts that they should have
     missing      the internal topics that must be created
     """
 
@@ -135,7 +135,7 @@ def _shortened_list(topics: Sequence[str]) -> str:
 
 def described_subtopologies(topology: Topology, configured: ConfiguredTopology | None) -> list[Subtopology]:
     """Returns the subtopologies as StreamsGroupDescribe reports them. Everything is sorted by name. Once the topology
-    is ready, the internal topics have the partition counts that the broker has decided on."""
+    is ready, the internal topics include their computed partition counts."""
     internal = configured.internal if configured is not None and configured.is_ready else {}
     return [
         replace(

@@ -84,7 +84,7 @@ def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTa
 def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
-    """Notes that the attempt to create internal topics has ended. For a while, failures are reported to members, and
+    """Handles the end of an attempt to create internal topics. For a while, failures are reported to members, and
     creating these topics is not attempted again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):

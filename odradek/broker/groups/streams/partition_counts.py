@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class WronglyPartitioned(Exception):
-    """Topics that must have the same number of partitions do not. The message is sent to the client."""
+    """Raised if topics that must have the same number of partitions do not. The message is sent to the client."""
 
     @property
     def status(self) -> Status:
@@ -27,8 +27,8 @@ class WronglyPartitioned(Exception):
 class PartitionCounts:
     """The number of partitions of each topic of a topology, and the number of tasks of each subtopology.
 
-    existing  topics that exist, which include all source topics
-    decided   internal topics; an internal topic that exists may have another number of partitions
+    existing  the actual partition counts of the topics that exist, which include all source topics
+    decided   the computed partition counts of internal topics, even if the topic exists with another count
 
     Raises WronglyPartitioned, or STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
     """

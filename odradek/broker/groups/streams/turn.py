@@ -56,7 +56,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
     def advance_epoch(self) -> None:
-        """Advances the epoch because members have left. Only heartbeats check whether topics have changed; this method
+        """Advances the epoch after members have left. Only heartbeats check whether topics have changed; this method
         does not."""
         self.write(self.epoch_record(self.group.epoch + 1, self.group.metadata_hash))
 

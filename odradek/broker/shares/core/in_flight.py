@@ -272,7 +272,7 @@ class InFlight:
         for batch in self.batches:
             yield from batch.spans
 
-    # Changing.
+    # Changes.
 
     def note_deadline(self, deadline_ms: int) -> None:
         if self.earliest_deadline_ms is None or deadline_ms < self.earliest_deadline_ms:
@@ -328,7 +328,7 @@ class InFlight:
         self.note_deadline(span.lock_deadline_ms)
 
     def move_start_to(self, log_start_offset: int) -> None:
-        """Moves the start offset because retention has removed the records below `log_start_offset`.
+        """Moves the start offset after retention has removed the records below `log_start_offset`.
 
         These records are not delivered again. Members that have acquired some of them keep them until they acknowledge
         them or their locks expire.

@@ -204,7 +204,7 @@ class SharePartition:
         self.pending.forget_missed()
         self.flight.advance()
 
-    # Time.
+    # Expired locks.
 
     def expire_locks(self, limits: Limits, now_ms: int) -> StateWrite | None:
         """Releases the records whose lock has expired. The change is final even if the write fails."""
@@ -247,8 +247,8 @@ class SharePartition:
         return DeadLetter(first, last, count, cause, is_whole)
 
     def archive_copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
-        """Archives these records because copying them has ended, successfully or not. Records that are not ARCHIVING
-        are ignored. The change is final even if the write fails. Returns None if none of the records was ARCHIVING."""
+        """Archives these records after copying them has ended, successfully or not. Records that are not ARCHIVING are
+        ignored. The change is final even if the write fails. Returns None if none of the records was ARCHIVING."""
         flight = self.flight
         archived: list[tuple[Span, RecordState]] = []
         for each in letters:

@@ -174,8 +174,8 @@ class PendingRecords:
         return self._write(changes, pending=tuple(_pending_range(span) for span, _ in changes))
 
     def undo_write(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
-        """Undoes a stored write because another part of the request failed. Restores the previous states in memory, and
-        returns a write that restores them in the stored state."""
+        """Undoes a stored write after another part of the request has failed. Restores the previous states in memory,
+        and returns a write that restores them in the stored state."""
         resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.pending)
         overdue = []
         for span, _ in write.changes:
@@ -251,8 +251,8 @@ class PendingRecords:
             ]
 
     def owner_is_gone(self, member_id: str) -> None:
-        """Notes that the member's share session has ended. Its acknowledgements stay pending, but if they are aborted,
-        the member does not get the records back."""
+        """Handles the end of the member's share session. The member's acknowledgements stay pending, but if they are
+        aborted, the member does not get the records back."""
         for span in self._flight.spans():
             if span.member_id == member_id and span.pending is not None and not span.in_transition:
                 span.member_id = NOBODY

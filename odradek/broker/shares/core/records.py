@@ -73,8 +73,8 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """Decodes a record. Returns None if a later Kafka wrote a record type that is not known here; Kafka skips such
-    records too.
+    """Decodes a record. Returns None if the record type is unknown, because a later Kafka release may have written it.
+    Kafka skips such records too.
 
     Raises MalformedMessage if the record is invalid in any other way.
     """

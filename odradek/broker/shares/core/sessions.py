@@ -99,8 +99,8 @@ class ShareSessions:
         forgotten: Iterable[TopicIdPartition],
         connection: Hashable,
     ) -> ShareSession:
-        """Returns the session of a ShareFetch request. If the request's epoch is the final one, the caller must end the
-        session.
+        """Returns the session of a ShareFetch request, and creates, updates or replaces it if necessary. If the
+        request's epoch is the final one, the caller must end the session.
 
         raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED if the broker already
                 has the maximum number of sessions (docs/spec/share-groups.md#s1-10, S7), or if all sessions together

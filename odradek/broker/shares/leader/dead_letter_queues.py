@@ -216,7 +216,7 @@ class DeadLetterQueues:
         broker."""
         self._is_stopped = True
 
-    # Turns.
+    # Taking turns.
 
     def _wait_for_turn(self) -> Deferred[None]:
         """Waits for the caller's turn. Callers get their turns in order, each in a separate iteration of the event
@@ -316,7 +316,7 @@ class DeadLetterQueues:
     # Reading the source.
 
     async def _read(self, partition: Partition, first_offset: int, last_offset: int) -> _Contents:
-        """Reads keys and values in a worker thread. The result includes `first_offset`, but may end before
+        """Reads keys and values in a worker thread. The result covers `first_offset`, but may end before
         `last_offset`."""
         return await self._in_thread(partial(read_contents, partition.log, first_offset, last_offset))
 

@@ -250,7 +250,7 @@ class LiveSharePartition:
         self.wake()
         self._tell_awaiting()
 
-    # Changing.
+    # Changes.
 
     async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Applies acknowledgements and waits until they are stored. If the share partition is still being loaded, waits
@@ -308,7 +308,7 @@ class LiveSharePartition:
         self.wake()
 
     def not_made_pending(self, write: StateWrite, error: KafkaError) -> None:
-        """Restores the previous state because the pending write could not be stored."""
+        """Restores the previous state after a pending write has failed."""
         log.warning("the state of share partition %s could not be stored: %s", self.key, error)
         self.core.write_failed(write, self.limits)
         if error.code in FENCING:
@@ -319,7 +319,7 @@ class LiveSharePartition:
         self.wake()
 
     def undo_pending(self, write: StateWrite) -> None:
-        """Undoes a pending write that was stored, because another write of its request failed."""
+        """Undoes a pending write that has been stored, after another write of its request has failed."""
         self._store(self.core.pending.undo_write(write, self.limits, self.lock_clock.now_ms()))
         self.arm()
         self.wake()
@@ -357,14 +357,14 @@ class LiveSharePartition:
             self.wake()
 
     def reread_ended(self, ending: TransactionEnd) -> None:
-        """Reads the stored state again, because a marker has ended a transaction and the state is stored on another
-        broker."""
+        """Reads the stored state again after a marker has ended a transaction. Called if another broker stores the
+        state."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
                 start_unattended(self._reread(transaction, releases=False))
 
     def reread_pending(self, transaction: PendingTransaction) -> None:
-        """Reads the stored state again, because the transaction has ended. Overdue records that are still stored as
+        """Reads the stored state again after the transaction has ended. Overdue records that are still stored as
         pending are released, because no marker will end their acknowledgements."""
         start_unattended(self._reread(transaction, releases=True))
 
@@ -464,7 +464,7 @@ class LiveSharePartition:
             self._on_dead_letters(self, core.take_dead_letters(self.limits))
 
     def archive_copied(self, letters: Sequence[DeadLetter]) -> None:
-        """Archives these records because copying them has ended, successfully or not."""
+        """Archives these records after copying them has ended, successfully or not."""
         write = self.core.archive_copied(letters)
         if write is not None:
             self._store(write)

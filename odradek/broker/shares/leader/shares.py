@@ -194,7 +194,7 @@ class SharePartitionManager:
     # Events.
 
     def drop_partitions(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Discards share partitions from memory because their stored state has been changed or deleted."""
+        """Discards share partitions from memory after their stored state has been changed or deleted."""
         for key in keys:
             live = self._live.get(key)
             if live is not None:

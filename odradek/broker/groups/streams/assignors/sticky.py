@@ -1,4 +1,5 @@
-"""The `sticky` assignor: distributes tasks evenly, and otherwise lets members keep their tasks.
+"""The `sticky` assignor: distributes tasks evenly, and lets members keep their tasks where that is compatible with an
+even distribution.
 
 The load of a process is the number of its tasks divided by the number of its members. The standby tasks of a task run
 in other processes than the active task. Ties are resolved as in Kafka, by the order of its hash tables and of Java's
