@@ -266,5 +266,5 @@ class EpochTurn(ABC, Generic[G, S]):
         return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
 
     def topics_of(self, names: Iterable[str]) -> list[TopicView]:
-        """Returns the topics with these names that exist."""
+        """Returns those of the named topics that exist."""
         return [topic for name in names if (topic := self.cluster.topic(name)) is not None]

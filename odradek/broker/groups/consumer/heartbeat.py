@@ -171,7 +171,7 @@ def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: Cons
     The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3
     the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    # `group` stays the group before the change, because `turn.write` replaces `turn.group`.
+    # `group` remains the group as it was before the change, because `turn.write` replaces `turn.group`.
     group, assignors = turn.group, turn.config.assignors
     is_new = member.member_id not in group.members
     # Votes are counted only if the result may have changed, because counting them visits every member.

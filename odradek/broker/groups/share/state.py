@@ -96,7 +96,7 @@ def state_begun(
         return Outcome(True)
     turn = ShareTurn(registry, group, now_ms)
     state = group.state
-    done = [pair for pair in succeeded if state.contains(*pair)]  # omits topics that were deleted since
+    done = [pair for pair in succeeded if state.contains(*pair)]  # the topic may have been deleted in the meantime
     answered = {*done, *failed}
     turn.put_state(
         state._replace(
