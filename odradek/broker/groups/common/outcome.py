@@ -27,7 +27,7 @@ R_co = TypeVar("R_co", covariant=True)
 OFFSET_COMMITS: Final = "offset-commit"
 OFFSET_EXPIRATIONS: Final = "offset-expiration"
 OFFSET_DELETIONS: Final = "offset-deletion"
-COMPLETED_REBALANCES: Final = "group-completed-rebalance"  # of classic groups
+COMPLETED_REBALANCES: Final = "group-completed-rebalance"  # counts only classic groups
 DESCRIPTIONS_SET: Final = "streams-group-topology-description-set-success"
 DESCRIPTIONS_GOT: Final = "streams-group-topology-description-get-success"
 DESCRIPTIONS_DELETED: Final = "streams-group-topology-description-delete-success"

@@ -18,8 +18,8 @@ LEAST_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
 
 
 def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """Applies a changed regular expression after the member has been recorded. Returns whether this already changes the
-    member's topics; an expression that is not resolved yet changes them later.
+    """Applies a changed regular expression after the member has been recorded. Returns whether the member's topics have
+    changed as a result; an expression that has not been resolved yet changes them later.
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION if the expression is invalid. The check is skipped if another member
     has the same expression.

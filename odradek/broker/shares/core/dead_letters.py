@@ -194,7 +194,7 @@ def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[li
 
 
 def _most_bytes(record: NewRecord) -> int:
-    """Returns an upper bound of the record's size in a batch. The bound is close to the actual size."""
+    """Returns an upper bound on the record's size in a batch. The bound is close to the actual size."""
     size = VARINTS_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, content in record.headers:
         size += HEADER_VARINTS_BYTES + len(name) + len(content or b"")
