@@ -1,15 +1,15 @@
-"""The address of this broker that a client gets if the configuration lets it depend on the client's connection.
+"""Chooses the address of this broker that a client is given, depending on how the client connected.
 
-This module has no side effects, and is not imported before a client needs it. With `odradek.advertise=arrival` a client
-gets the address that it connected to, since it can reach that address again. But if it connected through a published
-port of a container, the container sees its own address there, which the client may not be able to reach. Such clients
-are on another network, or appear with the address of the gateway of one of the container's networks; they get
-`odradek.advertise.published`.
+This module has no side effects, and is only imported once a client needs it. With `odradek.advertise=arrival`, a client
+is given the address that it connected to, because it can reach that address again. This does not work for a client that
+connected through a published port of a container: the broker then sees the container's own address, which the client
+may not be able to reach. Such a client is on another network, or its connection appears to come from the gateway of one
+of the container's networks. It is given `odradek.advertise.published` instead.
 
-    address of the client                       address that it gets, by arrival
-    loopback, or on a network of this broker    the address that it connected to
-    the gateway of one: the container's host    odradek.advertise.published if set, else the address it connected to
-    any other                                   the same
+    address of the client                         address that the client is given
+    loopback, or on one of this host's networks   the address that it connected to
+    gateway of such a network (container's host)  odradek.advertise.published if set, else the address it connected to
+    any other address                             odradek.advertise.published if set, else the address it connected to
 """
 
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """The IPv4 networks that this host belongs to, and their gateways."""
+    """The IPv4 networks of this host, and their gateways."""
 
     networks: tuple[IPv4Network, ...] = ()
     gateways: frozenset[IPv4Address] = frozenset()
 
     @classmethod
     def of_routes(cls, text: str) -> "Networks":
-        """Parses the text of Linux' /proc/net/route, in which addresses are hexadecimal, with the bytes of a
-        little-endian machine."""
+        """Parses the contents of Linux's /proc/net/route. The addresses in that file are hexadecimal, in little-endian
+        byte order."""
         networks, gateways = [], set()
         for line in text.splitlines()[1:]:
             _, destination, gateway, _, _, _, _, mask = line.split()[:8]
@@ -47,7 +47,7 @@ class Networks:
         return _ip(address) in self.gateways
 
     def is_neighbour(self, address: str) -> bool:
-        """Returns whether the address belongs to one of the networks and is not its gateway."""
+        """Returns whether the address belongs to one of the networks without being its gateway."""
         ip = _ip(address)
         return ip not in self.gateways and isinstance(ip, IPv4Address) and any(ip in one for one in self.networks)
 
@@ -65,7 +65,7 @@ def _ip(address: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAddresses:
-    """A connection: its listener and the addresses of both ends."""
+    """The listener of a connection, and the addresses of both ends."""
 
     listener: str
     local: Address
@@ -75,7 +75,7 @@ class ConnectionAddresses:
 def address_for_arrival(
     arrival: ConnectionAddresses, published: Mapping[str, PublishedAddress], networks: Networks
 ) -> Address:
-    """Decides by the table at the head of this file."""
+    """Returns the address for this client, according to the table in the module's docstring."""
     mapped = published.get(arrival.listener)
     client = arrival.client_host
     if mapped is None or is_loopback(client) or client == arrival.local[0] or networks.is_neighbour(client):
@@ -85,7 +85,7 @@ def address_for_arrival(
 
 
 def leads_astray(told: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool) -> bool:
-    """Returns whether `told` would lead the client to its own machine, although this broker is not there.
+    """Returns whether the address `told` would send the client to its own machine although this broker runs elsewhere.
 
     is_published: clients on the container's host are expected to use published ports, so `localhost` is right for them
     """

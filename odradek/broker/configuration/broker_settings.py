@@ -1,8 +1,8 @@
-"""The settings of a broker, one row for each. The row is the only place that describes the setting.
+"""The settings of a broker. Each row of the table is the only place where its setting is described.
 
-The settings that this broker uses are the attributes of `BrokerSettings`; Kafka's other settings are in
-`odradek.broker.configuration.unused_settings`. Defaults are Kafka's, except where a comment on the row gives Kafka's
-own: a single node cannot have three replicas, and need not wait for other nodes to join.
+The settings that this broker uses are the attributes of `BrokerSettings`. Kafka's other settings are in
+`odradek.broker.configuration.unused_settings`. Defaults are the same as Kafka's unless a comment on the row gives
+Kafka's default: for example, a single node cannot hold three replicas and need not wait for other nodes to join.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 # fmt: off
 class BrokerSettings:
-    """The settings that this broker uses, in Kafka's order. An attribute is named like the setting, with `_` for `.`.
+    """The settings that this broker uses, in Kafka's order. Attributes are named after the settings, with `_` for `.`.
 
-    A row holds the kind, the default, the text, the rule for values, and whether AlterConfigs may change the setting
-    while the broker runs. The settings of `ssl` and `sasl`, and some of `connections`, can also be set for a single
-    listener: see listener_settings.py.
+    A row holds the type, the default, the documentation, the rule for values, and whether AlterConfigs may change the
+    setting while the broker runs. The `ssl` and `sasl` settings, and some `connections` settings, can also be set for a
+    single listener; see listener_settings.py.
     """
 
     add_partitions_to_txn_retry_backoff_max_ms = INT("100",
@@ -385,7 +385,7 @@ class BrokerSettings:
     unclean_leader_election_enable = BOOLEAN("false",
         "Default unclean.leader.election.enable of topics.", None, CLUSTER_WIDE)
 
-    # Kafka does not have these settings. They are read and described like Kafka's.
+    # Kafka does not have these settings. They are parsed and described in the same way as Kafka's.
     odradek_advertise = STRING("listeners",
         "Addresses that clients are given, unless advertised.listeners is set: listeners gives the configured ones; "
         "arrival gives each client the address at which its connection arrived.", OneOf(("listeners", "arrival")))
@@ -437,8 +437,8 @@ class BrokerSettings:
         "Expiration of transactional ids by prefix, instead of transactional.id.expiration.ms: comma-separated "
         "prefix=milliseconds pairs.", TimePerPrefix())
 
-    # In Kafka these are read by StandardAuthorizer itself. A Kafka broker does not know them, so it describes them
-    # without their values, and only if they are set.
+    # In Kafka, StandardAuthorizer itself reads these two settings. They are unknown to a Kafka broker, so it describes
+    # them only if they are set, and without their values.
     allow_everyone_if_no_acl_found = PASSWORD("false",
         "Access for everyone to resources that no ACL applies to.", is_internal=True)
     super_users = PASSWORD("",

@@ -1,9 +1,9 @@
-"""The broker's settings, read from a file, the environment and overrides, and parsed.
+"""Parses the broker's settings, which come from a file, the environment, overrides and AlterConfigs.
 
-`BrokerConfig` holds the settings given at the start and the changes that AlterConfigs has made since; only
-`set_dynamic` changes it. The value of a setting comes from the first of these sources that has it: dynamic (this
-broker), dynamic (cluster default), given at the start, the table of defaults. Given at the start are the properties
-file, `KAFKA_*` variables and overrides, of which later ones win.
+`BrokerConfig` holds the settings that were given at startup and the changes that AlterConfigs has made since then. Only
+`set_dynamic` changes a `BrokerConfig`. Each setting takes its value from the first source that has one: dynamic (this
+broker), dynamic (cluster default), given at startup, the table of defaults. The settings given at startup come from the
+properties file, `KAFKA_*` variables and overrides; later sources take precedence over earlier ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ DEFAULT_NODE_ID = "1"
 
 
 class ConfigError(Exception):
-    """A setting with which this broker cannot start."""
+    """The broker cannot start with one of its settings."""
 
     def __init__(self, name: str, value: object, why: str) -> None:
         super().__init__(f"{name}={value}: {why}")
@@ -49,8 +49,8 @@ class ConfigError(Exception):
 
 
 class BrokerConfig(BrokerSettings):
-    """The settings that this broker uses, as attributes with their current values. Read them when needed and keep no
-    copies, since AlterConfigs changes them."""
+    """The settings that this broker uses, as attributes with their current values. Read an attribute whenever its value
+    is needed instead of keeping a copy, because AlterConfigs may change it."""
 
     def __init__(self, given: Mapping[str, str], brokers: int = 1) -> None:
         """Parses and checks the settings. Raises ConfigError.
@@ -59,15 +59,16 @@ class BrokerConfig(BrokerSettings):
         brokers: the number of brokers in the cluster
         """
         self.given_settings = dict(given)
-        # Two names for the same setting: node.id is used, and described under both names.
+        # node.id and broker.id are two names for the same setting. The value of node.id is used and described under
+        # both names.
         self.given_settings["broker.id"] = (
             self.given_settings.get("node.id") or self.given_settings.get("broker.id") or DEFAULT_NODE_ID
         )
         if "broker.id" in given:
             self.given_settings["node.id"] = self.given_settings["broker.id"]
-        self.recorded_defaults: Mapping[str, str] = {}  # everything that AlterConfigs has set, as it was sent
+        self.recorded_defaults: Mapping[str, str] = {}  # all settings made by AlterConfigs, as the client sent them
         self.recorded_broker: Mapping[str, str] = {}
-        self.dynamic_defaults: Mapping[str, str] = {}  # the part of it that takes effect
+        self.dynamic_defaults: Mapping[str, str] = {}  # those of the recorded settings that take effect
         self.dynamic_broker: Mapping[str, str] = {}
         self._topic_defaults: dict[str, str] | None = None
         self._log_config: LogConfig | None = None
@@ -79,7 +80,7 @@ class BrokerConfig(BrokerSettings):
             except InvalidSetting as error:
                 raise ConfigError(name, text, f"{error} (allowed: {setting.describe_allowed()})") from None
         self._set_attributes()
-        self.published: Mapping[str, PublishedAddress] | None = None  # by listener; None if it is not configured
+        self.published: Mapping[str, PublishedAddress] | None = None  # by listener; None if not configured
         self.serving, self._advertised = self._read_listeners()
         for contradiction in contradictions(self, self.current_text, self.topic_defaults(), brokers):
             raise ConfigError(*contradiction)
@@ -90,16 +91,17 @@ class BrokerConfig(BrokerSettings):
         dynamic_broker: Mapping[str, str],
         rules: KafkaRules = NEWEST,
     ) -> None:
-        """Replaces the dynamic settings with those in the cluster metadata. Values that cannot be parsed are ignored,
-        and so are settings that the emulated release does not know."""
+        """Replaces the dynamic settings with those in the cluster metadata. Settings that the emulated release does not
+        have, and values that cannot be parsed, are ignored."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
         self.dynamic_defaults = readable_settings(dynamic_defaults, rules, but_not=UpdateMode.PER_BROKER)
         self.dynamic_broker = readable_settings(dynamic_broker, rules)
         self._set_attributes()
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
-        """Returns the settings of another node of the same process, for their description. Only the settings in
-        `recorded`, which AlterConfigs has set for that node, and its id differ."""
+        """Returns the settings of another node in the same process, so that they can be described. They differ from
+        this node's settings only in the node id and in `recorded`, the settings that AlterConfigs has made for the
+        other node."""
         other = copy(self)
         other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)
@@ -107,15 +109,17 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def data_directory(self) -> Path:
-        """The single log directory, as the absolute path that DescribeLogDirs and the ready line report."""
+        """The single log directory, as an absolute path. DescribeLogDirs and the line that announces readiness report
+        this path."""
         return Path((self.log_dirs or self.log_dir)[0]).absolute()
 
     def listener_settings(self, listener: str) -> ListenerSettings:
-        """Returns the settings of one listener, by its name."""
+        """Returns the settings of the listener with this name."""
         return ListenerSettings(listener, self.current_text)
 
     def advertise_listeners(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
-        """Returns the addresses for clients, given the port that each listener is bound to (listeners.py)."""
+        """Returns the listeners with the addresses that clients are given, based on the port that each listener is
+        bound to; see listeners.py."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
 
     @property
@@ -123,7 +127,7 @@ class BrokerConfig(BrokerSettings):
         return self.odradek_advertise == "arrival" and self._advertised is None
 
     def topic_defaults(self) -> dict[str, str]:
-        """Returns the values that a topic without settings of its own has, as text."""
+        """Returns the values that apply to a topic without overrides, as text."""
         defaults = {name: setting.default for name, setting in TOPIC_SETTINGS.items() if setting.default is not None}
         for name, setting in TOPIC_SETTINGS.items():
             for synonym in setting.synonyms:
@@ -137,8 +141,8 @@ class BrokerConfig(BrokerSettings):
         return defaults
 
     def log_config(self, topic_overrides: Mapping[str, str], rules: KafkaRules = NEWEST) -> "LogConfig":
-        """Returns the configuration of a topic's logs. `topic_overrides` take precedence over the broker's settings;
-        values that cannot be parsed count as unset, and so do settings that the emulated release does not know."""
+        """Returns the configuration of a topic's logs. `topic_overrides` take precedence over the broker's settings.
+        Overrides that cannot be parsed, or that the emulated release does not have, are ignored."""
         from odradek.broker.configuration.topic_log_config import known_overrides, log_config
 
         if self._topic_defaults is None:
@@ -154,8 +158,7 @@ class BrokerConfig(BrokerSettings):
     def current_text(self, name: str, changed: Mapping[str, str | None] | None = None) -> str | None:
         """Returns the value of a setting as text, or None if it is unset and has no default.
 
-        changed: changes that AlterConfigs would make to this broker's own settings; None for a setting that it would
-        remove
+        changed: changes to this broker's own settings that AlterConfigs is about to make, where None removes a setting
         """
         changed = changed or {}
         text = changed.get(name)
@@ -220,15 +223,16 @@ def attribute_of(name: str) -> str:
 
 @cache
 def default_values() -> Mapping[str, SettingValue]:
-    """Returns the parsed defaults by attribute name. Cached, since a process may run hundreds of brokers."""
+    """Returns the parsed defaults by attribute name. The result is cached, because a process may run hundreds of
+    brokers."""
     return {attribute_of(name): setting.parse(setting.default) for name, setting in HEEDED_SETTINGS.items()}
 
 
 def load_config(
     file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Returns the configuration, and warnings for its author. Raises ConfigError, or OSError if the file does not
-    exist."""
+    """Returns the configuration, and warnings for the person who wrote it. Raises ConfigError for an invalid setting,
+    or OSError if the file does not exist."""
     from_file = parse_properties(file.read_text(encoding="utf-8")) if file is not None else {}
     return configure(from_file, environ, overrides)
 
@@ -236,8 +240,7 @@ def load_config(
 def configure(
     from_file: Mapping[str, str], environ: Mapping[str, str], overrides: Mapping[str, str], brokers: int = 1
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Like `load_config`, for the settings of a file that has been read. A later source replaces values of an earlier
-    one.
+    """Like `load_config`, for a file whose settings have already been read. Later sources override earlier ones.
 
     brokers: the number of brokers in the cluster
     """
@@ -253,7 +256,7 @@ def configure(
 
 
 def _with_similar(name: str) -> str:
-    """Returns the name of an unknown setting, followed by the most similar known setting if there is one."""
+    """Returns the name of an unknown setting, followed by the most similar known name if one is similar enough."""
     from difflib import get_close_matches  # imported here because most names are spelt correctly
 
     similar = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.8)
@@ -261,5 +264,5 @@ def _with_similar(name: str) -> str:
 
 
 def without_effect(given: Mapping[str, str]) -> list[str]:
-    """Returns the names of the given settings that have an effect in Kafka but none in this broker."""
+    """Returns the names of those given settings that have an effect in Kafka but not in this broker."""
     return sorted(name for name in given.keys() & WITHOUT_EFFECT.keys() if given[name] != WITHOUT_EFFECT[name].default)

@@ -1,8 +1,8 @@
-"""Settings as DescribeConfigs and CreateTopics return them: the value, its source, and its synonyms.
+"""Describes settings as DescribeConfigs and CreateTopics return them: the value, its source, and its synonyms.
 
-This module has no side effects: it reads a BrokerConfig and the settings that the metadata image has for a resource.
-The sources, their order and the choice of synonyms are those of Kafka 4.3.1, as observed, including Kafka's oddities
-(see `_visible_synonyms`).
+This module has no side effects: it only reads a BrokerConfig and the settings that the metadata image holds for a
+resource. The sources, their order and the choice of synonyms match the observed behaviour of Kafka 4.3.1, including its
+quirks (see `_visible_synonyms`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class ConfigSource(Enum):
-    """The source of a value. The numbers are those of the protocol."""
+    """The source of a setting's value. The numbers are those of the protocol."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -56,7 +56,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One setting of a resource. `kind` is None if the name is unknown; then the value is not shown."""
+    """One setting of a resource. If its name is unknown, `kind` is None and the value is not shown."""
 
     name: str
     value: str | None
@@ -67,7 +67,7 @@ class DescribedConfig:
     is_sensitive: bool = False
 
 
-# Groups of broker settings for the same thing in different units: the first that has a value wins.
+# Broker settings that configure the same thing in different units. The first one that has a value takes effect.
 BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     name: setting.synonyms
     for setting in TOPIC_SETTINGS.values()
@@ -87,8 +87,8 @@ def describe_topic(
 def effective_topic_settings(
     config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
 ) -> list[DescribedConfig]:
-    """Returns the settings of a topic as CreateTopics describes them: with the first source, without synonyms, and with
-    the topic's own values as they were given."""
+    """Returns the settings of a topic as CreateTopics describes them: each with its first source, without synonyms, and
+    with the topic's own values exactly as the client gave them."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides, rules):
@@ -102,7 +102,8 @@ def effective_topic_settings(
 
 
 def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
-    """Returns every setting of this broker, sorted by name, including unknown names that AlterConfigs has set."""
+    """Returns every setting of this broker, sorted by name, including settings with unknown names that AlterConfigs has
+    made."""
     names = {
         name
         for name, setting in BROKER_SETTINGS.items()
@@ -114,7 +115,7 @@ def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[De
 
 
 def describe_broker_defaults(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
-    """Returns the settings that AlterConfigs has set for all brokers."""
+    """Returns the cluster-wide defaults that AlterConfigs has set."""
     return [_broker_setting(config, name, all_sources=False, rules=rules) for name in sorted(config.recorded_defaults)]
 
 
@@ -145,13 +146,13 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
 
 
 def select_settings(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> list[DescribedConfig]:
-    """Returns the settings with these names; all settings if no names are given."""
+    """Returns the settings with the given names, or all settings if no names are given."""
     wanted = set(keys or ())
     return [one for one in described if not wanted or one.name in wanted]
 
 
 def kafka_text(setting: Setting, text: str | None) -> str | None:
-    """Returns the value of `text` in the form in which Kafka prints it."""
+    """Returns the value of `text` as Kafka prints it."""
     try:
         return _printed_value(setting.parse(text) if text is not None else None)
     except InvalidSetting:
@@ -196,10 +197,10 @@ def _topic_setting(
 def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool, rules: KafkaRules) -> DescribedConfig:
     setting = setting_named(name)
     if setting is not None and not is_known(setting.name, BROKER_SETTINGS, rules):
-        setting = None  # the emulated release does not know it
+        setting = None  # the emulated release does not have this setting
     is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
-        # The general setting, which the listener's own setting overrides.
+        # The listener's own setting overrides the general setting, which is therefore a synonym.
         of_all = () if setting is None or setting.name == name else (setting.name,)
         synonyms = _visible_synonyms(
             name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive)
@@ -239,7 +240,7 @@ def _effective_value(config: BrokerConfig, name: str) -> str | None:
 
 
 def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) -> list[Synonym]:
-    """Returns every value that these settings have in any source, ordered by source, then by name."""
+    """Returns every value of these settings from any source, ordered by source, then by name."""
     defaults: Callable[[str], str | None] = lambda name: (  # noqa: E731
         BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
     )
@@ -260,7 +261,8 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
 
 
 def _visible_synonyms(name: str, synonyms: list[Synonym]) -> list[Synonym]:
-    """Drops the synonyms before the first that has the setting's own name, and all if there is none, as Kafka does.
-    Therefore `segment.ms` with a value from `log.roll.hours` shows neither synonym nor source."""
+    """Drops all synonyms that precede the first one with the setting's own name, as Kafka does. If none has that name,
+    all are dropped. Therefore `segment.ms` shows neither synonyms nor a source if its value comes from
+    `log.roll.hours`."""
     start = next((index for index, one in enumerate(synonyms) if one.name == name), len(synonyms))
     return synonyms[start:]

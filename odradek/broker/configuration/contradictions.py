@@ -1,8 +1,8 @@
-"""Contradictory settings, with which a broker does not start. Source: Kafka 4.3.1's checks of its settings.
+"""Contradictory settings that keep a broker from starting. Source: the checks that Kafka 4.3.1 makes on its settings.
 
-One check is Odradek's own: Kafka starts with settings with which an internal topic cannot be created, and then answers
-FindCoordinator with COORDINATOR_NOT_AVAILABLE forever. The authorizer's settings are read as Kafka's StandardAuthorizer
-reads them: docs/spec/security.md#s1-1, 6.
+One check is Odradek's own. Kafka starts even if its settings make it impossible to create an internal topic, and then
+answers FindCoordinator with COORDINATOR_NOT_AVAILABLE forever. The authorizer's settings are parsed in the same way as
+in Kafka's StandardAuthorizer: docs/spec/security.md#s1-1, 6.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-# A change of the metadata log has at most 10,000 records, of which the topic and its settings take up to 6.
+# A change of the metadata log has at most 10,000 records, of which the topic and its settings take up to 6. The others
+# can be partitions.
 MAX_PARTITIONS = 9_994
 _PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
 
 
 class Contradiction(NamedTuple):
-    """A setting whose value contradicts another setting, or is impossible for the number of nodes."""
+    """A setting whose value contradicts another setting, or cannot work with this number of nodes."""
 
     name: str
     value: object
@@ -117,8 +118,8 @@ def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction
 
 
 def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
-    """Returns, for each setting of an internal topic, the values with which the topic can be created, and the reason
-    for the limit."""
+    """Returns the range of each setting of an internal topic for which the topic can be created, with the reason for
+    the limit."""
     segment_bytes = TOPIC_SETTINGS["segment.bytes"].allowed
     assert isinstance(segment_bytes, Range)
     one = ", since this broker is the only one"
@@ -131,8 +132,8 @@ def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
 
 
 def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contradiction]:
-    """Finds settings with which an internal topic could not be created. value_of: returns a broker setting by its
-    name."""
+    """Finds settings that would make it impossible to create an internal topic. value_of: returns the value of the
+    broker setting with this name."""
     for name, (allowed, reason) in creatable(brokers).items():
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):

@@ -24,8 +24,8 @@ CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # the cluster id with which the image format
 
 
 def settings_of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings that the environment gives: `KAFKA_LOG_SEGMENT_BYTES=1` is `log.segment.bytes=1`. `___`
-    stands for `-`, `__` for `_`.
+    """Returns the settings given by environment variables: `KAFKA_LOG_SEGMENT_BYTES=1` becomes `log.segment.bytes=1`.
+    In a variable's name, `___` stands for `-` and `__` for `_`.
 
     Source: the docker wrapper in version 4.3.1 of the apache/kafka image.
     """

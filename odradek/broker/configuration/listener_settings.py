@@ -1,5 +1,7 @@
-"""Settings of a single listener, `listener.name.<listener>.<setting>`, or of one of its SASL mechanisms,
-`listener.name.<listener>.<mechanism>.<setting>`. Listener and mechanism are in lower case in these names.
+"""Settings that apply to a single listener or to one SASL mechanism of a listener.
+
+Their names are `listener.name.<listener>.<setting>` and `listener.name.<listener>.<mechanism>.<setting>`, with the
+listener and the mechanism in lower case.
 
 Source: docs/spec/security.md#s1-1.
 """
@@ -16,12 +18,13 @@ from odradek.protocol.kafka_rules import KafkaRules
 
 PREFIX = "listener.name."
 SSL_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
-HTTP_LISTENER = "HTTP"  # the pseudo-listener whose settings configure TLS of the HTTP port
+HTTP_LISTENER = "HTTP"  # pseudo-listener whose settings configure TLS for the HTTP port
 SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 
 
 def setting_named(name: str) -> Setting | None:
-    """Returns the table's row for a setting, whose name may have a listener's prefix; None if there is none."""
+    """Returns the table's row for a setting, or None if the setting is unknown. The name may have a listener's
+    prefix."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None and name.startswith(PREFIX):
         _, _, rest = name.removeprefix(PREFIX).partition(".")
@@ -30,23 +33,23 @@ def setting_named(name: str) -> Setting | None:
 
 
 def listener_of(name: str) -> str | None:
-    """Returns the listener, in lower case, from a name with a listener's prefix; None for a name without prefix."""
+    """Returns the listener, in lower case, that a name's prefix refers to, or None if the name has no prefix."""
     return name.removeprefix(PREFIX).partition(".")[0] if name.startswith(PREFIX) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """The current settings of a listener, whose name is in upper case, as elsewhere.
+    """The current settings of one listener. The listener's name is in upper case here.
 
-    current_text  returns the value of a setting by its full name; None if it is unset and has no default
+    current_text  returns the value of a setting by its full name, or None if it is unset and has no default
     """
 
     listener: str
     current_text: Callable[[str], str | None]
 
     def name(self, setting: str, mechanism: str | None = None) -> str:
-        """Returns the name under which the setting has a value: that of the mechanism, of the listener or of the
-        broker."""
+        """Returns the most specific name under which the setting has a value: with the prefix of the mechanism, with
+        the prefix of the listener, or without a prefix."""
         for prefixed in self._prefixed(setting, mechanism):
             if self.current_text(prefixed) is not None:
                 return prefixed
@@ -57,7 +60,7 @@ class ListenerSettings:
         return self.current_text(self.name(setting, mechanism))
 
     def own_text(self, setting: str, mechanism: str | None = None) -> str | None:
-        """Returns the value if it is set for this listener or mechanism, otherwise None."""
+        """Returns the value if it is set for this particular listener or mechanism, otherwise None."""
         name = self.name(setting, mechanism)
         return None if name == setting else self.current_text(name)
 
@@ -65,7 +68,7 @@ class ListenerSettings:
         return BROKER_SETTINGS[setting].parse(self.text(setting, mechanism))
 
     def prefixed(self, setting: str, mechanism: str | None = None) -> str:
-        """Returns, for messages, the name that sets the value for this listener only."""
+        """Returns, for use in messages, the name under which the value can be set for this listener only."""
         return self._prefixed(setting, mechanism)[0]
 
     def _prefixed(self, setting: str, mechanism: str | None) -> tuple[str, ...]:
@@ -78,8 +81,8 @@ class ListenerSettings:
 def readable_settings(
     values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None
 ) -> dict[str, str]:
-    """Returns the settings that AlterConfigs may change, that the emulated release knows, and that can be parsed,
-    without those of update mode `but_not`."""
+    """Returns the settings that AlterConfigs may change, that the emulated release has, and whose values can be parsed.
+    Settings with update mode `but_not` are left out."""
     found = {}
     for name, text in values.items():
         setting = setting_named(name)

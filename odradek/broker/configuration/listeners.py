@@ -1,5 +1,5 @@
-"""The addresses that the broker listens on and those that it gives to clients: `listeners` and
-`advertised.listeners`."""
+"""Parses and checks `listeners`, the addresses that the broker listens on, and `advertised.listeners`, the addresses
+that it gives to clients."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One `NAME://host:port`. An empty host means all interfaces, port 0 any free port."""
+    """A listener, such as `NAME://host:port`. An empty host means all interfaces, and port 0 means any free port."""
 
     name: str
     host: str
@@ -28,15 +28,16 @@ def is_loopback(host: str) -> bool:
 
 
 class PublishedAddress(NamedTuple):
-    """The address of a listener outside the container. A port of None is the listener's own port."""
+    """The address of a listener outside the container. If the port is None, it is the same as the listener's own
+    port."""
 
     host: str
     port: int | None
 
 
 def parse_listeners(name: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    """Parses the listeners in the setting `name`. Raises InvalidSetting for an unreadable listener or a duplicate
-    name."""
+    """Parses the listeners in the setting `name`. Raises InvalidSetting if an entry cannot be parsed or a name occurs
+    twice."""
     listeners: dict[str, Listener] = {}
     for entry in entries:
         listener_name, separator, address = entry.partition("://")
@@ -72,7 +73,7 @@ def check_bound_ports(listeners: Iterable[Listener]) -> None:
 
 
 def _ip_version(host: str) -> int:
-    """Returns 4 or 6, or 0 if the host is a name or empty."""
+    """Returns 4 or 6, or 0 if the host is empty or not an IP address."""
     from ipaddress import ip_address  # imported here because few brokers have two listeners on one port
 
     try:
@@ -82,7 +83,7 @@ def _ip_version(host: str) -> int:
 
 
 def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
-    """Returns the security protocol of each listener name. Raises InvalidSetting."""
+    """Returns the security protocol of each listener by the listener's name. Raises InvalidSetting."""
     protocols = {}
     for entry in entries:
         name, separator, protocol = entry.partition(":")
@@ -95,7 +96,7 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
 
 
 def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]) -> None:
-    """Checks that clients get addresses of existing listeners, to which one can connect. Raises InvalidSetting."""
+    """Checks that advertised listeners exist and that clients can connect to their addresses. Raises InvalidSetting."""
     names = [listener.name for listener in serving]
     for listener in advertised:
         if listener.name not in names:
@@ -105,7 +106,7 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
-    """Checks an inter-broker setting as Kafka does, if it is given. This broker uses none of them.
+    """Checks an inter-broker setting in the same way as Kafka, if it is given. This broker does not use the setting.
 
     setting     security.inter.broker.protocol or inter.broker.listener.name
     advertised  the advertised listeners; those of `listeners` if advertised.listeners is not set
@@ -125,10 +126,12 @@ def advertise(
     bound_ports: Mapping[str, int],
     host_name: Callable[[], str],
 ) -> tuple[Listener, ...]:
-    """Returns the addresses for clients, given the ports that the listeners are bound to.
+    """Returns the listeners with the addresses that clients are given, based on the ports that the listeners are bound
+    to.
 
-    advertised  the parsed `advertised.listeners`; None if not set, which advertises the listeners themselves
-    host_name   called only if a listener accepts connections on all interfaces, since a name lookup can be slow
+    advertised  the parsed `advertised.listeners`, or None if unset, in which case the listeners themselves are
+                advertised
+    host_name   called only if a listener accepts connections on all interfaces, because looking up the name can be slow
     """
     shown = []
     for listener in listeners if advertised is None else advertised:
@@ -139,11 +142,10 @@ def advertise(
 
 
 def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict[str, PublishedAddress]:
-    """Parses `odradek.advertise.published`. Returns host and port by listener; a port of None is the listener's own
-    port.
+    """Parses `odradek.advertise.published`. Returns the published address of each listener by the listener's name.
 
-    An entry is `[NAME://]host[:port]`. Without a name it applies to each listener that no other entry names. Raises
-    InvalidSetting.
+    An entry is `[NAME://]host[:port]`. An entry without a name applies to each listener that no other entry names.
+    Raises InvalidSetting.
     """
     names = [listener.name for listener in serving]
     published: dict[str, PublishedAddress] = {}

@@ -1,7 +1,7 @@
-"""Configuration resources of admin requests: their types, the change of a single setting, and loggers as a resource.
+"""Configuration resources of admin requests: the types of resources, a change to a single setting, and the loggers.
 
-The broker's loggers (KIP-412) are Python's, with the names of Kafka's levels. A changed level lasts until the process
-ends and is not recorded.
+The broker's loggers (KIP-412) are Python loggers that use the names of Kafka's levels. A changed level lasts until the
+process ends, and is not stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class ConfigResourceType(Enum):
-    """The type of a resource in a ConfigRecord. The numbers are those of the admin requests."""
+    """The type of a resource in a ConfigRecord. The numbers are those of admin requests."""
 
     TOPIC = 2
     BROKER = 4
@@ -28,17 +28,17 @@ class ConfigResourceType(Enum):
 
 
 class ConfigOperation(Enum):
-    """The operation of IncrementalAlterConfigs on a value. The numbers are those of the request."""
+    """The operation that IncrementalAlterConfigs performs on a value. The numbers are those of the request."""
 
     SET = 0
     DELETE = 1
-    APPEND = 2  # adds the values that a list does not contain yet
+    APPEND = 2  # adds those values that the list does not contain yet
     SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One change of one setting. AlterConfigs only uses SET. `operation` is the request's number."""
+    """A change to one setting. AlterConfigs only uses SET. `operation` is the number in the request."""
 
     name: str
     operation: int
@@ -46,7 +46,7 @@ class SettingChange:
 
 
 ROOT = "root"
-# Kafka's names of loggers, and the corresponding loggers of this program. A level can be set under either name.
+# Names of loggers in Kafka, with the corresponding loggers of this program. A level can be set under either name.
 NAMES_OF_KAFKA = {"kafka.authorizer.logger": "odradek.authorizer"}
 LEVELS = {
     "DEBUG": logging.DEBUG,
@@ -59,10 +59,10 @@ LEVELS = {
 
 
 class Loggers(Protocol):
-    """An interface to `logging`, whose state is global."""
+    """Reads and changes the levels of `logging`, which are global to the process."""
 
     def levels(self) -> dict[str, int]:
-        """Returns the effective level of every logger by name. The root logger's name is ROOT."""
+        """Returns the effective level of every logger by the logger's name. The name of the root logger is ROOT."""
 
     def set_level(self, name: str, level: int) -> None: ...
 
@@ -78,12 +78,12 @@ class PythonLoggers:
 
 
 def level_name(level: int) -> str:
-    """Returns Kafka's name for the nearest level that logs at least as much."""
+    """Returns Kafka's name for the nearest level that does not suppress any message of this level."""
     return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
 
 
 def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
-    """Makes all changes or none. Raises KafkaError with Kafka's codes and messages."""
+    """Makes either all changes or none. Raises KafkaError with Kafka's codes and messages."""
     known = loggers.levels()
     wanted: dict[str, int] = {}
     for change in changes:

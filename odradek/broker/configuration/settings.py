@@ -1,8 +1,9 @@
-"""A setting: its type, the values that it allows, and Kafka's messages for values that it refuses.
+"""Defines settings: the type of a setting, the values that it allows, and Kafka's messages for invalid values.
 
 The tables of settings are `odradek.broker.configuration.broker_settings` and `unused_settings` for the broker, and
-`odradek.broker.configuration.topic_settings` for topics, groups and client metrics. The messages reach clients
-(CreateTopics, AlterConfigs), so they are Kafka's. Source: ConfigDef of Kafka 4.3.1, observed.
+`odradek.broker.configuration.topic_settings` for topics, groups and client metrics. Messages are identical to Kafka's,
+because they reach clients in the responses of CreateTopics and AlterConfigs. Source: observed behaviour of ConfigDef in
+Kafka 4.3.1.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class ValueType(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether AlterConfigs can change a broker setting while the broker runs (KIP-226)."""
+    """Whether AlterConfigs can change a broker setting while the broker runs, and for which brokers (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -42,25 +43,25 @@ MOST_DIGITS = 19  # maximum number of digits of a LONG; Python refuses to parse 
 
 
 class InvalidSetting(ValueError):
-    """A value that a setting does not allow. `args[0]` is the message for the client, shortened because it quotes the
-    value."""
+    """A setting does not allow a value. `args[0]` is the message for the client, which is shortened because it quotes
+    the value."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(shortened(sentence))
 
 
 class ValueRule(Protocol):
-    """A rule for parsed values."""
+    """A rule that restricts the values of a setting. It is applied after parsing."""
 
     def check(self, name: str, value: SettingValue) -> None:
         """Raises InvalidSetting if the value is not allowed."""
 
     def describe(self) -> str:
-        """Describes the allowed values, for a message to the author of the configuration."""
+        """Describes the allowed values, for a message to the person who wrote the configuration."""
 
 
 class Range(NamedTuple):
-    """Numbers from `least` to `most`, both included."""
+    """Allows numbers from `least` to `most`, both inclusive."""
 
     least: float
     most: float | None = None
@@ -79,7 +80,7 @@ class Range(NamedTuple):
 
 
 class GzipLevel(NamedTuple):
-    """A zlib level, or -1 for the codec's default."""
+    """Allows zlib levels, and -1 for the codec's default."""
 
     def check(self, name: str, value: SettingValue) -> None:
         if value != -1 and not (isinstance(value, int) and 1 <= value <= 9):
@@ -104,7 +105,7 @@ class OneOf(NamedTuple):
 
 
 class ListOf(NamedTuple):
-    """A list of some of `values`, or of any values if there are none."""
+    """Allows lists whose elements are in `values`, or lists of any elements if `values` is empty."""
 
     values: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -137,7 +138,7 @@ class NonEmptyText(NamedTuple):
 
 
 class CountPerAddress(NamedTuple):
-    """Pairs of address and number, such as `10.0.0.1:5,host:7`."""
+    """Allows lists of `address:number` pairs, such as `10.0.0.1:5,host:7`."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -151,11 +152,11 @@ class CountPerAddress(NamedTuple):
 
 
 class TimePerPrefix(NamedTuple):
-    """A list of `prefix=milliseconds`. A prefix may contain `=`, but no comma."""
+    """Allows lists of `prefix=milliseconds` pairs. A prefix may contain `=`, but not a comma."""
 
     @staticmethod
     def read(pair: str) -> tuple[str, int] | None:
-        """Returns the prefix and its milliseconds; None if the text has another form."""
+        """Returns the prefix and its milliseconds, or None if the text does not have this form."""
         prefix, _, time_ms = pair.rpartition("=")
         is_number = time_ms.isascii() and time_ms.isdecimal()
         return (prefix, int(time_ms)) if prefix and is_number and int(time_ms) > 0 else None
@@ -178,12 +179,13 @@ class TimePerPrefix(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One row of a table: everything about a setting.
+    """A row of a table of settings, which describes one setting completely.
 
-    default      as written in a file; None means that there is no default
-    text         the documentation in DescribeConfigs
-    is_internal  Kafka's internal tuning: it has an effect, but DescribeConfigs does not show it
-    synonyms     for a topic setting: the broker settings that give its default; the first that has a value wins
+    default      as written in a file, or None if the setting has no default
+    text         the documentation that DescribeConfigs returns
+    is_internal  Kafka's internal tuning: the setting has an effect, but DescribeConfigs does not show it
+    synonyms     for a topic setting: the broker settings that give its default; the first one that has a value takes
+                 effect
     """
 
     name: str
@@ -196,12 +198,12 @@ class Setting(NamedTuple):
     synonyms: tuple[str, ...] = ()
 
     def parse(self, text: str | None) -> SettingValue:
-        """Returns the value of `text`. Raises InvalidSetting with Kafka's message."""
+        """Parses and checks `text`. Raises InvalidSetting with Kafka's message."""
         value = parse_text(self.name, self.kind, text)
         if value is None and self.default is not None and self.kind is not ValueType.STRING:
             raise invalid_setting(self.name, None, "Value must be non-null")
         if isinstance(value, tuple) and isinstance(self.allowed, ListOf):
-            value = tuple(dict.fromkeys(value))  # a repeated value counts once
+            value = tuple(dict.fromkeys(value))  # repeated values are dropped
         if self.allowed is not None and (value is not None or self.default is not None):
             self.allowed.check(self.name, value)
         return value
@@ -218,8 +220,8 @@ Rule: TypeAlias = ValueRule | None
 
 
 class SettingRow(Generic[T]):
-    """A descriptor that is a row in a class of settings. The setting is named like the attribute, with `.` for `_`; the
-    attribute's value is a `T`."""
+    """A descriptor that forms a row in a class of settings. The name of the setting is the name of the attribute with
+    `.` for `_`. The value of the attribute is a `T`."""
 
     __slots__ = ("setting",)
 
@@ -230,13 +232,13 @@ class SettingRow(Generic[T]):
         self.setting = self.setting._replace(name=attribute.replace("_", "."))
 
     def __get__(self, config: object, owner: type[object]) -> T:
-        """Raises AttributeError, because the value is not set. Once it is, the instance attribute of the same name
-        takes precedence."""
+        """Always raises AttributeError, because the value is not set. Once it is set, the instance attribute of the
+        same name takes precedence over this descriptor."""
         raise AttributeError(self.setting.name)
 
 
 class SettingKind(Generic[T]):
-    """A type of settings whose values are `T`s. Calling it creates a row."""
+    """A type of setting whose values are of type `T`. Calling it creates a row."""
 
     def __init__(self, kind: ValueType) -> None:
         self.kind = kind
@@ -280,17 +282,18 @@ INTEGER_LIMITS: Mapping[ValueType, int] = {
 
 
 def unit_ms(name: str) -> int:
-    """Returns the milliseconds in the unit at the end of the setting's name; 1 for other settings."""
+    """Returns how many milliseconds there are in the unit at the end of the setting's name, or 1 if the name has no
+    unit."""
     return {"minutes": MINUTE_MS, "hours": HOUR_MS}.get(name.rpartition(".")[2], 1)
 
 
 def java_double(value: float) -> str:
-    """Prints a double as Java does: without an exponent from a thousandth up to ten million."""
+    """Formats a double as Java does: without an exponent for values from a thousandth up to ten million."""
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
-    from decimal import Decimal  # imported here because it is slow to import and rarely needed
+    from decimal import Decimal  # imported here because the import is slow and rarely needed
 
     number = Decimal(repr(value))
     digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
@@ -303,7 +306,7 @@ def invalid_setting(name: str, value: object, why: str) -> InvalidSetting:
 
 
 def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
-    """Parses `text` as a value of `kind`, regardless of the setting's rule. Raises InvalidSetting."""
+    """Parses `text` as a value of type `kind` without applying the setting's rule. Raises InvalidSetting."""
     if text is None:
         return None
     given, text = text, text.strip()
@@ -321,7 +324,7 @@ def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
         return number
     if kind is ValueType.DOUBLE:
         if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
-            # Checked first, because Python would accept "nan" and "1_0".
+            # The characters are checked first, because Python would also accept "nan" and "1_0".
             raise invalid_setting(name, given, "Not a number of type DOUBLE")
         try:
             return float(text)

@@ -1,4 +1,4 @@
-"""The settings of a topic in the form that its logs use."""
+"""Converts the settings of a topic into the configuration of its logs."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS, is_known
 from odradek.protocol.kafka_rules import KafkaRules
 from odradek.storage.log_config import LogConfig
 
-# Settings of logs for which -1 means "no limit".
+# Log settings for which -1 means "no limit".
 WITHOUT_LIMIT = frozenset({"retention.ms", "retention.bytes"})
 NAMES: tuple[tuple[str, str], ...] = tuple(
     (name, name.replace(".", "_"))
@@ -17,7 +17,8 @@ NAMES: tuple[tuple[str, str], ...] = tuple(
 
 
 def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], producer_id_expiration_ms: int) -> LogConfig:
-    """Returns the configuration of a log. `overrides` take precedence over `defaults`, which contain every setting."""
+    """Returns the configuration of a topic's logs. `overrides` take precedence over `defaults`, which contain every
+    setting."""
     fields: dict[str, object] = {}
     for name, attribute in NAMES:
         value = _value(name, defaults[name], overrides.get(name))
@@ -35,7 +36,7 @@ def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], produc
 
 
 def known_overrides(overrides: Mapping[str, str], rules: KafkaRules) -> Mapping[str, str]:
-    """Returns the settings of a topic that the emulated release knows."""
+    """Returns those settings of a topic that the emulated release has."""
     if all(is_known(name, TOPIC_SETTINGS, rules) for name in overrides):
         return overrides
     return {name: text for name, text in overrides.items() if is_known(name, TOPIC_SETTINGS, rules)}
@@ -47,5 +48,5 @@ def _value(name: str, default: str | None, override: str | None) -> SettingValue
         try:
             return setting.parse(override)
         except InvalidSetting:
-            pass  # recorded by another release of Kafka, whose rules were different
+            pass  # the setting was recorded by another release of Kafka, which had different rules
     return setting.parse(default)

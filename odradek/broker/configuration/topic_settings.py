@@ -1,10 +1,10 @@
-"""The settings of topics, groups and client-metrics subscriptions, one row for each. The row is the only place that
-describes the setting.
+"""The settings of topics, groups and client-metrics subscriptions. Each row of a table is the only place where its
+setting is described.
 
-The broker settings `group.<type>.min.<rest>` and `….max.<rest>` limit those of its groups. Setting a value outside the
-limits is refused. A value recorded before the limits were narrowed is kept, and counts as the nearest allowed value, as
-in Kafka since 4.3. Durations are in ISO-8601 format as Java's `Duration.parse` accepts it: `PnDTnHnMn.nS`, in which
-each number may have a sign.
+The broker settings `group.<type>.min.<rest>` and `….max.<rest>` limit the group setting `<type>.<rest>`. A value
+outside the limits is refused when it is set. If a value was recorded before the limits were narrowed, it is kept, but
+the nearest allowed value takes effect, as in Kafka since 4.3. Durations are in the ISO-8601 format that Java's
+`Duration.parse` accepts: `PnDTnHnMn.nS`, in which each number may have a sign.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DURATION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 MAX_SECONDS: Final = (1 << 63) - 1
-# The longest text that is parsed, in characters. Longer texts cannot be valid durations, and Python refuses to parse
-# very long numbers.
+# Maximum number of characters in a text that is parsed. Longer texts cannot be valid durations, and Python refuses to
+# parse very long numbers.
 LONGEST_DURATION: Final = 1_000
 
 
 def duration_ms(text: str) -> int | None:
-    """Returns the duration in milliseconds, rounded down; None if the text is no duration or exceeds 64 bits of
+    """Returns the duration in milliseconds, rounded down, or None if the text is not a duration or exceeds 64 bits of
     seconds."""
     found = DURATION.fullmatch(text)
     if found is None or len(text) > LONGEST_DURATION:
@@ -60,7 +60,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ValueType
 
 
 class ThrottledReplicas(NamedTuple):
-    """`*`, or pairs of partition and broker."""
+    """Allows `*`, or a list of `partition:broker` pairs."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, tuple)
@@ -77,7 +77,7 @@ BY_DURATION: Final = "by_duration:"
 
 
 class OffsetResetStrategy(NamedTuple):
-    """The position at which a share group without state begins (KIP-932, KIP-1106)."""
+    """Allows the positions at which a share group without state can begin (KIP-932, KIP-1106)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -99,8 +99,8 @@ DEAD_LETTER_GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 
 class DeadLetterTopicName(NamedTuple):
-    """The name of a share group's dead-letter topic: any text that does not begin like an internal topic. Whether the
-    topic exists, or can be created, is only checked when a record is to be copied into it (KIP-1191)."""
+    """Allows the name of a share group's dead-letter topic, which must not begin like the name of an internal topic.
+    Whether the topic exists or can be created is checked only when a record has to be copied into it (KIP-1191)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -301,14 +301,13 @@ NEW_IN_4_4: Final = frozenset(
 
 
 def is_known(name: str, settings: Mapping[str, Setting], rules: KafkaRules) -> bool:
-    """Returns whether the table has this setting and the emulated release of Kafka has it too."""
+    """Returns whether the table contains this setting and the emulated release of Kafka has it."""
     return name in settings and (rules >= KafkaRules.KAFKA_4_4 or name not in NEW_IN_4_4)
 
 
 def validate_topic_settings(overrides: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks a topic's settings. Raises InvalidSetting with Kafka's message for the first invalid one, in Kafka's
-    order: unknown names come before bad values.
-    """
+    """Checks a topic's settings. Raises InvalidSetting with Kafka's message for the first invalid setting, in Kafka's
+    order: unknown names come before invalid values."""
     for name in overrides:
         if not is_known(name, TOPIC_SETTINGS, rules):
             raise InvalidSetting(f"Unknown topic config name: {name}")
@@ -325,7 +324,8 @@ def validate_topic_settings(overrides: Mapping[str, str], rules: KafkaRules = NE
 
 
 def broker_setting_of(setting: Setting) -> str:
-    """Returns the name of the broker setting that holds the default of a group's setting, if there is one."""
+    """Returns the name of the broker setting that would hold the default of this group setting, whether or not it
+    exists."""
     return setting.synonyms[0] if setting.synonyms else f"group.{setting.name}"
 
 
@@ -333,21 +333,22 @@ BrokerSetting = Callable[[str], str | None]  # returns the current value of a br
 
 
 def limit_name(name: str, bound: str) -> str | None:
-    """Returns the broker setting that limits a group's setting, or None. `bound` is min or max."""
+    """Returns the name of the broker setting that limits a group setting, or None if there is no limit. `bound` is
+    "min" or "max"."""
     kind, _, rest = name.partition(".")
     found = f"group.{kind}.{bound}.{rest.removeprefix('num.')}"
     return found if found in BROKER_SETTINGS else None
 
 
 def limit(name: str, broker_setting: BrokerSetting) -> int:
-    """Returns the value of a limit, whose name `limit_name` returned."""
+    """Returns the value of a limit. `name` is a name returned by `limit_name`."""
     value = BROKER_SETTINGS[name].parse(broker_setting(name))
     assert isinstance(value, int)
     return value
 
 
 def clamp(name: str, value: int, broker_setting: BrokerSetting) -> int:
-    """Returns the allowed value that is nearest to `value`."""
+    """Returns the allowed value nearest to `value`."""
     least, most = limit_name(name, "min"), limit_name(name, "max")
     if least is not None:
         value = max(value, limit(least, broker_setting))

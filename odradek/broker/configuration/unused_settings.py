@@ -1,4 +1,4 @@
-"""The broker settings of Kafka 4.4.0 that this broker reads, checks and describes, but that have no effect in it."""
+"""The broker settings of Kafka 4.4.0 that have no effect in this broker. It still parses, checks and describes them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,7 +10,7 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 NO_EFFECT: Final = "No effect in this broker."
 
 # fmt: off
-# Settings for clusters that a single node does not need. They are accepted without a warning.
+# Settings for clusters of several nodes, which a single node does not need. They are accepted without a warning.
 UNUSED_ON_ONE_NODE: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("auto.leader.rebalance.enable", BOOLEAN, "true", NO_EFFECT),
     Setting("controller.performance.always.log.threshold.ms", LONG, "2000", NO_EFFECT, Range(0), is_internal=True),
@@ -47,7 +47,7 @@ UNUSED_ON_ONE_NODE: Mapping[str, Setting] = {setting.name: setting for setting i
     Setting("ssl.protocol", STRING, "TLSv1.3", NO_EFFECT, None, PER_BROKER),
 )}
 
-# Settings whose author gets a warning that they have no effect.
+# Settings that cause a warning that they have no effect.
 WITHOUT_EFFECT: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("alter.config.policy.class.name", CLASS, None, NO_EFFECT),
     Setting("alter.log.dirs.replication.quota.window.num", INT, "11", NO_EFFECT, Range(1)),
@@ -199,7 +199,7 @@ WITHOUT_EFFECT: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("unstable.feature.versions.enable", BOOLEAN, "false", NO_EFFECT, is_internal=True),
 )}
 
-# Settings that only AlterConfigs accepts. They cannot be given at the start, and are described only if they are set.
+# Settings that only AlterConfigs accepts. They cannot be given at startup, and are described only if they are set.
 DYNAMIC_ONLY: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("follower.replication.throttled.rate", LONG, None, NO_EFFECT),
     Setting("leader.replication.throttled.rate", LONG, None, NO_EFFECT),
