@@ -1,1 +1,1 @@
-"""Fetch requests: sessions, reads of partitions, and waiting for more data."""
+"""Handles Fetch requests: their sessions, the reads of partitions, and the wait for more data."""

@@ -1,5 +1,5 @@
-"""Reads one partition for a fetch: makes the checks in Kafka's order, then reads up to the offset that the reader may
-see."""
+"""Reads one partition for a fetch. The checks are made in Kafka's order; then records are read up to the last offset
+that the reader may see."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
     from odradek.storage.log import ReadResult
 
-NO_RECORDS: Final = b""  # a partition without records has an empty field, not null
+NO_RECORDS: Final = b""  # a partition without records has an empty field rather than null
 UNKNOWN_OFFSET: Final = -1
 
 
 class PartitionAnswer:
-    """The part of a Fetch response for one partition.
+    """The part of a Fetch response that belongs to one partition.
 
-    size_bytes    size of its records
-    partition     the partition of the records; None if there are no records
-    ends_waiting  the response must be sent at once, however few bytes there are
+    size_bytes    size of the records
+    partition     the partition that the records come from; None if there are no records
+    ends_waiting  the response must be sent immediately, however few bytes it has
     """
 
     __slots__ = ("data", "ends_waiting", "partition", "size_bytes")
@@ -55,7 +55,7 @@ class PartitionAnswer:
 
 
 def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
-    """Answers for a partition that cannot be looked up: it is unknown, or the reader has no permission."""
+    """Returns the answer for a partition that does not exist, or for which the reader has no permission."""
     data = PartitionData(
         partition_index=index, error_code=code.value, high_watermark=UNKNOWN_OFFSET, records=NO_RECORDS
     )
@@ -63,8 +63,8 @@ def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
 
 
 def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | None) -> PartitionAnswer:
-    """Answers for a partition that refused the read or failed. `current_leader` is set if the reason is another leader
-    (v16+)."""
+    """Returns the answer for a partition whose read was refused or failed. `current_leader` is set if another broker
+    leads the partition (v16+)."""
     data = PartitionData(
         partition_index=index,
         error_code=code.value,
@@ -77,10 +77,10 @@ def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | 
 
 
 def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
-    """Returns whether the reader is at the end and has received the current offsets: the usual case of a waiting
-    consumer.
+    """Returns whether the reader is at the end of the log and its offsets are up to date, which is the usual case of a
+    waiting consumer.
 
-    Called first, for every partition of a session.
+    This is called before anything else for every partition of a session.
     """
     log = partition.log
     return (
@@ -92,8 +92,8 @@ def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
 
 
 class PartitionRead:
-    """One read, in parts because the middle one may need a thread: `check`, then `read` (or `read_cold` and
-    `answer`)."""
+    """One read of a partition. It is split into `check`, then `read`, or `read_cold` and `answer`, because reading may
+    require a thread."""
 
     __slots__ = (
         "_end_offset",
@@ -118,8 +118,8 @@ class PartitionRead:
     ) -> None:
         """Prepares a read.
 
-        min_one_batch  return the first batch completely, even if it is larger than `max_bytes`
-        is_sent        send records from files if that is faster: the connection supports it
+        min_one_batch  return the whole first batch, even if it is larger than `max_bytes`
+        is_sent        the connection can send records straight from files, which is done if it is faster
         """
         self._partition = partition
         self._wanted = wanted
@@ -134,11 +134,11 @@ class PartitionRead:
     def check(self) -> PartitionAnswer | None:
         """Returns the answer if nothing has to be read, or None if `read` must be called. Raises KafkaError.
 
-        OFFSET_OUT_OF_RANGE has two reasons here: the offset is below the start of the log or above its end, or the
-        epoch that the reader has read last is newer than all epochs of this log (`_divergence`). In both cases a
-        consumer looks for a new position. Two other places raise the code: `FollowerRead.check` for a follower that
-        lags, and `LogReader` if the log has lost the offset since this check.
-        Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
+        This method raises OFFSET_OUT_OF_RANGE in two cases: the offset is outside the log, or the last epoch that the
+        reader has read is newer than every epoch of this log (`_divergence`). In either case, a consumer looks for a
+        new position. Two other places raise the same code: `FollowerRead.check` for a lagging follower, and `LogReader`
+        if the offset has been removed from the log since this check. Source: docs/spec/client-rules.md#fet-13; KIP-320,
+        KIP-595
         """
         partition, wanted, log = self._partition, self._wanted, self._partition.log
         check_leader_epoch(partition, wanted.current_leader_epoch)
@@ -147,7 +147,7 @@ class PartitionRead:
             if diverging_epoch is not None:
                 answer = self._answer(NO_RECORDS, 0, wanted.fetch_offset)
                 answer.data.diverging_epoch = diverging_epoch
-                answer.data.aborted_transactions = None  # nothing was read, at either isolation level
+                answer.data.aborted_transactions = None  # nothing was read, whatever the isolation level
                 answer.ends_waiting = True
                 return answer
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
@@ -155,14 +155,14 @@ class PartitionRead:
         if wanted.fetch_offset >= self._end_offset:
             return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
         if self._max_bytes < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka answers a negative limit when it reads
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's response when it reads with a negative limit
         if self._max_bytes == 0 and not self._min_one_batch:
             return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
         return None
 
     def read(self) -> PartitionAnswer:
-        """Reads from memory. Raises WouldBlock if the records are not in memory; then call `read_cold` in a thread, and
-        `answer` on the loop."""
+        """Reads from memory. Raises WouldBlock if the records are not in memory. The caller must then call `read_cold`
+        in a thread, and `answer` on the loop."""
         result = self._partition.log.reader.read(
             self._wanted.fetch_offset,
             max_bytes=self._max_bytes,
@@ -173,7 +173,7 @@ class PartitionRead:
         return self.answer(result)
 
     def read_cold(self) -> ReadResult:
-        """Reads from disk; runs in a thread."""
+        """Reads from disk. Must be called in a thread."""
         self._segments = self._partition.log.segments
         return self._partition.log.reader.read_cold(
             self._wanted.fetch_offset,
@@ -184,9 +184,9 @@ class PartitionRead:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the result of `read_cold` must be discarded, because segments have changed meanwhile. Compaction
-        removes the records of aborted transactions together with the list of these transactions, and the result may
-        still contain the records."""
+        """Whether the result of `read_cold` must be discarded because the segments have changed in the meantime.
+        Compaction removes the records of aborted transactions together with the list of these transactions, so the
+        result may contain records of an aborted transaction that the list no longer names."""
         return self._isolation is IsolationLevel.READ_COMMITTED and self._segments is not self._partition.log.segments
 
     def answer(self, result: ReadResult) -> PartitionAnswer:
@@ -194,9 +194,10 @@ class PartitionRead:
         return self._answer(chunks, result.size_bytes, result.end_offset)
 
     def _divergence(self, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Returns where the reader's log diverges from this log (KIP-320, KIP-595), or None if it does not.
+        """Returns the point where the reader's log diverges from this log (KIP-320, KIP-595), or None if it does not
+        diverge.
 
-        Raises OFFSET_OUT_OF_RANGE if the reader's last epoch is newer than all epochs of this log.
+        Raises OFFSET_OUT_OF_RANGE if the reader's last epoch is newer than every epoch of this log.
         """
         end = self._partition.log.end_offset_for_epoch(last_fetched_epoch)
         if end is None:

@@ -1,8 +1,9 @@
-"""Fetch on one of several nodes that share a log: leaders name a nearer replica (KIP-392), and followers serve
-consumers.
+"""Fetch in a cluster whose nodes share their logs. Leaders direct consumers to a nearer replica (KIP-392), and
+followers serve consumers.
 
-From version 11 on, a leader answers a consumer that has a rack with the preferred replica and without records. That
-replica serves the partition as far as it has followed. Source: KIP-392; the rest as in Kafka 4.3.1.
+From version 11 on, the leader's response to a consumer with a rack names the preferred replica and contains no records.
+The preferred replica serves the partition up to its own log end offset. Source: KIP-392; all other rules are those of
+Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -31,30 +32,29 @@ RACKS_SINCE: Final = 11
 
 @dataclass(slots=True)
 class Replicas:
-    """The replicas from which consumers may read: those on nodes with a rack.
+    """The replicas that consumers may read from, which are those on nodes with a rack.
 
-    ends  by topic, partition and node: the first offset that a follower does not have yet, for followers that lag
+    ends  by topic, partition and node: the log end offset of each follower that lags
     """
 
     image: MetadataImage
     end_offsets: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def may_serve(self, node_id: int, topic: str, index: int) -> bool:
-        """Returns whether consumers may read from this node although another node is the leader."""
+        """Returns whether consumers may read the partition from this node although another node is its leader."""
         known = self.image.brokers.get(node_id)
         partition = self.image.topics[topic].partitions[index]
         return known is not None and known.rack is not None and node_id in partition.replicas
 
     def end_offset(self, node_id: int, partition: Partition) -> int:
-        """Returns the log end offset of this follower."""
+        """Returns the log end offset of the follower on this node."""
         end = partition.log.high_watermark
         return min(end, self.end_offsets.get((partition.topic, partition.index, node_id), end))
 
     def preferred_replica(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
-        """Returns the preferred replica in a rack, or None for the leader, for example if the leader is in that rack.
-        Followers that do not have the fetch offset yet are excluded; of several, the one with the highest offset is
-        preferred.
-        """
+        """Returns the preferred replica in a rack, or None if the consumer should read from the leader, for example
+        because the leader is in that rack. Followers that do not have the fetch offset yet are excluded. Among the
+        remaining followers, the one with the highest log end offset is preferred."""
         if fetch_offset < partition.log.log_start_offset:
             return None
         image = self.image.topics[partition.topic].partitions[partition.index]
@@ -72,7 +72,7 @@ class Replicas:
 
 
 class FollowerRead(PartitionRead):
-    """A read on a follower that lags."""
+    """A read from a follower that lags behind the leader."""
 
     __slots__ = ("_followed_to",)
 
@@ -81,9 +81,9 @@ class FollowerRead(PartitionRead):
         self._end_offset = min(end, self._end_offset)
 
     def check(self) -> PartitionAnswer | None:
-        """Makes the checks of the leader on a follower that may lag. Raises KafkaError.
+        """Makes the same checks as a leader, for a follower that may lag. Raises KafkaError.
 
-        An offset that the follower does not have yet is answered with OFFSET_OUT_OF_RANGE. The consumer then asks the
+        If the follower does not have the offset yet, the error is OFFSET_OUT_OF_RANGE. The consumer then asks the
         leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
         """
         check_leader_epoch(self._partition, self._wanted.current_leader_epoch)
@@ -100,7 +100,7 @@ class FollowerRead(PartitionRead):
 
 
 class ReplicaFetch(PendingFetch):
-    """A Fetch request to one of several nodes."""
+    """A Fetch request to one node of a cluster with several nodes."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class ReplicaFetch(PendingFetch):
                 raise
             partition = self._followed_partition(wanted)
         if self._is_behind(partition) or self._preferred(partition, wanted) is not None:
-            # The response must contain this partition, whatever the session has sent before.
+            # The response must contain this partition, whatever the session has already sent.
             wanted.sent_high_watermark = -1
         return partition
 

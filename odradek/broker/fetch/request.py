@@ -1,8 +1,7 @@
-"""One Fetch request: reads each of its partitions, then answers, or waits for more data until its time limit.
+"""Handles one Fetch request: reads each of its partitions, then responds, or waits for more data until the time limit.
 
 wanted partitions → (session) → read each → enough? → answer
-                                  ↑          └ no: park → woken by appends or the timer
-                                  └──────────────────────┘
+                                  ↑          └ no: park → woken by appends or the timer └──────────────────────┘
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 CURRENT_LEADER_SINCE: Final = 16
-ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]  # a read that needs the disk, and the requested partition
+# A read that has to access the disk, and the requested partition.
+ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]
 
 
 class FetchBroker(BrokerParts, Protocol):
@@ -51,7 +51,7 @@ class FetchBroker(BrokerParts, Protocol):
 
 
 def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
-    """Returns the requested partitions. If a partition occurs twice, the last entry counts."""
+    """Returns the requested partitions. If a partition occurs more than once, only its last entry is used."""
     by_id = named_by is NamedBy.TOPIC_ID
     wanted: dict[PartitionKey, FetchPartition] = {}
     for topic in request.topics:
@@ -79,8 +79,7 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
 
 
 class PendingFetch:
-    """A Fetch request from its first look at the partitions to its response. It waits in between if there is too
-    little."""
+    """A Fetch request from its arrival to its response. The request waits in between if too few bytes are available."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, broker: FetchBroker, begun: Fetch) -> None:
         self._context = context
@@ -98,16 +97,17 @@ class PendingFetch:
         self._must_answer = request.max_wait_ms <= 0
         self._woken: Deferred[None] | None = None  # set while the fetch waits
         self._wait: FetchWait | None = None  # set once the fetch has had to wait
-        self._answers: list[PartitionAnswer | None] = []  # None for partitions without news
+        self._answers: list[PartitionAnswer | None] = []  # None for partitions without changes
         self._found: list[Partition] = []
         self._size_bytes = 0
         self._left_bytes = 0
-        self._has_error = False  # an error that must be reported at once
+        self._has_error = False  # whether an error must be reported immediately
 
     async def answer(self) -> FetchResponse:
-        """Reads every partition, then answers, or waits for more data and reads again.
+        """Reads every partition, then responds, or waits for more data and reads again.
 
-        If the client disconnects, this coroutine is closed while it waits and removes all its registrations.
+        If the client disconnects during the wait, this coroutine is closed and removes everything that it has
+        registered.
         """
         try:
             while True:
@@ -135,8 +135,8 @@ class PendingFetch:
         self._has_error = False
 
     def _read_partitions(self) -> Steps[ColdRead | None]:
-        """Reads the partitions without an answer, one in each step. Stops at a read that needs the disk and returns it;
-        returns None when all partitions have answers."""
+        """Reads those partitions that have no answer yet, one per step. Stops at a read that has to access the disk and
+        returns it. Returns None once every partition has an answer."""
         answers, partitions = self._answers, self._fetch.partitions
         while len(answers) < len(partitions):
             wanted = partitions[len(answers)]
@@ -156,7 +156,7 @@ class PendingFetch:
         return None
 
     def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
-        """Reads at once if possible; otherwise returns the read for a thread."""
+        """Reads immediately if possible. Otherwise returns the read, which must then be done in a thread."""
         read = self._partition_read(partition, wanted)
         try:
             answer = read.check() or read.read()
@@ -197,10 +197,10 @@ class PendingFetch:
 
     def _find(self, wanted: FetchPartition) -> Partition:
         partitions = self._broker.partitions
-        if self._is_follower:  # no follower is known here
+        if self._is_follower:  # this broker has no followers
             if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
                 raise authorization_error(ResourceType.TOPIC, self._context.api_key)
-            if isinstance(wanted.topic, bytes):  # both raise if the partition does not exist
+            if isinstance(wanted.topic, bytes):  # either call raises an error if the partition does not exist
                 partitions.get_by_id(wanted.topic, wanted.index)
             else:
                 partitions.get(wanted.topic, wanted.index)
@@ -222,8 +222,8 @@ class PendingFetch:
     def _topic_id_gone(self, wanted: FetchPartition) -> KafkaError:
         """Returns the error for a topic id that does not exist.
 
-        If the session has found the topic before, the error distinguishes a deleted topic from a recreated one: a
-        client that continues with the new id must begin again there.
+        If the session has found the topic before, the error tells a deleted topic from a recreated one. A client that
+        continues with the id of the recreated topic has to start from the beginning of that topic.
         """
         if wanted.known_name is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -258,7 +258,7 @@ class PendingFetch:
     def _park(self) -> None:
         missing_bytes = self._min_bytes - self._size_bytes
         if self._isolation is IsolationLevel.READ_COMMITTED:
-            missing_bytes = 1  # a marker is small, but may make many earlier records readable
+            missing_bytes = 1  # a marker is small, but it may make many earlier records readable
         if self._wait is not None:
             self._wait.still_missing(missing_bytes)
             return
@@ -273,7 +273,7 @@ class PendingFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # it is looking, in a thread; events meanwhile do not justify another round
+        if woken is None:  # a read in a thread is in progress; events during that read do not justify another round
             self._must_answer = True
         else:
             woken.resolve(None)
@@ -335,7 +335,8 @@ class EndpointForm(Protocol[E_co]):
 def node_endpoints(
     form: EndpointForm[E_co], image: MetadataImage, node_ids: Iterable[int], connection: ConnectionInfo
 ) -> list[E_co]:
-    """Returns the addresses of these brokers for this client, if they are registered and have the client's listener."""
+    """Returns the addresses at which this client can reach the brokers. Brokers that are not registered, or that do not
+    have the client's listener, are left out."""
     endpoints = []
     for node_id in node_ids:
         registration = image.brokers.get(node_id)

@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227): a consumer sends its partitions once and afterwards only changes.
+"""Incremental fetch sessions (KIP-227): a consumer sends its partitions once, and then only the changes.
 
 `FetchSessions` owns every session; only `start_fetch` and the `finish` of a fetch change one. The epoch of a session
-counts its fetches, so that a lost or repeated response is noticed. If there is no room for a session, the client
-receives session id 0 and continues with full fetches.
+counts its fetches, which reveals lost and repeated responses. If there is no room for a session, the client receives
+session id 0 and continues with full fetches.
 
     session id  epoch     meaning
     0           0         full fetch that requests a session
@@ -10,7 +10,7 @@ receives session id 0 and continues with full fetches.
     n           0         full fetch that ends session n and requests a new session
     n           e > 0     incremental fetch number e of session n
 
-Source: KIP-227; the partitions that are sent and the sessions that are evicted are as in Kafka 4.3.1.
+Source: KIP-227; the choice of partitions to send and of sessions to evict is the same as in Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,25 +27,25 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MAX_SESSION_ID: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-MAX_BYTES: Final = 64 * 1024 * 1024  # over all sessions; Kafka has no such limit
-PARTITION_BYTES: Final = 450  # memory without the topic's name, which may have 128 KiB
+MAX_BYTES: Final = 64 * 1024 * 1024  # total over all sessions; Kafka has no such limit
+PARTITION_BYTES: Final = 450  # memory used by a partition without its topic's name, which may take 128 KiB
 
 PartitionKey = tuple[str | bytes, int]
 
 
 class NamedBy(Enum):
-    """How a session names its partitions: Fetch up to v12 sends topic names, v13 and later topic ids."""
+    """How a session identifies its partitions: by topic name for Fetch up to v12, by topic id from v13 on."""
 
     TOPIC_NAME = 0
     TOPIC_ID = 1
 
 
 class FetchPartition:
-    """A partition as requested by a consumer, and the values that a session last sent for it.
+    """A partition as requested by a consumer, with the values that the session last sent for it.
 
-    `topic` is the name, or the 16 bytes of the topic id. The `sent_…` values are -1 until something was sent.
-    `known_name` is the name of a topic requested by id, once the topic was found. It distinguishes a deleted topic from
-    an id that never existed, so that the client learns what happened to its topic.
+    `topic` is the topic's name, or the 16 bytes of its id. The `sent_…` values are -1 until values have been sent.
+    `known_name` is the name of a topic that is requested by id; it is set once the topic has been found. It makes it
+    possible to tell a deleted topic from an id that never existed, and to report the right error to the client.
     """
 
     __slots__ = (
@@ -85,11 +85,11 @@ class FetchPartition:
 
     @property
     def size_bytes(self) -> int:
-        """Upper bound of its memory; partitions of one topic may share the topic's name."""
+        """Upper bound of the memory used by this partition. Partitions of the same topic may share the topic's name."""
         return PARTITION_BYTES + getsizeof(self.topic)
 
     def update(self, wanted: "FetchPartition") -> None:
-        """Takes over the values of a new request; the sent values are kept."""
+        """Replaces the requested values with those of a new request, and keeps the sent values."""
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
@@ -123,7 +123,7 @@ class FetchSession:
 
 
 class Fetch:
-    """A fetch from its request to its response: the caller reads `partitions`, and `finish` selects the answers to
+    """A fetch from its request to its response. The caller reads `partitions`, then `finish` selects the answers to
     send."""
 
     __slots__ = ("partitions",)
@@ -132,18 +132,20 @@ class Fetch:
         self.partitions = partitions
 
     def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> "FinishedFetch":
-        """Selects the answers to send. `answers[i]` belongs to `partitions[i]`; None means that nothing has changed
-        since the session's last response."""
+        """Selects the answers to send. `answers[i]` belongs to `partitions[i]` and is None if nothing has changed since
+        the session's last response."""
         raise NotImplementedError
 
     def preview(self, answers: Sequence[AnsweredPartition | None]) -> "FinishedFetch":
-        """Returns the result of `finish`, except for the id of a new session, without recording anything as sent."""
+        """Returns what `finish` would return, except for the id of a new session, but does not record the answers as
+        sent."""
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedFetch:
-    """The result of a fetch. `sent` has the positions in `partitions` whose answers form the response, in order."""
+    """The result of a fetch. `sent` lists the indexes of those `partitions` whose answers make up the response, in
+    order."""
 
     error_code: ErrorCode
     session_id: int
@@ -158,7 +160,7 @@ class SessionlessFetch(Fetch):
 
 
 class FullFetch(Fetch):
-    """A fetch whose response contains all partitions. Whether it becomes a session is decided with its response."""
+    """A fetch whose response contains all partitions. A session is created, if at all, when the response is ready."""
 
     __slots__ = ("_named_by", "_sessions")
 
@@ -173,8 +175,8 @@ class FullFetch(Fetch):
 
 
 class IncrementalFetch(Fetch):
-    """A fetch whose response contains only changes. Partitions that had records move to the end, so that the next fetch
-    begins with the others."""
+    """A fetch whose response contains only changes. Partitions that have returned records move to the end of the
+    session, so that the next fetch begins with the other partitions."""
 
     __slots__ = ("_epoch", "_session")
 
@@ -222,7 +224,8 @@ def has_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
 
 
 def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
-    """Returns whether an incremental response must contain this partition, and records the values that it sends."""
+    """Returns whether an incremental response must contain this partition. If so, records the values in the answer as
+    sent."""
     must_send = answer.size_bytes > 0
     if answer.high_watermark != partition.sent_high_watermark:
         partition.sent_high_watermark = answer.high_watermark
@@ -231,7 +234,7 @@ def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
         partition.sent_log_start_offset = answer.log_start_offset
         must_send = True
     if answer.error_code != ErrorCode.NONE.value or answer.has_diverging_epoch:
-        partition.sent_high_watermark = -1  # so that it is also sent when the error is over
+        partition.sent_high_watermark = -1  # sends the partition once more when the error is over
         must_send = True
     return must_send
 
@@ -241,9 +244,9 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSessions:
-    """All fetch sessions of this broker: at most `max_sessions`, and at most `max_bytes` in total.
+    """All fetch sessions of this broker: at most `max_sessions` sessions, using at most `max_bytes` in total.
 
-    `new_session_id` returns a random candidate from 1 to MAX_SESSION_ID; it is called again if the id is in use.
+    `new_session_id` returns a random number from 1 to MAX_SESSION_ID. It is called again if that id is already in use.
     """
 
     def __init__(
@@ -276,7 +279,7 @@ class FetchSessions:
         named_by: NamedBy,
         now_ms: int,
     ) -> Fetch:
-        """Begins a fetch with the partitions of this request and its session.
+        """Begins a fetch of the partitions in the request and, for an incremental fetch, in its session.
 
         raises  FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
         """
@@ -319,7 +322,8 @@ class FetchSessions:
         named_by: NamedBy,
         now_ms: int,
     ) -> int:
-        """Creates a session with these partitions. Returns its id, or NO_SESSION_ID if there is no room."""
+        """Creates a session with these partitions. Returns the session's id, or NO_SESSION_ID if there is no room for
+        the session."""
         by_key = {partition.key: partition for partition in partitions}
         size_bytes = sum([partition.size_bytes for partition in by_key.values()])
         if size_bytes > self._max_bytes:
@@ -349,10 +353,10 @@ class FetchSessions:
             self._held_bytes -= session.size_bytes
 
     def _evict_for(self, partition_count: int, now_ms: int) -> bool:
-        """Makes room for a session of this size: evicts an idle session, or else the smallest old session if it is
-        smaller.
+        """Makes room for a session with this many partitions. Evicts an idle session if there is one; otherwise evicts
+        the smallest old session, provided that it is smaller than the new session.
 
-        Sessions younger than the eviction time are kept, so that consumers do not evict each other in turn.
+        Sessions younger than the eviction time are kept, so that consumers do not keep evicting each other.
         """
         if not self._sessions:
             return False

@@ -1,7 +1,9 @@
-"""Long polling: a fetch that found too little data is parked. Appends or its timer wake it; a disconnect removes it.
+"""Long polling: a fetch that found too little data is parked until appends or its timer wake it, or its client
+disconnects.
 
-A parked fetch counts the appended bytes instead of reading at each append. The count is an upper bound (a
-`read_committed` consumer may see less), so after a wake-up the fetch reads again and may have to wait further.
+A parked fetch counts the appended bytes instead of reading after each append. The count is an upper bound, because a
+`read_committed` consumer may see fewer bytes. After waking up, the fetch therefore reads again, and may have to
+continue waiting.
 """
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class AwaitedPartition(Protocol):
-    """A partition that reports its appends."""
+    """A partition that notifies parked fetches of its appends."""
 
     def park(self, wait: FetchWait) -> None: ...
     def unpark(self, wait: FetchWait) -> None: ...
 
 
 class FetchWait:
-    """A parked fetch, from parking to `end`.
+    """The wait of a parked fetch, which lasts until `end` is called.
 
-    `look` is called when there may be enough bytes; it either ends the wait or calls `still_missing`. `time_is_over` is
-    called at most once, `max_wait_ms` after parking. Nothing is called after `end`.
+    `look` is called when enough bytes may have arrived; it either ends the wait or calls `still_missing`.
+    `time_is_over` is called at most once, `max_wait_ms` after the fetch was parked. No callback is called after `end`.
     """
 
     __slots__ = ("_is_woken", "_look", "_missing_bytes", "_partitions", "_time_is_over", "_timer")
@@ -49,8 +51,8 @@ class FetchWait:
         self._timer = timers.after(max_wait_ms, self._timer_fired)
 
     def count_appended(self, size_bytes: int) -> bool:
-        """Counts bytes that became readable in one partition. Returns True when that may be enough, but only once until
-        `look` has run."""
+        """Counts bytes that have become readable in one partition. Returns True when the bytes may suffice. After that,
+        returns False until `look` has run."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0 or self._is_woken:
             return False
@@ -58,8 +60,8 @@ class FetchWait:
         return True
 
     def wake(self) -> None:
-        """Makes the fetch look again: after `count_appended` returned True, or because a partition has changed
-        otherwise (deleted, offline)."""
+        """Makes the fetch look again. Called after `count_appended` has returned True, or when a partition has changed
+        in another way, for example because it was deleted or went offline."""
         self._look()
 
     def still_missing(self, size_bytes: int) -> None:

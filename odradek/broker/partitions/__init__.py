@@ -1,1 +1,1 @@
-"""Partitions: appends that share a write, fetches that wait for records, and the periodic maintenance of logs."""
+"""Partitions: appends that share writes, fetches that wait for records, and the periodic maintenance of logs."""

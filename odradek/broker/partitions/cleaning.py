@@ -1,8 +1,9 @@
-"""Compaction as a periodic chore: chooses a log, runs a pass in a worker thread, and replaces the segments.
+"""Compacts logs as a periodic chore: chooses a log, runs a pass in a worker thread, and replaces the segments.
 
-Only the choice and the replacement run on the loop; a worker reads, filters, writes and renames. One pass runs at a
-time, for the log with the largest dirty part. It stops if its partition is deleted or the broker stops. As in Kafka, a
-log that cannot be read is skipped until the next start. Settings: `log.cleaner.*`.
+Only the choice of the log and the replacement of segments run on the loop. The worker thread reads, filters, writes and
+renames. Passes run one at a time; each pass cleans the log with the largest dirty part. A pass stops if its partition
+is deleted or the broker stops. As in Kafka, a log that cannot be read is skipped until the broker is restarted.
+Settings: `log.cleaner.*`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AGAIN_MS = 20  # delay before retrying a replacement that a sync prevents
+AGAIN_MS = 20  # delay before retrying a replacement that a running sync has prevented
 
 
 class CleaningStopped(Exception):
-    """Ends a pass that is no longer needed."""
+    """Ends a pass whose result is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerServices:
-    """The parts of the broker that a pass needs. `sleep`, in seconds, pauses a worker; 0 lets the loop run."""
+    """The parts of the broker that a pass needs. `sleep` pauses a worker thread for some seconds; 0 seconds let the
+    loop run."""
 
     config: BrokerConfig
     clock: Clock
@@ -47,7 +49,7 @@ class CleanerServices:
 
 
 class LogCleaner:
-    """Cleans logs. Call `visit` for each partition, then `clean`, which cleans one log after another."""
+    """Compacts logs. Call `visit` for each partition, then `clean`, which cleans the logs one after another."""
 
     def __init__(self, log_directory: LogDirectory, services: CleanerServices) -> None:
         self.uncleanable: set[Partition] = set()
@@ -55,7 +57,7 @@ class LogCleaner:
         self._services = services
         self._found: dict[Partition, CleanableRange] = {}
         self._cleaned_to = log_directory.read_cleaner_offsets()
-        self._of: dict[TopicPartition, Partition] = {}  # the partition to which the entry in `_cleaned_to` belongs
+        self._of: dict[TopicPartition, Partition] = {}  # the partitions to which the entries in `_cleaned_to` belong
         self._is_busy = False
         self._is_stopped = False
 
@@ -71,18 +73,20 @@ class LogCleaner:
         found = self._examine(partition, now_ms)
         if found is None:
             return None
-        # If an open transaction keeps the rest dirty, each pass would end where the previous pass ended.
+        # While an open transaction keeps the rest of the log dirty, another pass would not get further than the
+        # previous one.
         if found.wants_cleaning and found.end_offset > found.first_dirty_offset:
             return now_ms
         return next_lag_ms(partition.log.segments, partition.log.config, now_ms)
 
     def _examine(self, partition: Partition, now_ms: int) -> CleanableRange | None:
-        """Returns the part of a log that can be cleaned, or None if the log is not compacted or cannot be cleaned."""
+        """Returns the part of a log that can be cleaned, or None if the log is not compacted or no part of it can be
+        cleaned."""
         log = partition.log
         if not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
             return None
         key = (partition.topic, partition.index)
-        if self._of.setdefault(key, partition) is not partition:  # a new partition with the same name
+        if self._of.setdefault(key, partition) is not partition:  # this is a new partition with the same name
             self._of[key] = partition
             self._cleaned_to.pop(key, None)
         return cleanable_range(
@@ -136,8 +140,9 @@ class LogCleaner:
 class Cleaning:
     """One pass, in which a thread and the loop alternate.
 
-    then  called once, on the loop: with the offset up to which the log is clean; with None if the pass was given up,
-          because the partition was deleted, the broker stops or retention was faster; or with the log's error
+    then  called once, on the loop, with the offset up to which the log is now clean; with None if the pass was
+          abandoned because the partition was deleted, the broker stopped or retention removed the segments first; or
+          with an error of the log
     """
 
     def __init__(
@@ -216,7 +221,7 @@ class Cleaning:
         return self._partition.is_deleted or self._is_stopped()
 
     def _throttle(self, size_bytes: int) -> None:
-        """Pauses the thread after each megabyte or so. Raises CleaningStopped."""
+        """Pauses the thread after about every megabyte. Raises CleaningStopped."""
         if self._is_over():
             raise CleaningStopped
         self._services.sleep(size_bytes / self._services.config.log_cleaner_io_max_bytes_per_second)

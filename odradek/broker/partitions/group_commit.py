@@ -1,14 +1,14 @@
-"""Group commit: clients' appends in one turn of the loop share one write per partition, and all replies that wait for
-the disk share one fdatasync.
+"""Group commit: all appends of clients in one turn of the loop share one write per partition, and all replies that wait
+for the disk share one fdatasync.
 
     append, append, … → (end of the turn) write each dirty partition → replies → parked fetches
                                            └ if configured: fdatasync in a thread → replies → parked fetches
 
-A write to the page cache costs less than switching to a thread, so it runs on the loop; an fdatasync does not. While
-one fdatasync is running, the next group accumulates. Syncs of different logs run in parallel.
+A write to the page cache costs less than switching to a thread, so it runs on the loop; an fdatasync does not. While an
+fdatasync is running, the next group of appends accumulates. Syncs of different logs run in parallel.
 
-Markers and the records of coordinators are not part of a group: `Partition.append_now` writes them at once, after the
-batches that are already staged. Only their fdatasync is shared.
+Markers and the records of coordinators do not join a group. `Partition.append_now` writes them immediately, after the
+batches that are already staged. They only share the fdatasync.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, SyncTicket
 
 PARALLEL_SYNCS: Final = 4
-MOST_BITS: Final = 64  # number of bits of a time in µs
+MOST_BITS: Final = 64  # maximum number of bits of a duration in µs
 
 
 class ParkedFetch(Protocol):
-    """A fetch that found too few bytes and waits for appends to its partitions."""
+    """A fetch that has found too few bytes and waits for appends to its partitions."""
 
     def count_appended(self, size_bytes: int) -> bool:
-        """Counts bytes that became readable in one partition. Returns True, once, when the bytes may suffice."""
+        """Counts bytes that have become readable in one partition. Returns True once when the bytes may suffice."""
 
     def wake(self) -> None:
-        """Makes the fetch look again, after all writes of a turn, or because a partition has changed in another way."""
+        """Makes the fetch look again. Called after all writes of a turn, or when a partition has changed in another
+        way."""
 
 
 class DirtyPartition(Protocol):
     """A partition with unwritten batches."""
 
     def write(self, woken: list[ParkedFetch]) -> None:
-        """Writes the batches. Adds to `woken` the parked fetches that may have enough bytes now."""
+        """Writes the batches. Adds parked fetches that may have enough bytes now to `woken`."""
 
 
 class UnsyncedPartition(Protocol):
@@ -61,30 +62,30 @@ def _no_observer() -> None:
 
 
 class AppendFlush:
-    """Writes, at the end of a turn of the loop, every partition that was appended to during the turn."""
+    """At the end of each turn of the loop, writes every partition that was appended to during the turn."""
 
     def __init__(
         self,
         soon: Callable[[Callable[[], None]], object],
         timed: Callable[[Callable[[], None]], Callable[[], None]] = lambda flush: flush,
     ) -> None:
-        """Creates a flush without partitions.
+        """Creates a flush with no partitions to write.
 
-        soon   runs an action after the actions that the loop has already queued: `loop.call_soon`
-        timed  wraps the writes of a turn in a measurement of time
+        soon   schedules an action after those that the loop has already queued, as `loop.call_soon` does
+        timed  wraps the writes of a turn so that their duration is measured
         """
         self._soon = soon
         self._flush = timed(self.flush)
         self._dirty: list[DirtyPartition] = []
 
     def add(self, partition: DirtyPartition) -> None:
-        """Adds a partition. The partition makes sure that it is added only once per turn."""
+        """Adds a partition. The partition itself ensures that it is added only once per turn."""
         if not self._dirty:
             self._soon(self._flush)
         self._dirty.append(partition)
 
     def end(self) -> None:
-        """Ends the flush, since nothing is appended any more, and breaks its reference cycle."""
+        """Ends the flush because there will be no more appends. Also breaks a reference cycle."""
         self._flush = _no_observer
 
     def flush(self) -> None:
@@ -94,36 +95,37 @@ class AppendFlush:
             while dirty:
                 dirty.pop().write(woken)
         finally:
-            if dirty:  # A write raised an error, which is a bug. The remaining partitions must still be written.
+            if dirty:  # A write has raised an error, which is a bug. The remaining partitions must still be written.
                 self._dirty += dirty
                 self._soon(self._flush)
-        # Fetches are woken after all writes, so that a fetch of several partitions is answered once, with the records
-        # of all.
+        # Fetches are woken after all writes, so that a fetch of several partitions is answered only once, with the
+        # records of all of them.
         for wait in woken:
             wait.wake()
 
 
 class LogSyncs:
-    """Runs the fdatasync of partitions, one at a time for each log and a few in parallel.
+    """Runs the fdatasync of partitions: one at a time for each log, and a few in parallel.
 
-    Counts all syncs so far: `time_s` is their total duration, `took[n]` the number that took at least 2^(n-1) and less
-    than 2^n µs.
+    Also counts all syncs so far: `time_s` is their total duration, and `took[n]` is the number of syncs that took at
+    least 2^(n-1) and less than 2^n µs.
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        """Creates an object without syncs. `workers` are threads for syncs only, so that a sync need not wait for
-        longer work."""
+        """Creates an object without any syncs. `workers` are threads that only run syncs, so that a sync need not wait
+        for longer work."""
         self.time_s = 0.0
         self.durations = [0] * MOST_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
-        # Partitions that wait for a thread. Data that is written meanwhile is part of the sync.
+        # Partitions that wait for a thread. Data written during the wait is included in the sync.
         self._waiting: dict[UnsyncedPartition, None] = {}
         self._running: set[UnsyncedPartition] = set()
-        self._asked_again: set[UnsyncedPartition] = set()  # partitions with a running sync that was requested again
+        # Partitions for which another sync was requested during a sync.
+        self._asked_again: set[UnsyncedPartition] = set()
 
     def add(self, partition: UnsyncedPartition) -> None:
-        """Requests a sync of everything that is written to the partition's log when the sync begins."""
+        """Requests a sync of everything that has been written to the partition's log by the time the sync begins."""
         if partition in self._running:
             self._asked_again.add(partition)
         else:
@@ -158,7 +160,7 @@ class LogSyncs:
 
 
 def timed_sync(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
-    """Runs a sync in a thread. Returns the duration of the sync in seconds."""
+    """Runs a sync in the calling thread. Returns its duration in seconds."""
     begin_s = monotonic_s()
     ticket.run()
     return monotonic_s() - begin_s

@@ -1,7 +1,7 @@
-"""Periodic chores, run partition by partition: retention, producer expiry, flushing by time, checkpoints.
+"""Periodic chores that run partition by partition: retention, producer expiry, flushing by time, and checkpoints.
 
-A chore visits all partitions in slices: after SLICE_MS it lets clients be served, then continues. The interval to the
-next run starts at the end of the previous one, so runs of a chore never overlap.
+A chore visits all partitions in slices: after SLICE_MS it pauses so that clients can be served, then continues. The
+interval until the next run starts when the previous run ends, so runs of the same chore never overlap.
 
 chore                 interval                                      visits
 retention             log.retention.check.interval.ms               segments by time and size, and below the log start
@@ -39,9 +39,9 @@ NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # an interval longer than this means 
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """A periodic job. `interval_ms` is called before each run, since settings may change. `at_end` is called after the
-    last partition. `stop` stops work that a run has started. For `due_ms` see `Scan`; it is None if every run has
-    something to do."""
+    """A periodic job. `interval_ms` is called before each run, because settings may change. `at_end` is called after
+    the last partition. `stop` stops work that a run has started. `due_ms` is described in `Scan`, and is None if every
+    run has work to do."""
 
     name: str
     interval_ms: Callable[[], int | None]
@@ -52,7 +52,7 @@ class Chore:
 
 
 class Housekeeping:
-    """Runs the chores. `partitions` is called for each run."""
+    """Runs the chores. `partitions` is called at the beginning of each run."""
 
     def __init__(
         self, chores: Iterable[Chore], partitions: Callable[[], Iterable[Partition]], clock: Clock, timers: Timers
@@ -64,7 +64,8 @@ class Housekeeping:
         self._armed: dict[str, TimerHandle] = {}
 
     def start(self, initial_delay_ms: int) -> None:
-        """Starts all chores. Their first runs come after `initial_delay_ms` or their interval, whichever is shorter."""
+        """Starts all chores. The first run of a chore follows after `initial_delay_ms` or after the chore's interval,
+        whichever is shorter."""
         for chore in self._chores:
             self._arm(chore, initial_delay_ms)
 
@@ -95,7 +96,8 @@ class Housekeeping:
         for partition in left:
             self._visit(chore, partition, now_ms)
             now_ms = self._clock.now_ms()
-            if abs(now_ms - began_ms) >= SLICE_MS:  # absolute, since the clock may have been set back
+            # The absolute value is used because the clock may have been set back.
+            if abs(now_ms - began_ms) >= SLICE_MS:
                 self._armed[chore.name] = self._timers.after(0, lambda: self._visit_next(chore, left))
                 return
         if chore.at_end is not None:
@@ -158,8 +160,7 @@ def chores(
 
 
 class Retention:
-    """Removes old segments from the log immediately. A thread then renames their files, and deletes them after the
-    delay."""
+    """Removes old segments from the log immediately. Their files are renamed in a thread, and deleted after a delay."""
 
     def __init__(self, timers: Timers, workers: Workers) -> None:
         self._timers = timers
@@ -191,7 +192,8 @@ class Retention:
         try:
             outcome.result()
         except OSError as error:
-            # The directory of a deleted partition may no longer exist. Otherwise the next start completes the removal.
+            # A missing directory is expected if the partition was deleted. Otherwise, the removal is completed at the
+            # next start.
             if not partition.is_deleted:
                 logger.warning("%r: old segments could not be removed: %s", partition, error)
             return
@@ -212,10 +214,10 @@ def expire_producers(partition: Partition, now_ms: int) -> None:
 
 
 class FlushByTime:
-    """Syncs logs that have had unsynced data for `flush.ms`, as far as the visits can tell."""
+    """Syncs logs that have had unsynced data for at least `flush.ms`, measured between visits."""
 
     def __init__(self) -> None:
-        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}  # (recovery point at the time, time)
+        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}  # (recovery point at that time, time)
 
     def visit(self, partition: Partition, now_ms: int) -> None:
         log = partition.log

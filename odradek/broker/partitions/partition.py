@@ -1,8 +1,8 @@
-"""A partition: appends that are not answered yet, replies that wait for an fdatasync, and parked fetches.
+"""A partition with its pending requests: unanswered appends, replies that wait for an fdatasync, and parked fetches.
 
-Records, offsets and producer state are in its `Log`; this class only holds the requests that wait for them. A reply is
-sent when its records are written and, if the settings require it, synced. A failed write fails exactly the appends in
-it.
+Records, offsets and producer state are in the partition's `Log`; this class only holds the requests that wait for them.
+A reply is sent when its records have been written and, if the settings require it, synced. If a write fails, exactly
+those appends fail whose batches were part of the write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OnDone = Callable[[KafkaError | None], None]  # Called once, with None if the append may be acknowledged.
+OnDone = Callable[[KafkaError | None], None]  # Called once; the argument is None if the append may be acknowledged.
 
 
 class Partition:
@@ -50,8 +50,8 @@ class Partition:
     ) -> None:
         """Creates a partition with an open log.
 
-        two_phase  the producer ids whose transactional batches are only answered after an fdatasync
-        seals      the transactions that accept no more batches of clients
+        two_phase  ids of producers whose transactional batches are only acknowledged after an fdatasync
+        seals      transactions that no longer accept batches from clients
         """
         self.topic = topic
         self.index = index
@@ -65,15 +65,15 @@ class Partition:
         self.two_phase = two_phase
         self._seals = Seals() if seals is None else seals
         self._is_dirty = False
-        self._is_refused = False  # whether the last write failed; the failure was logged when it occurred
+        self._is_refused = False  # whether the last write failed; the failure has already been logged
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
-        self._unsynced_bytes = 0  # bytes that are written, but not readable before a sync
-        self._synced_bytes = 0  # bytes that are readable since a sync, but not yet reported to parked fetches
+        self._unsynced_bytes = 0  # bytes that have been written, but cannot be read before a sync
+        self._synced_bytes = 0  # bytes made readable by a sync that parked fetches have not been told about
         self.bytes_in = self.bytes_out = 0  # bytes appended and read since this process opened the partition
         self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
-        # Pairs of an end offset that must be on disk and the action to call then, ascending. None until an append
-        # waits, since an empty deque takes 0.7 KiB.
+        # Pairs of an end offset that must be on disk, and an action to call when it is, in ascending order. None until
+        # an append has to wait, because an empty deque takes 0.7 KiB.
         self._unsynced: deque[tuple[int, OnDone]] | None = None
         self._parked: dict[ParkedFetch, None] = {}
 
@@ -82,10 +82,10 @@ class Partition:
 
     @property
     def rules(self) -> BatchRules:
-        """The rules for batches of clients, created when first needed."""
+        """The rules for batches of clients, which are created on first use."""
         rules = self._rules
         if rules is None:
-            # Imported here because opening many partitions does not need it.
+            # Imported here because it is not needed to open a partition, and a broker may open many.
             from odradek.storage.validation import BatchRules
 
             rules = self._rules = BatchRules.of(self.topic, self.index, self.log.config)
@@ -102,18 +102,18 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Checks and stages one batch, whose offsets are set in place. It is written by the end of this turn of the
-        loop.
+        """Checks and stages one batch, and sets its offsets in place. The batch is written by the end of this turn of
+        the loop.
 
-        batch                writable; the caller must not change it any more
-        header               the header of `batch`; without it a batch of a two-phase commit or of a sealed transaction
-                             is not recognised
-        transaction_version  the version in the request that brought a marker
+        batch                writable; the caller must not change the batch after the call
+        header               the header of `batch`; without it, a batch that belongs to a two-phase commit or to a
+                             sealed transaction is not recognised
+        transaction_version  the version of transactions in the request that contained a marker
         guard                the guard of a transactional batch; see `Log.append`
         raises               KafkaError, for instance SealedTransaction, if the batch is refused; then `on_done` is
                              never called
-        caution              a duplicate is staged as an empty write, since its response must not overtake the write of
-                             the original
+        caution              a duplicate is staged as an empty write, because its response must not overtake the write
+                             of the original batch
         """
         if self._seals.by_producer and header is not None:
             self._seals.check(header.producer_id, header.producer_epoch)
@@ -136,11 +136,11 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Appends and writes a batch immediately, after the staged batches. It is readable on return; `when_durable`
-        waits for its sync.
+        """Appends and writes a batch immediately, after the staged batches. The batch is readable when this returns;
+        use `when_durable` to wait for its sync.
 
-        header  the header of `batch`, if the caller has it
-        raises  KafkaError; then no part of the batch stays in the log
+        header  the header of `batch`, if the caller has parsed it
+        raises  KafkaError; then no part of the batch remains in the log
         """
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
@@ -150,17 +150,17 @@ class Partition:
         else:
             self.bytes_in += len(batch)
             if self.log.config.flush_messages != INT64_MAX:
-                self._unsynced_bytes += len(batch)  # a fetch may be parked before the sync
+                self._unsynced_bytes += len(batch)  # another fetch may be parked before the sync
         failure = self._write()
         if failure is not None:
             raise failure
         return appended
 
     def when_durable(self, end_offset: int, action: OnDone, *, must_sync: bool = False) -> None:
-        """Calls `action`, possibly immediately, when everything below `end_offset` is as durable as the settings
+        """Calls `action`, possibly immediately, once everything below `end_offset` is as durable as the settings
         require.
 
-        must_sync  requires an fdatasync regardless of the settings
+        must_sync  an fdatasync is required regardless of the settings
         """
         log = self.log
         if not (must_sync or log.needs_sync) or log.synced_offset >= end_offset:
@@ -172,8 +172,8 @@ class Partition:
         self._await_sync(end_offset, action)
 
     def write(self, woken: list[ParkedFetch]) -> None:
-        """Writes the staged batches and sends the replies. Adds to `woken` the parked fetches that may have enough
-        bytes now."""
+        """Writes the staged batches and sends the replies. Adds parked fetches that may have enough bytes now to
+        `woken`."""
         self._is_dirty = False
         size_bytes, self._unwritten_bytes = self._unwritten_bytes, 0
         self.bytes_in += size_bytes
@@ -188,28 +188,28 @@ class Partition:
             woken.extend(wait for wait in self._parked if wait.count_appended(size_bytes))
 
     def flush(self) -> None:
-        """Writes the staged batches now rather than at the end of the turn, so that nothing else happens before they
-        are written."""
+        """Writes the staged batches now rather than at the end of the turn. Call this before doing anything that must
+        come after the write."""
         if self._unwritten:
             self._write()
 
     def sync(self) -> None:
-        """Syncs everything written so far. No reply waits for it."""
+        """Starts a sync of everything written so far. No reply waits for this sync."""
         self._syncs.add(self)
 
     def configure(self, config: LogConfig) -> None:
-        """Applies the topic's changed settings."""
+        """Applies new settings of the topic."""
         self.log.config = config
         self._rules = None
 
     def sync_ended(self, ticket: SyncTicket) -> None:
-        """Called when an fdatasync of this log has ended, successfully or not."""
+        """Handles the end of an fdatasync of this log, whether or not it succeeded."""
         if self.is_deleted:
             return
         try:
             self.log.finish_sync(ticket)
         except KafkaError as failure:
-            # A failed fsync is final for the log: which pages it lost cannot be determined.
+            # A failed fsync is final for the log, because there is no way to find out which pages were lost.
             logger.error("%s is offline until the next start: %s", self, failure)
             for _, action in self._no_more_unsynced():
                 action(failure)
@@ -230,7 +230,7 @@ class Partition:
         self._parked.pop(wait, None)
 
     def replace_truncated_log(self, log: Log) -> None:
-        """Replaces the log after an unclean election has truncated it. Requests that wait here are answered
+        """Replaces the log after an unclean election has truncated it. Waiting requests are answered with
         NOT_LEADER_OR_FOLLOWER."""
         lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for _, on_done in self._no_more_unsynced():
@@ -239,13 +239,13 @@ class Partition:
         self.log = log
 
     def leader_epoch_changed(self) -> None:
-        """Wakes the parked fetches after a new leader epoch has begun, so that fetches of the previous epoch are
+        """Wakes the parked fetches after the start of a new leader epoch, so that fetches of the previous epoch are
         refused."""
         for wait in list(self._parked):
             wait.wake()
 
     def refuse_waiting_requests(self) -> None:
-        """Answers the requests that wait here, since the topic is deleted. The caller closes the log."""
+        """Answers all waiting requests with an error, because the topic is being deleted. The caller closes the log."""
         self.is_deleted = True
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         unwritten, self._unwritten = self._unwritten, []
@@ -264,13 +264,13 @@ class Partition:
             self._flush.add(self)
 
     def _write(self) -> KafkaError | None:
-        """Writes the staged batches. Returns the error if that failed."""
+        """Writes the staged batches. Returns the error if the write failed."""
         unwritten, self._unwritten = self._unwritten, []
         log = self.log
         try:
             log.write_staged()
         except KafkaError as failure:
-            if not self._is_refused:  # logged once, however often clients retry
+            if not self._is_refused:  # logged only once, however often clients retry
                 self._is_refused = True
                 logger.error("%s cannot be written, and producers get an error until it can be: %s", self, failure)
             for on_done in unwritten:
@@ -283,18 +283,18 @@ class Partition:
             end_offset = log.log_end_offset
             for on_done in unwritten:
                 self._await_sync(end_offset, on_done)
-            if not unwritten:  # `append_now` wrote the batch, and its caller may never request a sync.
+            if not unwritten:  # `append_now` has already written the batch, and its caller may never request a sync
                 self.sync()
             return None
         for on_done in unwritten:
             on_done(None)
-        if log.has_rolled:  # Until the next sync, a restart has more to read.
+        if log.has_rolled:  # Until the next sync, a restart has to recover a larger part of the log.
             self.sync()
         return None
 
     def _batch_written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
-        """Waits for the sync of a batch of a two-phase commit. Called after the batch was written, or after its
-        duplicate, which must not be answered earlier."""
+        """Waits for the sync of a batch that belongs to a two-phase commit. Called after the batch has been written, or
+        after its duplicate, which must not be answered before the original batch."""
         if failure is not None:
             on_done(failure)
         else:
@@ -315,8 +315,8 @@ class Partition:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorLog:
-    """A partition as a `Shard` uses it: each append is written immediately, durability is awaited, and the log is read
-    from its start."""
+    """The log of a coordinator, as a `Shard` uses it: each append is written immediately, the caller can wait for
+    durability, and the log can be read from its start."""
 
     def __init__(self, partition: Partition, workers: Workers) -> None:
         self._partition = partition
@@ -357,7 +357,8 @@ class CoordinatorLog:
         self._partition.log.delete_records_before(offset)
 
     def read(self) -> AsyncIterator[bytes]:
-        """Reads the log in portions of about a megabyte, in a thread. Most partitions are empty and need no thread."""
+        """Reads the log in a thread, in portions of about a megabyte. Most partitions are empty, in which case no
+        thread is used."""
         log = self._partition.log
         if self.is_empty:
             return ScanPortions(None, self._workers)
@@ -365,8 +366,8 @@ class CoordinatorLog:
 
 
 class ScanPortions:
-    """The portions of a scan, or none, read by a thread. This is a class because mypyc has no asynchronous
-    generators."""
+    """Iterates over the portions of a scan, if any, which a thread reads. This is a class because mypyc does not
+    support asynchronous generators."""
 
     def __init__(self, scan: Iterator[bytes] | None, workers: Workers) -> None:
         self._scan = scan
@@ -392,7 +393,7 @@ class IsolationLevel(Enum):
 
     @classmethod
     def of(cls, level: int) -> IsolationLevel:
-        """Returns the level. Raises UNKNOWN_SERVER_ERROR, as Kafka does, if it does not exist."""
+        """Returns the level with this number. As in Kafka, raises UNKNOWN_SERVER_ERROR if there is no such level."""
         try:
             return cls(level)
         except ValueError:
@@ -400,8 +401,8 @@ class IsolationLevel(Enum):
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int | None) -> None:
-    """Raises an error if the client expects another leader epoch: FENCED_LEADER_EPOCH for an older one, which means
-    that its metadata is stale, UNKNOWN_LEADER_EPOCH for a newer one."""
+    """Checks the leader epoch that the client expects. Raises FENCED_LEADER_EPOCH if that epoch is older than the
+    partition's, which means that the client's metadata is stale, and UNKNOWN_LEADER_EPOCH if it is newer."""
     leader_epoch = partition.log.leader_epoch
     if current_leader_epoch is None or current_leader_epoch == leader_epoch:
         return

@@ -1,8 +1,8 @@
-"""The partitions that this broker leads, by topic name and by topic id, in step with the metadata log.
+"""The partitions that this broker leads, by topic name and by topic id, kept in step with the metadata log.
 
-`Partitions` owns every `Partition`. The registry only changes after the metadata has changed (`opening_topic` and
-`deleting_topic` are called after a commit), never because of a request. Directories of deleted partitions are renamed,
-and removed after a delay (`DirectoryRemovals`).
+`Partitions` owns every `Partition`. It never changes in response to a request, but only after the metadata has changed:
+`opening_topic` and `deleting_topic` are called after a commit. The directories of deleted partitions are renamed
+immediately, and removed after a delay (`DirectoryRemovals`).
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class BrokerParts(Protocol):
 
 
 class DirectoryRemovals:
-    """Directories to be removed. If the process ends before their removal, the next start recognises them by name and
-    removes them."""
+    """Directories that are waiting to be removed. If the process ends first, the next start recognises the directories
+    by their names and removes them."""
 
     def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
         self._disk = disk
         self._data_directory = data_directory
         self._timers = timers
         self._workers = workers
-        self._waiting: list[Deferred[None]] = []  # callers that wait for a sync that has not begun
+        self._waiting: list[Deferred[None]] = []  # callers that wait for a sync that has not started yet
 
     def sync_renames(self) -> Deferred[None]:
-        """Returns a Deferred that resolves once a power failure cannot undo the renames so far, or once the sync has
-        failed, which is logged. All topics of a request share one sync."""
+        """Returns a Deferred that resolves once the renames made so far will survive a power failure. It also resolves
+        if the sync fails, which is logged. All topics of a request share one sync."""
         durable: Deferred[None] = Deferred()
         self._waiting.append(durable)
         if len(self._waiting) == 1:
@@ -100,7 +100,7 @@ class DirectoryRemovals:
 
 
 def nothing_more(partition: Partition) -> None:
-    """Ignores a new partition."""
+    """Ignores a new partition; the default of `begun`."""
 
 
 class Partitions:
@@ -123,10 +123,10 @@ class Partitions:
         """Creates a registry without open partitions; see `open_all`.
 
         log_config  returns a topic's current settings
-        discard     removes a log's directory after this many milliseconds
+        discard     removes the directory of a log after a number of milliseconds
         two_phase   see `Partition`
         seals       see `Partition`
-        begun       called with each partition whose log is new
+        begun       called with each partition whose log has just been created
         """
         self._image = image
         self._log_directory = log_directory
@@ -142,7 +142,7 @@ class Partitions:
         self._begun = begun
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
-        self.offline: set[tuple[str, int]] = set()  # topic and index of partitions whose log cannot be used
+        self.offline: set[tuple[str, int]] = set()  # topic and index of each partition whose log cannot be used
         self._found = set(log_directory.partitions())  # partitions that have a directory
 
     def __iter__(self) -> Iterator[Partition]:
@@ -152,14 +152,14 @@ class Partitions:
         return len(self._by_name)
 
     def get(self, topic: str, index: int) -> Partition:
-        """Returns a partition. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
+        """Returns the partition. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
         partition = self._by_name.get((topic, index))
         if partition is None:
             raise self._error_for(self._image.topics.get(topic), index)
         return partition
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """Returns a partition. Raises UNKNOWN_TOPIC_ID, or the errors of `get`."""
+        """Returns the partition. Raises UNKNOWN_TOPIC_ID, or the same errors as `get`."""
         partition = self._by_id.get((topic_id, index))
         if partition is None:
             topic = self._image.topics_by_id.get(topic_id)
@@ -176,21 +176,21 @@ class Partitions:
         return [self._by_name[key] for key in keys if key in self._by_name]
 
     def open_all(self) -> None:
-        """Opens the logs of all partitions that the metadata places on this node."""
+        """Opens the logs of all partitions that the metadata assigns to this node."""
         run_to_end(self.opening())
 
     def opening(self) -> Steps[None]:
-        """Opens the partitions in steps, so that the caller decides on the timing."""
+        """Opens the partitions in steps, so that the caller can choose when each step runs."""
         for topic in self._image.topics.values():
             yield from self.opening_topic(topic)
 
     def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
-        """Returns a function that a thread can run to prepare the partitions of these records, before the metadata
+        """Returns a function that prepares the partitions in these records. It can run in a thread before the metadata
         contains the records."""
         return self._log_directory.prepare(new_partitions(self._image, self.node_id, records)).make
 
     def opening_topic(self, topic: TopicImage) -> Steps[None]:
-        """Opens the partitions of a topic, one per step. Also used for partitions added to a topic."""
+        """Opens the partitions of a topic, one per step. This is also used when partitions are added to a topic."""
         config = self._log_config(topic.name)
         for partition in topic.partitions:
             if self.node_id in partition.replicas and (topic.name, partition.partition_id) not in self._by_name:
@@ -198,9 +198,9 @@ class Partitions:
                 yield
 
     def truncate(self, topic: str, index: int, offset: int) -> None:
-        """Cuts the log, as an unclean election does. The caller assigns the new leader epoch.
+        """Truncates the log, which loses records as an unclean election does. The caller assigns the new leader epoch.
 
-        raises   KafkaError, as `LogDirectory.truncate_log`; KAFKA_STORAGE_ERROR takes the partition offline
+        raises   KafkaError, as `LogDirectory.truncate_log` does; KAFKA_STORAGE_ERROR takes the partition offline
         """
         partition = self.get(topic, index)
         try:
@@ -212,8 +212,8 @@ class Partitions:
         partition.replace_truncated_log(log)
 
     def deleting_topic(self, topic: TopicImage) -> Steps[None]:
-        """Removes the partitions of a topic. The first step answers the requests that wait for the topic; after one
-        more step for each partition the name can be used again."""
+        """Removes the partitions of a topic. The first step answers the requests that wait for the topic. After one
+        further step per partition, the topic's name can be reused."""
         removed = []
         delay_ms = self._log_config(topic.name).file_delete_delay_ms
         for image in topic.partitions:
@@ -237,7 +237,7 @@ class Partitions:
                 partition.configure(config)
 
     def broker_config_changed(self) -> None:
-        """Applies changed defaults of topic settings."""
+        """Applies changes to the broker's defaults of topic settings."""
         for topic in self._image.topics:
             self.topic_config_changed(topic)
 
@@ -268,8 +268,8 @@ class Partitions:
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
-        # A directory that was found belongs to this topic: directories of other topics were set aside
-        # (odradek/broker/metadata/node_partitions.py).
+        # A directory that was found belongs to this topic, because directories of other topics with the same name have
+        # been set aside (odradek/broker/metadata/node_partitions.py).
         if key in self._found:
             return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
         log = self._log_directory.create_log(*key, topic_id, config, now_ms=now_ms)
@@ -277,7 +277,7 @@ class Partitions:
         return log
 
     def _remove(self, key: tuple[str, int], delay_ms: int) -> None:
-        """Renames a partition's directory; its files are removed later."""
+        """Renames a partition's directory. Its files are removed later."""
         self._found.discard(key)
         try:
             self._discard(self._log_directory.delete_log(*key, self._new_uuid().hex()), delay_ms)
@@ -293,8 +293,8 @@ class Partitions:
 
 
 class LedPartitions(Partitions):
-    """The same partitions, as seen by one of several nodes that share the logs. A node only leads the partitions that
-    the metadata assigns to it."""
+    """The partitions as seen by one of several nodes that share the logs. A node only leads those partitions that the
+    metadata assigns to it."""
 
     def __init__(self, whole: Partitions, node_id: int) -> None:
         self._image = whole._image

@@ -1,1 +1,1 @@
-"""Produce requests: the fast path for ordinary requests, the general path, and the handling of transactions."""
+"""Handles Produce requests: a fast path for ordinary requests, a general path, and the verification of transactions."""

@@ -1,9 +1,10 @@
-"""The fast path of Produce: a request with one ordinary batch for one partition.
+"""The fast path of Produce, for a request with one ordinary batch for one partition.
 
-The fast path works directly on the request's bytes and builds the response's bytes, because the general path costs
-twice as much CPU. Anything unusual or wrong is left to the general path (handlers/records/produce.py), which determines
-the error. The fast path therefore refuses nothing, and only responses for written batches must be identical on both
-paths. Unless the transaction coordinator confirms the batch immediately, the general path asks it again.
+The fast path reads the bytes of the request and builds the bytes of the response directly, because the general path
+takes twice as much CPU time. Anything unusual or invalid is left to the general path (handlers/records/produce.py),
+which determines the error. The fast path therefore never refuses a request, and only the responses for written batches
+must be identical on both paths. Unless the transaction coordinator confirms the batch immediately, the general path
+sends the coordinator a second request.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
 
 OLDEST_VERSION = FLEXIBLE_PRODUCE_SINCE
-# After the client id, a request contains the header's tags and the size of the transactional id. After the
-# transactional id, it contains acks, timeout, number of topics and size of the topic's name. Counts and sizes are
-# encoded as n + 1; 0 stands for null.
+# In a request, the client id is followed by the header's tags and the size of the transactional id. The transactional
+# id is followed by acks, timeout, number of topics and the size of the topic's name. Counts and sizes are encoded as n
+# + 1; 0 stands for null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
-ID_AT: Final = 2  # offset of the transactional id after the client id
-TOPIC_AT: Final = 7  # offset of the first topic after the transactional id
+ID_AT: Final = 2  # offset of the transactional id from the end of the client id
+TOPIC_AT: Final = 7  # offset of the first topic from the end of the transactional id
 NONE, ONE = 0, 2
 MOST_IN_ONE_BYTE: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
-# Maximum number of bytes between client id and records: the transactional id and the topic's name have at most 126
-# bytes.
+# Maximum number of bytes between the client id and the records, where the transactional id and the topic's name have at
+# most 126 bytes each.
 HEAD_BYTES: Final = ID_AT + 126 + TOPIC_AT + 126 + COUNT_AND_INDEX_BYTES + 4
-TAGS: Final = 3  # tag buffers of partition, topic and request; one byte each if they contain no tags
+TAGS: Final = 3  # tag buffers of partition, topic and request, which take one byte each if they are empty
 CORRELATION_ID_AT: Final = 4  # position in a response, after the response's length
 CORRELATION_ID: Final = Packing(">i")
 # The fields that differ between responses for one partition: base offset, log append time, log start offset.
@@ -60,7 +61,7 @@ WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
 def fast_path(
     route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer
 ) -> ProduceFastPath | None:
-    """Returns the fast path of this version of Produce, or None if all its requests must use the general path."""
+    """Returns the fast path for this version of Produce, or None if every request must use the general path."""
     if route.version < OLDEST_VERSION:
         return None
     return ProduceFastPath(route, broker, now_ms, None if isinstance(authorizer, AllowAll) else authorizer)
@@ -68,8 +69,8 @@ def fast_path(
 
 @dataclass(slots=True)
 class CachedPartition:
-    """A partition as requests of one version identify it, and a response for it in which the numbers are
-    placeholders."""
+    """A partition, and a response for it that contains placeholders for the numbers. Requests of one version identify
+    the partition by the same bytes."""
 
     partition: Partition
     answer: bytes
@@ -87,13 +88,14 @@ class ProduceFastPath:
         self._has_ids = route.version >= PRODUCE_BY_ID_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= PRODUCE_ADDS_SINCE
-        self._known: dict[bytes, CachedPartition] = {}  # by the request's bytes from the topic to the partition index
+        # By the bytes of the request from the topic to the partition index.
+        self._known: dict[bytes, CachedPartition] = {}
 
     def start_request(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
-        """Writes the batch of an ordinary request. Returns None if anything is unusual or wrong; then nothing has
-        changed, except that the coordinator may have been asked."""
+        """Writes the batch of an ordinary request. Returns None if anything is unusual or invalid. In that case nothing
+        has changed, except that a request may have been sent to the transaction coordinator."""
         head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview is three times as slow
         try:
@@ -166,7 +168,7 @@ class ProduceFastPath:
         return staged
 
     def _find(self, key: bytes) -> CachedPartition | None:
-        """Looks up a partition and caches it."""
+        """Looks up a partition and adds it to the cache."""
         if key[-COUNT_AND_INDEX_BYTES] != ONE:
             return None
         index = int.from_bytes(key[-4:], "big", signed=True)
@@ -178,7 +180,7 @@ class ProduceFastPath:
             )
         except (KafkaError, UnicodeDecodeError):
             return None
-        if partition.is_internal:  # the general path checks who may write to internal topics
+        if partition.is_internal:  # the general path checks which clients may write to internal topics
             return None
         if len(self._known) >= MOST_KNOWN:  # The cache probably contains deleted topics.
             self._known.clear()
@@ -195,7 +197,8 @@ def may_write_as(authorizer: Authorizer, connection: ConnectionInfo, transaction
 
 
 class QuickReply:
-    """A batch in its partition's next write, and later its response. The connection treats it as a parked request."""
+    """A batch that is part of its partition's next write, and later the response for it. The connection treats this
+    object as a parked request."""
 
     __slots__ = (
         "_correlation_id",
@@ -227,7 +230,7 @@ class QuickReply:
         self._error: KafkaError | None = None
         self._on_done: Callable[[object], None] | None = None
         self.is_done = False
-        self.size_bytes = size_bytes  # size of the frame
+        self.size_bytes = size_bytes  # size of the request's frame
 
     def batch_written(self, error: KafkaError | None) -> None:
         self._error = error
@@ -246,7 +249,7 @@ class QuickReply:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Returns the response, exactly as the codec would encode it."""
+        """Returns the response exactly as the codec would encode it."""
         route = self._fast_path.route
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s
@@ -273,7 +276,7 @@ class QuickReply:
 
 
 def answer_form(version: int, partition: Partition) -> tuple[bytes, int]:
-    """Returns an encoded response for the partition, and the position of its numbers."""
+    """Returns an encoded response for the partition, and the position of its numbers in that response."""
     placeholder = (2**63 - 1, 2**63 - 2, 2**63 - 3)
     base_offset, time_ms, log_start_offset = placeholder
     answer = PartitionProduceResponse(
@@ -284,6 +287,6 @@ def answer_form(version: int, partition: Partition) -> tuple[bytes, int]:
 
 
 def response(partition: Partition, answer: PartitionProduceResponse) -> ProduceResponse:
-    """Builds a response. The encoding of each version omits either the topic's name or its id."""
+    """Builds a response with both the topic's name and its id; each version encodes only one of them."""
     topic = TopicProduceResponse(name=partition.topic, topic_id=partition.topic_id, partition_responses=[answer])
     return ProduceResponse(responses=[topic])

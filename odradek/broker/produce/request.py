@@ -1,7 +1,7 @@
-"""A Produce request on the general path: checks and stages its batches, and waits until all of them are done.
+"""A Produce request on the general path, which checks and stages its batches and waits until all of them are done.
 
-handlers/records/produce.py decides which requests come here, and transactional.py decides which batches of a
-transaction are verified first.
+handlers/records/produce.py decides which requests use this path, and transactional.py decides which batches of a
+transaction must be verified first.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 CURRENT_LEADER_SINCE: Final = 10  # KIP-951
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
-ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets only this client write to internal topics
-# Errors of the log itself, or found before the log was used. With these errors Kafka omits the log start offset.
+ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka allows only this client to write to internal topics
+# Errors of the log itself, and errors found before the log is used. Kafka's response does not contain the log start
+# offset for these errors.
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -81,7 +82,7 @@ class ProduceBroker(Protocol):
     def workers(self) -> Workers: ...
     @property
     def openers(self) -> DecompressionWorkers:
-        """The threads for compressed batches, which may decompress to a large size. Only a few batches are decompressed
+        """The threads for compressed batches, whose decompressed size may be large. They decompress only a few batches
         at a time."""
 
     @property
@@ -95,11 +96,11 @@ class VerificationError(KafkaError):
 
 
 class PendingProduce:
-    """A Produce request from its first batch to its response. Counts the partitions that are not done.
+    """A Produce request from its first batch to its response. Counts the partitions that are not done yet.
 
-    A batch is checked immediately if that is cheap, otherwise in a thread. In the second case the reply does not
-    overlap with later requests of the connection, so that batches of one producer are staged in the order of its
-    requests.
+    A batch is checked immediately if the check is cheap, and otherwise in a thread. If a thread is used, the
+    connection's next requests have to wait for the reply, so that the batches of a producer are staged in the order of
+    its requests.
     """
 
     __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_leaders", "_undone", "reply")
@@ -111,18 +112,18 @@ class PendingProduce:
         self._broker = broker
         self._answers: list[TopicProduceResponse] = []
         self._failed = False
-        self._leaders: set[int] = set()  # leaders on other nodes that the response names
-        self._undone = 1  # counts the request itself until all of its batches are being processed
+        self._leaders: set[int] = set()  # leaders on other nodes, which the response has to name
+        self._undone = 1  # 1 stands for the request itself, until processing of all its batches has started
 
     def take_topic(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
-        """Calls `take_records` for each batch with its partition. `take_records` raises KafkaError to refuse the
-        batch."""
+        """Calls `take_records` for each batch and its partition. `take_records` refuses a batch by raising
+        KafkaError."""
         answers = self._answers_for(topic)
         for data in topic.partition_data:
             self._take_one(topic, data, answers, take_records)
 
     def take_many(self, topics: list[TopicProduceData]) -> Steps[Deferred[ProduceResponse | NoResponse]]:
-        """Checks and stages all batches of a request with very many batches, one in each step."""
+        """Checks and stages all batches of a request that has very many of them, one batch per step."""
         for topic in topics:
             answers = self._answers_for(topic)
             for data in topic.partition_data:
@@ -166,8 +167,8 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        """Checks and stages a batch that had to wait for the transaction coordinator. Never raises; an error is part of
-        the response."""
+        """Checks and stages a batch that had to wait for the transaction coordinator. Never raises an error; errors
+        become part of the response."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -212,7 +213,7 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        if records is None:  # Kafka never answers such a request. Odradek does, so that the client need not time out.
+        if records is None:  # Kafka never answers such a request. Odradek does, to spare the client a timeout.
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         refusal = self.refusal_by_request(partition)
         if refusal is not None:
@@ -231,8 +232,8 @@ class PendingProduce:
         self._check_in_thread(partition, records, answer, guard)
 
     def refusal_by_request(self, partition: Partition) -> KafkaError | None:
-        """Returns the error that Kafka's log finds before it reads the records: invalid acks, then records for internal
-        topics."""
+        """Returns the error, if any, that Kafka's log finds before it reads the records: first invalid acks, then
+        records for internal topics."""
         if self._acks not in ACKS:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
@@ -240,7 +241,7 @@ class PendingProduce:
         return None
 
     def _require_one_batch(self, records: Buffer) -> None:
-        """Raises the errors that Kafka finds before it uses the log."""
+        """Raises those errors that Kafka finds before it uses the log."""
         try:
             only_batch(records, self._context.api_version)
         except RefusedRecords as refusal:
@@ -250,8 +251,8 @@ class PendingProduce:
     def _check_in_thread(
         self, partition: Partition, records: Buffer, answer: PartitionProduceResponse, guard: VerificationGuard | None
     ) -> None:
-        """Checks records in a thread. Refuses them with REQUEST_TIMED_OUT, after which clients retry, if too many bytes
-        already wait to be decompressed."""
+        """Checks records in a thread. If too many bytes are already waiting to be decompressed, refuses the records
+        with REQUEST_TIMED_OUT, which clients retry."""
         context, rules = self._context, partition.rules
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
         then = partial(self._records_checked, partition, records, rules, answer, guard)
@@ -269,8 +270,8 @@ class PendingProduce:
         guard: VerificationGuard | None,
         outcome: JobResult[AcceptedBatch],
     ) -> None:
-        """Continues on the loop after the check. Anything may have changed meanwhile, so the rules that the thread used
-        are compared again; the log checks sequences, epochs and the guard."""
+        """Continues on the loop after the check. The partition may have changed during the check, so the rules that the
+        thread used are compared with the current ones. The log then checks sequences, epochs and the guard."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -333,7 +334,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
 
 
 def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
-    """Returns the partition. Raises KafkaError, also if the client may not write to the topic."""
+    """Returns the partition. Raises KafkaError, including when the client may not write to the topic."""
     if context.api_version >= PRODUCE_BY_ID_SINCE:
         partition = broker.partitions.get_by_id(topic.topic_id, index)
         context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
@@ -343,7 +344,7 @@ def find_partition(topic: TopicProduceData, index: int, context: RequestContext,
 
 
 def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
-    """Returns the log start offset for errors with which Kafka reports it, otherwise None."""
+    """Returns the log start offset for errors with which Kafka reports it, and None for all other errors."""
     if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
         return None
     return partition.log.log_start_offset

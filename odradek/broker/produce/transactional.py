@@ -1,7 +1,7 @@
-"""Produce requests with transactional batches: all batches are verified before any batch of the request is written.
+"""Produce requests with transactional batches. All batches are verified before any batch of the request is written.
 
-The order is Kafka's: the header of each batch, a single producer for all batches, the coordinator's answer, and then
-the checks of the log and of the records. Source: docs/spec/transactions.md#s2-8.
+The steps have Kafka's order: check the header of each batch, check that all batches have the same producer, wait for
+the coordinator's answer, then let the log check the batch and its records. Source: docs/spec/transactions.md#s2-8.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ E = ErrorCode
 
 @dataclass(slots=True)
 class HeldBatch:
-    """A batch that waits for the verification of its request. `header` is None if the batch is not transactional."""
+    """A batch that waits until its request has been verified. `header` is None if the batch is not transactional."""
 
     partition: Partition
     records: Buffer | None
@@ -50,7 +50,8 @@ class TransactionalProduce:
         self._held: list[HeldBatch] = []
 
     def start_verification(self, request: ProduceRequest) -> None:
-        """Begins the verification. Raises KafkaError if the request is refused before anything was asked or written."""
+        """Begins the verification. Raises KafkaError if the request is refused before anything has been requested or
+        written."""
         pending = self._pending
         for topic in request.topic_data:
             pending.take_topic(topic, self._hold_batch)
@@ -94,7 +95,7 @@ class TransactionalProduce:
             # Kafka adds the partition to the transaction first, and then refuses the batch.
             raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
         if not header.has_producer_id:
-            # Kafka writes the batch without asking a coordinator, but no marker could ever end this transaction.
+            # Kafka writes the batch without contacting a coordinator, but no marker could ever end its transaction.
             raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
         self._held.append(HeldBatch(partition, records, answer, header))
 
@@ -110,7 +111,7 @@ class TransactionalProduce:
 
     def _coordinator_error(self, refusal: KafkaError) -> KafkaError:
         code = translate(Receiver.PRODUCE, refusal.code, self._version)
-        # Clients show these messages to users, so they are Kafka's.
+        # These messages are the same as Kafka's, because clients show them to users.
         if code is E.INVALID_TXN_STATE:
             return VerificationError(code, "Partition was not added to the transaction")
         if code is E.NOT_ENOUGH_REPLICAS and refusal.code is not code:

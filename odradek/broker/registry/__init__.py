@@ -1,9 +1,10 @@
-"""The schema registry inside the broker: its HTTP port, its topic and its rights. `odradek.registry` decides.
+"""The schema registry inside the broker: its HTTP port, its topic and its access control. All decisions are made by
+`odradek.registry`.
 
 serving   starts and stops the registry of a broker
 topic     reads and writes the topic `_schemas`
-service   runs requests: decisions on the loop, one after the other where they write; parsing in threads
-access    who may do what: logins with the broker's users, and ACLs of the topic that a subject names
+service   runs requests: decisions on the loop, one after another if they write; parsing in threads
+access    controls access with the broker's users and with the ACLs of the topic that a subject belongs to
 routes    the HTTP interface
-values    encodes and decodes keys and values for the page and for records over HTTP
+values    encodes and decodes keys and values for the page and for records sent over HTTP
 """

@@ -1,8 +1,8 @@
-"""Who may do what with a subject, by the ACLs of the topic that the subject names.
+"""Controls access to subjects by the ACLs of the topic that a subject belongs to.
 
-A subject `orders-key` or `orders-value` belongs to the topic `orders`; any other subject is treated like a topic of its
-own name. Reading a subject needs DESCRIBE or READ of the topic, or WRITE; changing it needs WRITE. Levels and modes of
-all subjects need DESCRIBE_CONFIGS and ALTER_CONFIGS of the cluster.
+A subject `orders-key` or `orders-value` belongs to the topic `orders`. Any other subject is treated like a topic of the
+same name. Reading a subject requires DESCRIBE, READ or WRITE on the topic; changing it requires WRITE. Global levels
+and modes require DESCRIBE_CONFIGS and ALTER_CONFIGS on the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def topic_of(subject: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The rights of the client of one request."""
+    """The permissions of the client that sent a request."""
 
     authorizer: Authorizer
     context: RequestContext

@@ -1,6 +1,6 @@
 """The HTTP interface of the registry: Confluent's paths, bodies, media types and error codes.
 
-Parts of the interface that are not served are answered 501 with the reason, never as if they had been done: contexts,
+The parts of the interface that are not supported return 501 and the reason rather than pretending to succeed: contexts,
 metadata and rule sets, aliases, and exporters. Source: the documentation of Confluent's Schema Registry API.
 """
 
@@ -61,9 +61,10 @@ SCHEMA_FIELDS: Final = frozenset(
 NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
-MOST_BODY_BYTES: Final = 4 << 20  # JSON takes more bytes than the schema in it
-PIECE_CHARACTERS: Final = 64 << 10  # of a long response; the loop serves other clients between two pieces
-LARGE_BODY_BYTES: Final = 64 << 10  # is parsed in a thread
+MOST_BODY_BYTES: Final = 4 << 20  # a schema takes more bytes as JSON
+# Size of the pieces of a long response; the loop serves other clients between two pieces.
+PIECE_CHARACTERS: Final = 64 << 10
+LARGE_BODY_BYTES: Final = 64 << 10  # bodies from this size on are parsed in a thread
 Handler = Callable[[web.Request, Rights], Awaitable[Json]]
 
 
@@ -76,7 +77,7 @@ async def serve(
 ) -> Stop:
     """Serves the registry on a socket. Returns a function that stops the server and closes the socket.
 
-    context  None for HTTP without TLS
+    context  the TLS context, or None for plain HTTP
     """
     logins = HttpLogins(broker)
     routes = RegistryRoutes(service, authorizer, logins, broker.clock, broker.workers, broker.cluster_id)
@@ -221,8 +222,8 @@ class RegistryRoutes:
     # Schemas by id.
 
     async def schemas(self, request: web.Request, rights: Rights) -> Json:
-        """Sends the versions in pieces, because all of them together may have any size. A version that is registered
-        meanwhile may be missing."""
+        """Sends the versions in pieces, because their total size is not limited. A version that is registered while the
+        response is being sent may be missing from it."""
         prefix = _own_context(request.query.get("subjectPrefix", "")) if "subjectPrefix" in request.query else ""
         with_deleted, latest_only = _flag(request, "deleted"), _flag(request, "latestOnly")
         start, end = _bounds(request)
@@ -239,7 +240,7 @@ class RegistryRoutes:
                     number += 1
                     if len(text) >= PIECE_CHARACTERS:
                         await response.write(text.encode(errors="replace"))
-                        await asyncio.sleep(0)  # a write does not wait while the client reads fast enough
+                        await asyncio.sleep(0)  # a write does not yield to the loop if the client reads fast enough
                         text = ""
                 if number >= end:
                     break
@@ -339,7 +340,8 @@ class RegistryRoutes:
     async def _readable(
         self, rights: Rights, prefix: str, *, with_deleted: bool, deleted_only: bool = False
     ) -> list[str]:
-        """Returns the subjects that the client may read, sorted. There may be many, so the loop does this in slices."""
+        """Returns the subjects that the client may read, sorted. The loop does this in slices, because there may be
+        many subjects."""
 
         names: list[str] = []
 
@@ -378,7 +380,7 @@ class RegistryRoutes:
         return [(subject, number) for subject, number in places if rights.may_read(subject)]
 
     async def _format(self, request: web.Request, text: SchemaText) -> SchemaText:
-        """Returns the schema in the format that the client asks for."""
+        """Returns the schema in the format that the client has requested."""
         wanted = request.query.get("format", "")
         if wanted in ("", "default"):
             return text
@@ -427,7 +429,7 @@ class RegistryRoutes:
         else:
             rights.require_read(subject)
 
-    # Around every request.
+    # Wrappers of all requests.
 
     def _wrap_handler(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -518,7 +520,7 @@ def _schema_id(request: web.Request) -> int:
 
 
 def _bounds(request: web.Request) -> tuple[int, int]:
-    """Returns the part of a list that `offset` and `limit` name, by its first place and the place after its last."""
+    """Returns the start and end index of the part of a list that `offset` and `limit` select. The end is exclusive."""
     try:
         offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", "-1"))
     except ValueError:
@@ -544,7 +546,7 @@ def _parsed_body(content: bytes) -> Mapping[str, Json]:
 
 
 def _optional_id(body: Mapping[str, Json], name: str) -> int | None:
-    """Returns the id or version that a client gives in mode IMPORT; clients send -1 or 0 for none."""
+    """Returns the id or version that a client specifies in mode IMPORT. Clients send -1 or 0 to specify none."""
     number = body.get(name)
     if number is None:
         return None

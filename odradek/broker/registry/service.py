@@ -1,4 +1,4 @@
-"""Runs the requests of the registry: decisions on the loop, one after the other if they write; parsing in threads."""
+"""Runs the requests of the registry: decisions on the loop, one after another if they write, and parsing in threads."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Threads that parse or compare at the same time. The others are left for the broker, and large schemas have one for
-# themselves, so that they delay only one another.
+# Threads that parse or compare schemas at the same time. The remaining threads are left for the broker. Large schemas
+# share a thread of their own, so that they only delay each other.
 THREADS: Final = 2
 THREADS_FOR_LARGE_SCHEMAS: Final = 1
 LARGE_BYTES: Final = 64 << 10
 
 
 class RegistryService:
-    """
-    lock  held between a decision and its replay, so that two requests that register the same schema get one id. No
-          schema is parsed meanwhile
+    """Runs requests with one registry and its topic.
+
+    lock  held between a decision and its replay, so that two requests that register the same schema get the same id. No
+          schema is parsed while the lock is held
     """
 
     def __init__(self, registry: Registry, topic: SchemaTopic, workers: Workers) -> None:
@@ -39,7 +40,7 @@ class RegistryService:
         self._threads_for_large = asyncio.Semaphore(THREADS_FOR_LARGE_SCHEMAS)
 
     async def change(self, decide: Callable[[Registry], tuple[T, list[RegistryRecord]]]) -> T:
-        """Decides, and writes what was decided. Raises RegistryError, or KafkaError if the records could not be
+        """Makes a decision and writes its records. Raises RegistryError, or KafkaError if the records could not be
         written."""
         facts = GatheredFacts()
         registry = self.registry.using(facts)
@@ -54,7 +55,7 @@ class RegistryService:
                 await self._gather(facts, missing)
 
     async def parse(self, look: Callable[[Registry], T]) -> T:
-        """Answers a request that parses schemas and writes nothing."""
+        """Answers a request that parses schemas but writes nothing."""
         facts = GatheredFacts()
         registry = self.registry.using(facts)
         while True:
@@ -64,12 +65,12 @@ class RegistryService:
                 await self._gather(facts, missing)
 
     async def in_thread(self, job: Callable[[], T]) -> T:
-        """Runs a short job beside the loop, in its turn among the requests that parse small schemas."""
+        """Runs a short job in a thread, after earlier requests that parse small schemas."""
         async with self._threads:
             return await in_thread(self._workers, job)
 
     async def _gather(self, facts: GatheredFacts, missing: NotGathered) -> None:
-        """Finds one fact beside the loop. Each request waits for its turn between two facts, so a request that compares
-        many schemas lets others pass."""
+        """Determines one fact in a thread. Each request goes to the back of the queue between two facts, so that a
+        request that compares many schemas does not block other requests."""
         async with self._threads_for_large if missing.size > LARGE_BYTES else self._threads:
             facts.add(missing, await in_thread(self._workers, lambda: missing.work(self._schemas)))

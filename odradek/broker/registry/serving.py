@@ -43,7 +43,8 @@ def bind_registry(config: BrokerConfig) -> socket.socket:
 
 
 def registry_host(config: BrokerConfig) -> str:
-    """Returns the configured address, or by default that of the first Kafka listener, since clients need both."""
+    """Returns the configured address. The default is the address of the first Kafka listener, because clients need both
+    ports."""
     given = config.odradek_schema_registry_host
     return config.serving[0].host if given is None else given
 
@@ -52,21 +53,22 @@ Serve: TypeAlias = "Callable[[Broker, RegistryService, Authorizer, socket.socket
 
 
 def import_http() -> Serve:
-    """Imports aiohttp, which takes longer than the start of the broker: call it in a thread."""
+    """Imports aiohttp. Call this in a thread, because the import takes longer than starting the broker."""
     from odradek.broker.registry.routes import serve
 
     return serve
 
 
 class RunningRegistry:
-    """The registry of a broker that has started."""
+    """The registry of a broker, after it has started."""
 
     def __init__(self, broker: Broker, bound: socket.socket, authorizer: Authorizer) -> None:
         self._broker = broker
         self._bound = bound
         self.port: int = bound.getsockname()[1]
         self._authorizer = authorizer
-        self._client = client_of_the_broker(broker)  # the rights of the registry's clients are checked before
+        # The permissions of the registry's clients have already been checked.
+        self._client = client_of_the_broker(broker)
         registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
         self._topic = SchemaTopic(broker, self._client, registry.state.replay)
         self.service = RegistryService(registry, self._topic, broker.workers)

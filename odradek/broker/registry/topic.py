@@ -1,7 +1,7 @@
-"""The topic `_schemas`: its creation, writes to it, and a reader that follows it.
+"""The topic `_schemas`: creates it, writes to it, and follows its records.
 
-The registry is a client of its own broker. Another registry may have written the topic before, or write to it at the
-same time; the reader replays all records in the order of their offsets.
+The registry is a client of its own broker. Another registry may have written to the topic earlier, or may write to it
+at the same time, so all records are replayed in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.registry")
 
-WITH_TOPIC_NAMES: Final = 12  # the newest versions of Produce and Fetch that name topics
+WITH_TOPIC_NAMES: Final = 12  # the last versions of Produce and Fetch that identify topics by name
 TIMEOUT_MS: Final = 30_000
 MAX_WAIT_MS: Final = 30_000
 FETCH_BYTES: Final = 1 << 20
@@ -36,8 +36,9 @@ RETRY_S: Final = 1.0
 
 
 class SchemaTopic:
-    """
-    next_offset  all records below it are replayed
+    """Writes and replays the records of the topic `_schemas`.
+
+    next_offset  all records below this offset have been replayed
     """
 
     def __init__(self, broker: Broker, client: InProcessClient, replay: Callable[[RegistryRecord], None]) -> None:
@@ -47,7 +48,7 @@ class SchemaTopic:
         self._replay = replay
 
     async def open(self) -> None:
-        """Creates the topic if it does not exist, and replays it. Raises CannotStart."""
+        """Creates the topic if it does not exist, and replays its records. Raises CannotStart."""
         partitions = self._broker.metadata.image.topics.get(TOPIC)
         if partitions is None:
             await self._create()
@@ -65,8 +66,8 @@ class SchemaTopic:
             ) from error
 
     async def follow(self, lock: asyncio.Lock) -> None:
-        """Replays the records of other registries as they are written, until it is cancelled. The lock is held while
-        records are replayed."""
+        """Replays the records of other registries as they are written, until this coroutine is cancelled. The lock is
+        held while records are replayed."""
         while True:
             try:
                 found = await self._fetch(max_wait_ms=MAX_WAIT_MS)
@@ -77,8 +78,8 @@ class SchemaTopic:
                 await asyncio.sleep(RETRY_S)
 
     async def write(self, records: Sequence[RegistryRecord]) -> None:
-        """Writes records as one batch, and returns when they are as durable as acks=all makes them, and replayed. The
-        caller holds the lock. Raises KafkaError if they were not written."""
+        """Writes records as one batch. Returns when the records have been replayed and are as durable as acks=all
+        requires. The caller must hold the lock. Raises KafkaError if the records were not written."""
         now_ms = self._broker.clock.now_ms()
         batch = build_batch([NewRecord(*encode(record), now_ms) for record in records])
         data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=batch)])
@@ -92,7 +93,7 @@ class SchemaTopic:
             for record in records:
                 self._replay(record)
             self.next_offset = end
-        while self.next_offset < end:  # another registry has written before: its records are replayed first
+        while self.next_offset < end:  # records that another registry wrote before these are replayed first
             self._replay_all(await self._fetch(max_wait_ms=0))
 
     async def _create(self) -> None:
@@ -121,9 +122,9 @@ class SchemaTopic:
         return answer.responses[0].partitions[0]
 
     def _replay_all(self, found: PartitionData) -> None:
-        """Raises KafkaError if the partition could not be read."""
+        """Replays the fetched records. Raises KafkaError if the partition could not be read."""
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE.value and found.log_start_offset > self.next_offset:
-            self.next_offset = found.log_start_offset  # the beginning of the log was deleted
+            self.next_offset = found.log_start_offset  # the beginning of the log has been deleted
             return
         if found.error_code != ErrorCode.NONE.value:
             raise KafkaError(ErrorCode(found.error_code))

@@ -1,4 +1,4 @@
-"""Encodes and decodes keys and values for the HTTP port, with the rights of its clients."""
+"""Encodes and decodes keys and values for the HTTP port, as far as a client's permissions allow."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from odradek.registry.schemas import ParsedSchema
 
 FORBIDDEN: Final = 403
-MOST_SCHEMAS: Final = 100  # schemas that are parsed for one call
-MOST_PLACES: Final = 1_000  # subjects with the same schema among which one is looked for that the client may read
+MOST_SCHEMAS: Final = 100  # maximum number of schemas parsed for one call
+# Maximum number of subjects with the same schema that are searched for one that the client may read.
+MOST_PLACES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _UsableSchema:
-    """told: what the client is told about the schema, and why the schema cannot be used if `parsed` is None."""
+    """A schema used to decode values. `told` describes the schema to the client, and gives the reason if the schema
+    cannot be used because `parsed` is None."""
 
     told: DecodedContent
     parsed: ParsedSchema | None = None
@@ -50,7 +52,7 @@ class RegistryValues:
         self._clock = clock
 
     async def encode(self, subject: str, value: object, client: ConnectionInfo) -> bytes:
-        """Returns a JSON value in the wire format of the latest schema of a subject. Raises KafkaError."""
+        """Encodes a JSON value in the wire format, using the latest schema of a subject. Raises KafkaError."""
         try:
             self._rights(client).require_read(subject)
             return await self._service.parse(lambda registry: encoded(registry, subject, value))
@@ -64,7 +66,8 @@ class RegistryValues:
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], client: ConnectionInfo | None, limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Decodes keys and values in a thread of the registry. Returns None for bytes that do not name a schema."""
+        """Decodes keys and values in a thread of the registry. The result is None for bytes that do not refer to a
+        schema."""
         ids = [_schema_id(each.data) for each in contents]
         rights = None if client is None else self._rights(client)
         schemas: dict[tuple[int, str], _UsableSchema] = {}
@@ -92,7 +95,8 @@ class RegistryValues:
     async def _schema(self, schema_id: int, subject: str, rights: Rights | None) -> _UsableSchema:
         """Finds and parses a schema.
 
-        subject  the subject that is named if it has the schema; otherwise any that the client may read
+        subject  the subject to report if it has the schema; otherwise, any subject with the schema that the client may
+                 read
         """
         unknown = DecodedContent(schema_id)
         registry = self._service.registry
@@ -117,7 +121,7 @@ class RegistryValues:
 
 
 def encoded(registry: Registry, subject: str, value: object) -> bytes:
-    """Returns a JSON value in the wire format of the latest schema of a subject. Raises RegistryError or
+    """Encodes a JSON value in the wire format, using the latest schema of a subject. Raises RegistryError or
     SchemaValueError."""
     version = registry.version(subject, "latest")
     return encode(value, version.schema_id, version.text.schema_type, registry.parsed(version.text))
@@ -131,7 +135,7 @@ def _schema_id(data: bytes) -> int | None:
 
 
 def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[str, int]]:
-    """Yields the subjects and versions that have a schema, with `subject` first."""
+    """Yields the subjects and versions that have a schema, starting with `subject`."""
     for version in reversed(registry.state.versions(subject, with_deleted=True)):
         if version.schema_id == schema_id:
             yield subject, version.number
@@ -140,7 +144,7 @@ def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[
 
 
 def _decoded(data: bytes, schema: _UsableSchema, left: DecodingBudget, limits: DecodingLimits) -> DecodedContent:
-    """Decodes one key or value, and reduces what is left for the others."""
+    """Decodes one key or value, and deducts it from the budget that is left for the others."""
     told = schema.told
     if schema.parsed is None:
         return told
