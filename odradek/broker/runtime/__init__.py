@@ -1,1 +1,1 @@
-"""Clock, threads and answers that are given later: the parts on which the rest of the broker runs."""
+"""Clocks, threads and deferred answers: the parts on which the rest of the broker is built."""

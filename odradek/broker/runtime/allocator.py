@@ -1,9 +1,9 @@
 """Memory settings of the process: how much freed memory the C library keeps, and which objects the garbage collector
 skips.
 
-By default glibc returns the memory of large buffers to the kernel as soon as they are freed. The next buffer gets it
-back page by page, zeroed, which took a quarter of the CPU time of large Produce and Fetch requests. On the other hand,
-glibc never returns free pages that lie between used ones, unless it is asked to.
+By default, glibc returns the memory of large buffers to the kernel as soon as they are freed. The kernel then has to
+provide zeroed pages for the next buffer, one by one, which took a quarter of the CPU time of large Produce and Fetch
+requests. Conversely, glibc never returns free pages that lie between used pages, unless it is told to.
 """
 
 import ctypes
@@ -18,14 +18,17 @@ KEPT_BYTES: Final = 16 * 1024 * 1024
 # Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
-NO_GLIBC: Final = (OSError, AttributeError, TypeError)  # the last one on Windows, where a library needs a name
+# The last of these is raised on Windows, where a library needs a name.
+NO_GLIBC: Final = (OSError, AttributeError, TypeError)
 
-STUCK: Final = 50  # number of unfreed brokers that causes a full collection, in addition to half the number of clusters
+# Number of unfreed brokers that triggers a full collection, in addition to half the number of clusters.
+STUCK: Final = 50
 # Number of freezes after which a full collection looks for cycles among frozen objects. The second limit applies if at
-# most one cluster is left, because the collection then delays hardly anybody.
+# most one cluster is left, because the collection then delays hardly any clients.
 FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100
-FREEZES_FOR_EACH: Final = 10  # added to either limit per cluster, since more clusters mean a longer pause
+# Added to either limit for each cluster, because the limits are higher if a pause affects more clusters.
+FREEZES_FOR_EACH: Final = 10
 
 
 @cache  # called once for all brokers of a process
@@ -39,8 +42,8 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Returns all free pages to the kernel, which takes some milliseconds. Returns whether there were any free pages;
-    always False without glibc."""
+    """Returns all free pages to the kernel, which takes a few milliseconds. The result is True if there were any free
+    pages, and always False without glibc."""
     try:
         malloc_trim = ctypes.CDLL(None).malloc_trim
     except NO_GLIBC:
@@ -49,12 +52,12 @@ def return_freed_memory() -> bool:
 
 
 class FrozenObjects:
-    """Objects that the garbage collector skips: everything alive when a cluster has started.
+    """Keeps the garbage collector from examining the objects that are alive when a cluster has started.
 
-    If the collector walked over the objects of a fork with 100 partitions, that turn of the loop took at least 15 ms of
-    CPU; the objects of the process itself took 30 ms. A stopped cluster is freed by reference counting. Only cycles
-    need the collector, which does not find cycles of frozen objects; so all objects are thawed at once when many cycles
-    may have accumulated, preferably when no cluster is left.
+    Without freezing, a turn of the loop with a collection took at least 15 ms of CPU time for the objects of a fork
+    with 100 partitions, and 30 ms for those of the process itself. A stopped cluster is freed by reference counting,
+    except for cycles. The collector does not find cycles of frozen objects, so all objects are unfrozen for one
+    collection when many cycles may have accumulated, preferably when no cluster is left.
     """
 
     def __init__(self) -> None:
@@ -62,25 +65,25 @@ class FrozenObjects:
         self._stuck = 0  # number of brokers that reference counting did not free
 
     def cluster_starting(self) -> bool:
-        """Collects garbage and pauses the collector; called before a cluster starts. Returns whether the collector was
-        enabled, to be passed to `cluster_started`."""
-        gc.collect(1)  # Garbage would be frozen too. Requests leave little garbage between two collections.
+        """Collects garbage and disables the collector. Called before a cluster starts. Returns whether the collector
+        was enabled, which the caller passes to `cluster_started`."""
+        gc.collect(1)  # Garbage would otherwise be frozen too. Requests leave little garbage between two collections.
         collects = gc.isenabled()
         gc.disable()
         return collects
 
     def cluster_started(self, began: bool) -> None:
-        """Freezes all objects; called when the cluster has started or has failed to start."""
+        """Freezes all objects. Called when the cluster has started or has failed to start."""
         gc.freeze()
         self._freezes += 1
         if began:
             gc.enable()
 
     def broker_ended(self, broker: Callable[[], object], clusters: Sized) -> None:
-        """Counts a broker that has dropped its parts, and runs a full collection if many cycles may have accumulated.
-        Called some time after the broker has dropped its parts.
+        """Counts a broker that has ended, and runs a full collection if many cycles may have accumulated. Called some
+        time after the broker has dropped its parts.
 
-        broker    a weak reference; returns None if the broker has been freed
+        broker    a weak reference, which returns None if the broker has been freed
         clusters  the remaining clusters
         """
         alive = len(clusters)

@@ -1,5 +1,5 @@
-"""The interfaces of clocks and timers. Only the outermost code reads the system's clock or arms its timers; everything
-else receives them as parameters."""
+"""Interfaces of clocks and timers. Only the outermost code reads the system's clock and sets its timers; all other code
+receives clocks and timers as parameters."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ class TimerHandle(Protocol):
 
 
 class Timers(Protocol):
-    """Arms one-shot timers; `action` runs on the loop thread, never before `delay_ms` has passed."""
+    """Sets one-shot timers. An action runs on the loop thread, and never before `delay_ms` has passed."""
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle: ...
 
     def monotonic_ms(self) -> float:
-        """Returns the time by which the timers run, from an arbitrary start. It never goes back."""
+        """Returns the timers' time in milliseconds since an arbitrary start. This time never goes back."""
         ...
 
 
@@ -32,9 +32,9 @@ class Timers(Protocol):
 class Scan:
     """A periodic timer action that runs every `interval_ms` and usually finds nothing to do.
 
-    due_ms  the earliest time at which a run may find something to do if nothing else happens before: the current or an
-            earlier time if there may be something to do now, None if never. When a test moves its clock ahead, earlier
-            runs are skipped
+    due_ms  the earliest time at which a run may find something to do if nothing else happens first: the current or an
+            earlier time if there may be something to do now, None if there never will be. When a test moves its clock
+            ahead, earlier runs are skipped
     """
 
     action: Callable[[], None]
@@ -49,7 +49,7 @@ class Scan:
 
 
 def earliest(times_ms: Iterable[int | None]) -> int | None:
-    """Returns the earliest of the times, where None means never. Returns None if all are None."""
+    """Returns the earliest of the times, or None if all of them are None. A time of None means never."""
     return min((each for each in times_ms if each is not None), default=None)
 
 
@@ -59,11 +59,11 @@ class SystemClock:
 
 
 class SteadyClock:
-    """A clock that advances evenly: it starts at the wall clock's time and ignores later changes of the wall clock.
+    """A clock that advances evenly: it starts at the wall clock's time and ignores later adjustments of the wall clock.
 
-    It measures periods such as sessions and locks, which must not end early or last for hours if somebody sets the
-    clock. Their times are sent or stored, so they need the wall clock's epoch. Kafka measures these periods with its
-    monotonic clock.
+    It measures periods such as sessions and locks, which must not end early or last for hours because the wall clock
+    was adjusted. The resulting times are sent or stored, so they need the wall clock's epoch. Kafka measures these
+    periods with its monotonic clock.
     """
 
     def __init__(self, wall: Clock, monotonic_s: Callable[[], float]) -> None:

@@ -1,7 +1,7 @@
 """Clock and timers of one cluster under test. They follow the system's time until a test freezes, moves or sets them.
 
-As in an operating system, there are two times. The timers' time only goes forward. The wall clock is the timers' time
-plus a shift, which `set` may move back. Until a test touches the clock, it is the system's wall clock.
+As in an operating system, there are two times. The timers' time only moves forward. The wall clock is the timers' time
+plus a shift, and `set` may move it back. Until a test controls the clock, it equals the system's wall clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-SPARED_CANCELLED = 64  # number of cancelled timers that may stay in the heap, or half of its timers if that is more
+SPARED_CANCELLED = 64  # number of cancelled timers that may stay in the heap, unless half of its timers is more
 
 
 class ControlledTimer:
@@ -32,7 +32,7 @@ class ControlledTimer:
             self._owner.one_cancelled()
 
 
-Armed: TypeAlias = tuple[float, int, ControlledTimer]  # due time, number in the order of arming, timer
+Armed: TypeAlias = tuple[float, int, ControlledTimer]  # due time, sequence number, timer
 
 
 def _order(armed: Armed) -> tuple[float, int]:
@@ -40,13 +40,12 @@ def _order(armed: Armed) -> tuple[float, int]:
 
 
 def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
-    """Returns the first turn of a scan at or after `at_ms`. The scan's turns are at `due_ms`, one interval later, and
-    so on."""
+    """Returns the first run of a scan at or after `at_ms`. The scan runs at `due_ms`, one interval later, and so on."""
     return due_ms + max(0, math.ceil((at_ms - due_ms) / max(scan.interval_ms, 1))) * max(scan.interval_ms, 1)
 
 
 class Pace:
-    """How the time passes since it was last frozen, resumed or moved. Seconds are seconds of `time.monotonic`."""
+    """How time has passed since it was last frozen, resumed or moved. Seconds are those of `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
 
@@ -68,8 +67,8 @@ class Pace:
 
 
 class ControlledTime:
-    """A `Clock` and `Timers`, for use on the loop thread only. Actions run by due time. Actions that are due at the
-    same time run in the order in which they were armed."""
+    """A `Clock` with `Timers`, for use on the loop thread only. Actions run in the order of their due times. Actions
+    that are due at the same time run in the order in which they were scheduled."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class ControlledTime:
         is_frozen: bool = False,
         system_ns: Callable[[], int] = time_ns,
     ) -> None:
-        """Creates a clock that runs unless it is frozen.
+        """Creates a clock that runs unless `is_frozen` is set.
 
         now_ms     the initial time; None for the system's time
         system_ns  the system's wall clock
@@ -87,10 +86,10 @@ class ControlledTime:
         self._loop = loop
         self._system_ns = system_ns
         self._go_at(Pace(system_ns() / 1e6 if now_ms is None else float(now_ms), monotonic(), 0.0, is_frozen))
-        self._is_the_systems = now_ms is None and not is_frozen  # true until a test touches the clock
+        self._is_the_systems = now_ms is None and not is_frozen  # True until a test controls the clock
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
-        # Scans are few, and have their own list because an advance skips most of their turns.
+        # There are only a few scans. They are kept in a list of their own, because an advance skips most of their runs.
         self._scans: list[Armed] = []
         self._cancelled = 0
         self._wake: asyncio.TimerHandle | None = None
@@ -106,13 +105,13 @@ class ControlledTime:
         self.is_frozen = pace.is_frozen
         since_s = 0.0 if pace.is_frozen else pace.since_s
         self._began_ms = pace.at_ms - since_s * 1e3
-        # Computed in whole milliseconds first, because a float cannot hold this many nanoseconds exactly.
+        # Computed as an integer first, because a float cannot represent this many nanoseconds exactly.
         wall_ms = math.floor(pace.wall_at_ms)
         self._wall_began_ns = wall_ms * 1_000_000 + round((pace.wall_at_ms - wall_ms) * 1e6) - round(since_s * 1e9)
 
     def now_ms(self) -> int:
-        # Every request calls this method, and a small request calls it twice: one addition costs 0.2 % of its
-        # instructions.
+        # Every request calls this method, and a small request calls it twice. A single addition here adds 0.2 % to the
+        # instructions of a small request.
         if self._is_the_systems:
             return self._system_ns() // 1_000_000
         return (self._wall_began_ns if self.is_frozen else self._wall_began_ns + monotonic_ns()) // 1_000_000
@@ -122,7 +121,7 @@ class ControlledTime:
 
     @property
     def steady(self) -> Clock:
-        """A clock that follows the timers' time, so it never goes back."""
+        """A clock that follows the timers' time and therefore never goes back."""
         return SteadyTime(self)
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
@@ -147,14 +146,14 @@ class ControlledTime:
             self._run_what_is_due_already()
 
     def resume(self) -> None:
-        """Continues from the current time at the system's pace."""
+        """Continues from the current time, at the same rate as the system's time."""
         if self.is_frozen:
             self._go_at(Pace(self.pace.at_ms, monotonic(), self.pace.shift_ms, False))
             self._wake_later()
 
     async def advance(self, ms: float, settled: Callable[[], Awaitable[None]]) -> None:
-        """Moves the time ahead. Returns when every action that became due has run, in order, together with its
-        consequences. Turns of scans that would find nothing are skipped.
+        """Moves the time ahead. Returns when every action that became due has run, in order, along with its
+        consequences. Runs of scans that would find nothing are skipped.
 
         settled  waits until the broker has nothing more to do at the current time
         """
@@ -174,8 +173,8 @@ class ControlledTime:
                     self.resume()
 
     async def set(self, now_ms: int, settled: Callable[[], Awaitable[None]]) -> None:
-        """Sets the wall clock. To set a later time, the time advances as in `advance`. To set an earlier time, the wall
-        clock jumps, and timers are not affected."""
+        """Sets the wall clock. A later time is reached as in `advance`. If the time is earlier, the wall clock jumps,
+        and timers are not affected."""
         ahead_ms = now_ms - self.now_ms()
         if ahead_ms >= 0:
             await self.advance(ahead_ms, settled)
@@ -188,15 +187,15 @@ class ControlledTime:
         self._go_at(Pace(pace.at_ms, pace.since_s, self._shift_ms(self.monotonic_ms()) + ms, pace.is_frozen))
 
     def stop(self) -> None:
-        """Drops all timers. Called after their owner has stopped."""
+        """Drops all timers. Called after the owner of the timers has stopped."""
         self._sleep()
         self._armed.clear()
         self._scans.clear()
         self._cancelled = 0
 
     def one_cancelled(self) -> None:
-        """Counts a cancelled timer, and removes cancelled timers if there are many: timers with long delays are mostly
-        cancelled, and would accumulate."""
+        """Counts a cancelled timer, and removes the cancelled timers once there are many. Timers with long delays are
+        mostly cancelled, and would otherwise accumulate."""
         self._cancelled += 1
         if self._cancelled > max(SPARED_CANCELLED, len(self._armed) // 2):
             self._armed = [each for each in self._armed if each[2].action is not None]
@@ -207,12 +206,12 @@ class ControlledTime:
         self._go_at(Pace(at_ms, 0.0, self._shift_ms(at_ms), True))
 
     def _shift_ms(self, at_ms: float) -> float:
-        """Returns how far the wall clock is ahead when the timers' time is `at_ms`."""
+        """Returns how far the wall clock is ahead of the timers' time when the timers' time is `at_ms`."""
         return self._system_ns() / 1e6 - at_ms if self._is_the_systems else self.pace.shift_ms
 
     def _next_ms(self, until_ms: float) -> float | None:
-        """Returns when the next action is due. Also moves each scan past the turns that would find nothing, because
-        nothing happens before the next action or `until_ms`."""
+        """Returns the time at which the next action is due. Also advances each scan past the runs that would find
+        nothing, because nothing happens before the next action or `until_ms`."""
         while self._armed and self._armed[0][2].action is None:
             heappop(self._armed)
             self._cancelled -= 1
@@ -234,7 +233,7 @@ class ControlledTime:
         return min([*self._armed[:1], *self._scans], default=None, key=_order)
 
     def _run_due(self) -> None:
-        """Runs the actions that are due now. Actions that these actions arm run in a later turn."""
+        """Runs the actions that are due now. If these actions schedule further actions, those run in a later turn."""
         now_ms, last = self.monotonic_ms(), next(self._numbers)
         while (first := self._next_timer()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]
@@ -249,12 +248,12 @@ class ControlledTime:
             self.actions_run += 1
             try:
                 action()
-            except Exception as error:  # The loop handles errors of its own timers in the same way.
+            except Exception as error:  # the loop handles errors of its own timers in the same way
                 self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
 
     def _run_what_is_due_already(self) -> None:
-        """Runs due actions in the next turn of the loop, because timers without a delay must run even while the time is
-        frozen."""
+        """Runs due actions in the next turn of the loop. This also happens while the time is frozen, because timers
+        without a delay must run even then."""
         first = self._next_timer()
         if first is not None and first[0] <= self.pace.at_ms and not self._runs_soon:
             self._runs_soon = True

@@ -1,11 +1,13 @@
-"""A watchdog of the event loop, which measures how late the loop runs due actions, and which work delayed it.
+"""Watches the event loop: measures by how much the loop is late, and which work delayed it.
 
-Every client waits while a single piece of work runs on the loop. There are two measurements. Neither of them costs a
-request anything:
+While a piece of work runs on the loop, every client has to wait. Two measurements are made, neither of which adds to
+the cost of a request:
 
-- a timer that is armed again and again measures how long a request that arrived at its due time would have waited; -
-work that is timed anyway (requests) or runs rarely (writes at the end of a turn, chores, garbage collection) is counted
-by name if it took longer than LONG_S.
+- A timer is set again and again. Its delay is the time that a request would have waited if it had arrived at the
+due time.
+
+- Work that is timed anyway (requests) or that runs rarely (writes at the end of a turn, chores, garbage collection) is
+counted by name if it took longer than LONG_S.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ LONG_S = 0.005
 WARN_S = 1.0
 BUSY_TICK_MS = 50
 IDLE_TICK_MS = 1000  # interval of the ticks while no requests arrive
-MOST_BITS = 64  # number of bits of a lateness in µs
+MOST_BITS = 64  # maximum number of bits of a delay in µs
 GARBAGE_COLLECTION = "garbage collection"
 
 
 @dataclass(slots=True)
 class LongRuns:
-    """The runs of one kind of work that took longer than LONG_S each."""
+    """Statistics about one kind of work: those of its runs that took longer than LONG_S."""
 
     count: int = 0
     total_s: float = 0.0
@@ -40,8 +42,11 @@ class LongRuns:
 
 
 class LoopWatch:
-    """Counters since the start. `late[n]` is the number of ticks that were late by at least 2^(n-1) and less than 2^n
-    µs, and `late_s` is the total lateness. `blocking` has the long runs by the name of the work."""
+    """Counters since the start of the broker.
+
+    `tick_delays[n]` is the number of ticks that were late by at least 2^(n-1) and less than 2^n µs, and `late_s` is the
+    total of these delays. `blocking` holds the long runs by the name of the work.
+    """
 
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
         self.tick_delays = [0] * MOST_BITS
@@ -49,7 +54,7 @@ class LoopWatch:
         self.blocking: dict[str, LongRuns] = {}
         self._timers = timers
         self.monotonic_s = monotonic_s
-        self.slices = asyncio.Lock()  # held during one slice of a long loop over many items, and the turn after it
+        self.slices = asyncio.Lock()  # held during each slice of a loop over many items, and for one turn after it
         self._requests: Callable[[], int] = lambda: 0
         self._requests_before = 0
         self._slowest: tuple[float, str] | None = None  # the longest run since the last tick, and its name
@@ -59,8 +64,8 @@ class LoopWatch:
     def start(self, requests: Callable[[], int]) -> None:
         """Starts the ticks.
 
-        requests  returns the number of requests so far; while it does not change the ticks are rare, so that an idle
-                  broker stays idle
+        requests  returns the number of requests so far. While this number does not change, the ticks are rare, so that
+                  an idle broker uses hardly any CPU time
         """
         self._requests = requests
         gc.callbacks.append(self._collecting)
@@ -73,7 +78,7 @@ class LoopWatch:
             self._tick = None
 
     def record_duration(self, name: str, time_s: float) -> None:
-        """Reports that work of this name ran on the loop, for callers that measure the time themselves."""
+        """Records that work with this name ran on the loop. Called by code that measures the duration itself."""
         if time_s < LONG_S:
             return
         of = self.blocking.get(name)
@@ -120,7 +125,7 @@ class LoopWatch:
         self._arm(IDLE_TICK_MS if is_idle else BUSY_TICK_MS)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        """Measures a garbage collection. This is the callback for `gc`, which runs in the thread that triggered the
+        """Measures a garbage collection. This is a callback of `gc`, which calls it in the thread that triggered the
         collection."""
         if phase == "start":
             self._collection_began_s = self.monotonic_s()
@@ -130,7 +135,7 @@ class LoopWatch:
 
 @dataclass(frozen=True, slots=True)
 class WatchedTimers:
-    """Timers whose actions are timed under one name."""
+    """Timers whose actions are measured under a common name."""
 
     timers: Timers
     watch: LoopWatch

@@ -1,4 +1,4 @@
-"""A request that has not been answered yet, as its connection sees it, and the results that are not messages.
+"""A pending request from the point of view of its connection, and results of handlers that are not messages.
 
 The answer itself, and the code that waits for it, are in `odradek.broker.runtime.waiting`.
 """
@@ -17,7 +17,7 @@ from odradek.protocol.quoting import shortened
 
 
 class NoResponse(Enum):
-    """The result of a handler if the protocol has no response (Produce with acks=0)."""
+    """The result of a handler if the protocol has no response, as for Produce with acks=0."""
 
     NO_RESPONSE = 0
 
@@ -26,18 +26,19 @@ NO_RESPONSE = NoResponse.NO_RESPONSE
 
 
 class CloseConnection(Exception):
-    """Raised by a handler, or passed to `Deferred.fail`, where Kafka closes the connection instead of answering.
+    """Raised by a handler, or passed to `Deferred.fail`, in cases where Kafka closes the connection instead of
+    responding.
 
-    last_answer  the response that is written before the connection closes
+    last_answer  a response to send before the connection is closed
     """
 
     def __init__(self, reason: str, last_answer: list[Chunk] | None = None) -> None:
-        super().__init__(shortened(reason))  # shortened because it may quote the request and is logged
+        super().__init__(shortened(reason))  # the reason may quote the request, and is logged
         self.last_answer = last_answer or []
 
 
 class ParkedRequest(Protocol):
-    """A request that has not been answered yet, as its connection sees it."""
+    """A request that has not been answered yet, from the point of view of its connection."""
 
     @property
     def size_bytes(self) -> int:
@@ -45,31 +46,31 @@ class ParkedRequest(Protocol):
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of the requests that need not wait for this response, or None."""
+        """The API key of those requests that need not wait for this response, or None."""
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether the request waits for other clients or for time to pass, so that a stopping broker need not wait for
-        it."""
+        """Whether the request waits for other clients or for time to pass. A broker that is stopping need not wait for
+        such a request."""
 
     @property
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """Calls `action` once, with an arbitrary argument, when the response is ready, or immediately if it is ready
-        now."""
+        """Calls `action` once, with an arbitrary argument, when the response is ready, or immediately if it already
+        is."""
 
     def abandon(self) -> None:
-        """Drops the request because the client has disconnected."""
+        """Drops the request, because the client has disconnected."""
 
     def chunks(self) -> list[Chunk]:
-        """Encodes the finished response. Returns an empty list if the protocol has no response. Raises
+        """Encodes the response, which must be ready. Returns an empty list if the protocol has no response. Raises
         CloseConnection."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WrappedRequest:
-    """Base class of a `ParkedRequest` that wraps another one: forwards the properties that stay the same."""
+    """Base class of a `ParkedRequest` that wraps another one. Delegates those properties that stay the same."""
 
     def __init__(self, reply: ParkedRequest) -> None:
         self._reply = reply
@@ -92,7 +93,7 @@ class WrappedRequest:
 
 @dataclass(slots=True)
 class AnsweredRequest:
-    """A finished response that waits for earlier responses on its connection."""
+    """A response that is ready, but has to wait for earlier responses on its connection."""
 
     answer: list[Chunk]
     size_bytes: int  # size of the request's frame

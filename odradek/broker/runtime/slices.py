@@ -1,4 +1,4 @@
-"""Long work on the loop, done in slices so that other clients are served in between."""
+"""Splits long work on the loop into slices, so that other clients are served in between."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SLICE_S: Final = 0.003
 
 async def work_in_slices(steps: Iterator[None]) -> None:
     """Runs all steps. After each SLICE_S, the loop can do other work before the steps continue. If several of these
-    calls are active, each turn of the loop runs one slice, namely of the call that has waited longest."""
+    calls are active, each turn of the loop runs one slice, for the call that has waited longest."""
     slices = _slices.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     is_over = False
     while not is_over:
         async with slices:
             is_over = _work_slice(steps)
-            # Also waits after the last slice, because the caller's next work may take as long as a slice.
+            # The pause also follows the last slice, because the caller's next work may take as long as a slice.
             await asyncio.sleep(0)
 
 
@@ -51,9 +51,9 @@ def run_to_end(steps: Steps[A]) -> A:
 
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
-    """Calls `visit` for each of the current items. After each SLICE_S the loop can do other work, so an item may have
-    been removed by the time that it is visited. If several of these calls are active, each turn runs one slice, namely
-    of the call that has waited longest.
+    """Calls `visit` for each of the current items. After each SLICE_S, the loop can do other work, so an item may
+    already have been removed when it is visited. If several of these calls are active, each turn runs one slice, for
+    the call that has waited longest.
 
     name  the name of this work in the loop watch
     """
@@ -68,7 +68,7 @@ async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch:
 
 
 async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> None:
-    """Like `visit_in_slices`, but for work of which a single item may take several steps."""
+    """Like `visit_in_slices`, for work in which a single item may take several steps."""
     is_over = False
     while not is_over:
         async with watch.slices:
@@ -78,11 +78,11 @@ async def step_in_slices(steps: Iterator[None], watch: LoopWatch, name: str) -> 
 
 
 def _done(step: None) -> None:
-    """Does nothing, since a step is done when the iterator yields."""
+    """Does nothing, because the iterator has already done the step."""
 
 
 def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> bool:
-    """Visits items for one slice. Returns whether all are visited."""
+    """Visits items for the duration of one slice. Returns whether all items have been visited."""
     began_s = watch.monotonic_s()
     for item in left:
         visit(item)
@@ -94,22 +94,23 @@ def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch
 
 
 ENTRIES_PER_SLICE: Final = 250
-ENTRIES_IN_A_CROWD: Final = 50  # the first slice of a request that arrives while MOST_ROTATING others are in progress
-# Number of long requests in progress. The partial responses of more requests would fill the memory.
+# Size of the first slice of a request that arrives while MOST_ROTATING others are in progress.
+ENTRIES_IN_A_CROWD: Final = 50
+# Maximum number of long requests in progress. The partial responses of more requests would take too much memory.
 MOST_ROTATING: Final = 8
-NAMES_PER_RUN: Final = 5_000  # number of names that are sorted without a pause; takes 2 ms
-Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the response
-# The steps, the reply, and the size of the frame if the frame is long too.
+NAMES_PER_RUN: Final = 5_000  # number of names that are sorted without a pause, which takes 2 ms
+Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and finally returns the response
+# The steps, the reply, and the size of the request's frame, or 0 if the frame is not long.
 LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
-# Total size of the frames. They take twenty times as much memory once decoded.
+# Maximum total size of the frames that are being handled. Once decoded, they take twenty times as much memory.
 MOST_DECODED_BYTES: Final = 2 * 1024 * 1024
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
-    """Turns a generator into a handler. Other clients are served after every ENTRIES_PER_SLICE entries.
+    """Turns a generator into a handler that lets other clients be served after every ENTRIES_PER_SLICE entries.
 
-    If the response is complete within one slice, it is returned immediately. State that a longer request has not read
-    yet may change meanwhile. The work ends early if the client disconnects.
+    If the response is complete within one slice, it is returned immediately. If a request takes longer, state that it
+    has not read yet may change between slices. The work ends early if the client disconnects.
     """
 
     @wraps(handler)
@@ -120,7 +121,7 @@ def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
 
 
 def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
-    """Returns a list with the result of `make` for each item, as a generator that yields after each."""
+    """Returns a list with the result of `make` for each item. This is a generator that yields after each item."""
     made = []
     for item in items:
         made.append(make(item))
@@ -131,7 +132,7 @@ def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
     """Does a handler's work in slices; see `sliced`.
 
-    ends_with_client  whether the work stops when the client disconnects; otherwise it is completed in any case
+    ends_with_client  whether the work stops when the client disconnects; otherwise it is always completed
     """
     crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:
@@ -147,13 +148,14 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
 
 
 async def done_in_slices(steps: Steps[A]) -> A:
-    """Waits in a coroutine until the generator's work is completed in slices."""
+    """Completes the generator's work in slices while a coroutine waits."""
     answer = in_slices(steps)
     return await answer if isinstance(answer, Deferred) else answer
 
 
 def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
-    """Sorts in slices: `sorted` would take a second for 10⁶ names, during which no other client is served."""
+    """Sorts names in slices. `sorted` would take a second for 10⁶ names, during which no other client would be
+    served."""
     runs: list[list[str]] = []
     run: list[str] = []
     for name in names:
@@ -168,34 +170,35 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 class Rotation:
-    """The long requests of an event loop. Each turn runs one slice of one of the oldest requests, however many there
-    are.
+    """The long requests of an event loop. In each turn, one slice of one request is run, however many requests there
+    are. The MOST_ROTATING oldest requests take turns.
 
-    While MOST_ROTATING requests are in progress, all new requests together get one more slice per turn for their first
-    entries. If that slice is used up, a new request begins in a later turn, but before the requests that have already
-    begun.
+    While MOST_ROTATING requests are in progress, each turn has one additional slice, which all new requests share for
+    their first entries. If that slice is used up, a new request has to begin in a later turn, but it does so before
+    requests that have already begun continue.
 
-    Frames are decoded in the order of their arrival, when there is room in memory for the decoded requests.
+    Frames are decoded in the order of their arrival, as soon as there is room in memory for the decoded requests.
     """
 
     def __init__(self) -> None:
         self._rotating: deque[LongRequest] = deque()
         self._waiting: deque[LongRequest] = deque()
         self._unbegun: deque[LongRequest] = deque()
-        self._entries_left = ENTRIES_PER_SLICE  # number of entries left in this turn's slice for new requests
+        # Number of entries left in the slice that new requests share in this turn.
+        self._entries_left = ENTRIES_PER_SLICE
         self._is_armed = False
         self._undecoded: deque[tuple[int, Callable[[], None]]] = deque()
-        # Size of the frames that are being decoded, or whose entries have not all been processed.
+        # Total size of frames that are being decoded, or whose entries have not all been processed.
         self._decoded_bytes = 0
-        self._called_bytes = 0  # size of the frame whose handler is being called
+        self._called_bytes = 0  # size of the frame whose handler is currently being called
 
     def decode(
         self, frame_bytes: int, decode: Callable[[Callable[[T], None]], None], handle: Callable[[T], None]
     ) -> None:
         """Decodes a frame, now or later, and passes the result to a handler.
 
-        decode  gets a callback, and calls it once with the decoded request, in this turn or a later one
-        handle  may leave work in slices; the frame counts as decoded until that work is done
+        decode  receives a callback and calls it once with the decoded request, in this turn or a later one
+        handle  may leave work to be done in slices; the frame counts as decoded until that work is done
         """
         self._undecoded.append((frame_bytes, partial(decode, partial(self._handle, frame_bytes, handle))))
         self._decode_next()
@@ -224,8 +227,8 @@ class Rotation:
         return len(self._rotating) == MOST_ROTATING
 
     def take_first_slice(self) -> int:
-        """Returns how many entries of a request may be processed before it is added, and deducts them from this turn's
-        slice."""
+        """Returns how many entries of a request may be processed before the request is added, and deducts them from the
+        slice that new requests share in this turn."""
         entries = 0 if self._unbegun else min(ENTRIES_IN_A_CROWD, self._entries_left)
         self._entries_left -= entries
         return entries

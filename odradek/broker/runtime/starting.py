@@ -1,5 +1,5 @@
-"""Reasons why a broker does not start."""
+"""The error that prevents a broker from starting."""
 
 
 class CannotStart(Exception):
-    """The reason why the broker cannot start, worded for the operator."""
+    """The broker cannot start. The message gives the reason, and is written for the operator."""

@@ -1,14 +1,14 @@
-"""Random UUIDs and numbers.
+"""Random UUIDs and random numbers.
 
-The standard `uuid` module is not used, because importing it takes a tenth of a broker's start.
+The standard `uuid` module is not used, because importing it takes a tenth of the time that a broker needs to start.
 """
 
 import os
 
 
 def random_uuid() -> bytes:
-    """Returns the 16 bytes of a version 4 UUID. As in Kafka its base64 form does not begin with "-", which would look
-    like a command-line option."""
+    """Returns the 16 bytes of a version 4 UUID. As in Kafka, its base64 form does not begin with "-", because it could
+    be mistaken for a command-line option."""
     while True:
         uuid = bytearray(os.urandom(16))
         uuid[6] = uuid[6] & 0x0F | 0x40

@@ -1,10 +1,10 @@
-"""Answers that are given later, and the code that waits for them.
+"""Deferred answers, and the coroutines that wait for them.
 
-A handler returns an unresolved `Deferred`, and the code that finds the answer resolves it. Code that needs such an
-answer before it can continue is a coroutine, so that it reads from top to bottom. The coroutine is stepped without a
-task of the event loop: `start_coroutine` runs it up to its first wait. If the coroutine does not wait, its result is
-returned immediately. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a
-future of asyncio in a later turn.
+A handler returns an unresolved `Deferred`, and the code that determines the answer resolves it. Code that needs such an
+answer before it can continue is written as a coroutine, so that it reads from top to bottom. Such a coroutine does not
+need a task of the event loop: `start_coroutine` runs it up to its first wait. If the coroutine never waits, its result
+is returned immediately. If it waits, the awaited object resumes it: a `Deferred` in the turn in which it is resolved,
+an asyncio future in a later turn.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ log = logging.getLogger("odradek.waiting")
 
 
 class Deferred(Generic[M]):
-    """An answer that is given exactly once, possibly later. For use on the loop thread only. An exception can be the
-    answer.
+    """An answer that is given exactly once, possibly later. For use on the loop thread only. The answer can be an
+    exception.
 
     `overlaps=True` means that the request has made all its changes, and only its answer is delayed. The connection's
-    next request of the same API then need not wait for the answer. Answers are sent in request order in any case.
+    next request of the same API then does not have to wait for the answer. Answers are sent in the order of the
+    requests in any case.
     """
 
     __slots__ = ("_on_disconnect", "_on_done", "_outcome", "is_done", "overlaps")
@@ -38,7 +39,7 @@ class Deferred(Generic[M]):
     def __init__(self, *, overlaps: bool = False) -> None:
         self.is_done = False
         self.overlaps = overlaps
-        self._outcome: M | Exception  # set once `is_done`
+        self._outcome: M | Exception  # set if `is_done`
         self._on_done: Callable[[Deferred[M]], None] | None = None
         self._on_disconnect: Callable[[], None] | None = None
 
@@ -46,18 +47,18 @@ class Deferred(Generic[M]):
         self._finish(message)
 
     def fail(self, error: Exception) -> None:
-        """Answers as if the handler had raised the error: a `KafkaError` becomes an answer of the API,
+        """Answers as if the handler had raised the error: a `KafkaError` becomes a response of the API,
         `CloseConnection` closes the connection."""
         self._finish(error)
 
     def complete(self, outcome: M | KafkaError) -> None:
-        """Answers as `fail` does if the outcome is a `KafkaError`, otherwise as `resolve` does. For callbacks that may
-        get either."""
+        """Answers with `fail` if the outcome is a `KafkaError`, and with `resolve` otherwise. For callbacks that may
+        receive either."""
         self._finish(outcome)
 
     def follow(self, answer: NowOrLater[M]) -> None:
-        """Gives the same answer as `answer`, now or when that is ready. If the client disconnects before, `answer` is
-        abandoned."""
+        """Gives the same answer as `answer`, now or when that answer is ready. If the client disconnects first,
+        `answer` is abandoned."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
             return
@@ -68,23 +69,24 @@ class Deferred(Generic[M]):
         """Calls `action` if the client disconnects before the answer is ready. Use it to drop a waiting request."""
         self._on_disconnect = action
 
-    # Methods for the reader of the answer. There is one reader: the connection or a coroutine.
+    # Methods for the reader of the answer. There is only one reader, which is the connection or a coroutine.
 
     def __await__(self) -> Generator[Deferred[Any], None, M]:
-        """Waits for the answer in a coroutine that `start_coroutine` runs. Raises the error passed to `fail`."""
+        """Waits for the answer in a coroutine that was started by `start_coroutine`. Raises the error passed to
+        `fail`."""
         if not self.is_done:
             yield self
         return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """Calls `action` when the answer is ready, or immediately if it is ready now."""
+        """Calls `action` when the answer is ready, or immediately if it already is."""
         if self.is_done:
             action(self)
         else:
             self._on_done = action
 
     def outcome(self) -> M:
-        """Returns the finished answer, or raises the error passed to `fail`."""
+        """Returns the answer, which must be ready, or raises the error passed to `fail`."""
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
@@ -94,7 +96,7 @@ class Deferred(Generic[M]):
         return self.outcome() if self.is_done else self
 
     def abandon(self) -> None:
-        """Drops the reader because the client has disconnected. The answer may still be given."""
+        """Drops the reader, because the client has disconnected. An answer may still be given, and is ignored."""
         self._on_done = None
         action, self._on_disconnect = self._on_disconnect, None
         if action is not None and not self.is_done:
@@ -120,8 +122,8 @@ Awaited: TypeAlias = Deferred[Any] | asyncio.Future[Any] | None
 
 
 def start_coroutine(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = False) -> NowOrLater[M]:
-    """Runs a coroutine up to its first wait, and returns its result if it never waits. An error before the first wait
-    is raised; a later error becomes the error of the answer.
+    """Runs a coroutine up to its first wait. Returns the result if the coroutine never waits, and otherwise a Deferred.
+    An error before the first wait is raised; a later error becomes the answer of the Deferred.
 
     ends_with_client  if the client disconnects, the coroutine is closed where it waits, so that its `finally` blocks
                       run; otherwise it continues to its end
@@ -135,8 +137,8 @@ def start_coroutine(coroutine: Coroutine[Awaited, None, M], *, ends_with_client:
 
 
 def start_deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
-    """Like `start_coroutine`, for callers that need a Deferred in any case. If the coroutine never waits, the Deferred
-    is already resolved, or failed, when this returns."""
+    """Like `start_coroutine`, for callers that always need a Deferred. If the coroutine never waits, the returned
+    Deferred has already been resolved or has failed."""
     try:
         answer = start_coroutine(coroutine)
     except Exception as error:
@@ -151,8 +153,8 @@ def start_deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
 
 
 def start_unattended(coroutine: Coroutine[Awaited, None, object]) -> None:
-    """Runs a coroutine whose result nobody waits for. Raises an error that occurs before the first wait. A later error
-    is a bug, and is logged."""
+    """Runs a coroutine whose result is not needed. Raises an error that occurs before the first wait. A later error is
+    a bug, and is logged."""
     answer = start_coroutine(coroutine)
     if isinstance(answer, Deferred):
         answer.when_done(_log_failure)
@@ -166,7 +168,7 @@ def _log_failure(ended: Deferred[object]) -> None:
 
 
 class _SteppedCoroutine(Generic[M]):
-    """A coroutine that waits, and the answer for its result."""
+    """A coroutine that waits, with the Deferred for its result."""
 
     __slots__ = ("_coroutine", "reply")
 
@@ -183,7 +185,7 @@ class _SteppedCoroutine(Generic[M]):
         elif awaited is None:
             asyncio.get_running_loop().call_soon(self._resume, None)
         else:
-            awaited._asyncio_future_blocking = False  # tells the future that its `await` was understood, as a task does
+            awaited._asyncio_future_blocking = False  # tells the future that it is being awaited, as a task does
             awaited.add_done_callback(self._resume)
 
     def _resume(self, _: object) -> None:
@@ -208,12 +210,13 @@ class _SteppedCoroutine(Generic[M]):
 
 
 async def wait_for_answer(answer: NowOrLater[M]) -> M:
-    """Waits for an answer, or returns it immediately if it is ready. Raises the answer's error."""
+    """Returns an answer, after waiting for it if necessary. Raises the answer's error."""
     return await answer if isinstance(answer, Deferred) else answer
 
 
 async def wait_for_all(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
-    """Waits for all answers, and returns them in order, with the KafkaError in place of an answer that failed."""
+    """Waits for all answers and returns them in order. In place of an answer that failed, the list contains the
+    KafkaError."""
     found: list[M | KafkaError] = []
     for answer in answers:
         if isinstance(answer, Deferred):
@@ -227,14 +230,14 @@ async def wait_for_all(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]
 
 
 async def in_thread(workers: Workers, job: Callable[[], M]) -> M:
-    """Runs the job in a thread and waits for it. Returns its result, or raises its error."""
+    """Runs the job in a thread and waits for it. Returns the result or raises the error of the job."""
     ended: Deferred[JobResult[M]] = Deferred()
     workers.run(job, ended.resolve)
     return (await ended).result()
 
 
 def sleep(timers: Timers, delay_ms: float) -> Deferred[None]:
-    """Returns an answer that resolves by itself after the delay: `await sleep(…)`."""
+    """Returns a Deferred that resolves after the delay, for use as `await sleep(…)`."""
     passed: Deferred[None] = Deferred()
     timers.after(delay_ms, lambda: passed.resolve(None))
     return passed

@@ -1,4 +1,5 @@
-"""Worker threads: the few jobs that would block the loop run on `Workers`, which reports the results to the loop."""
+"""Worker threads. The few jobs that would block the loop run on `Workers`, which passes their results back to the
+loop."""
 
 import asyncio
 from collections import deque
@@ -11,15 +12,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # total size of the compressed batches that wait or are being decompressed
-# An idle thread ends after this time, because a process may contain many brokers that need no threads.
+MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # total size of compressed batches that wait or are being decompressed
+# An idle thread ends after this time, because a process may contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
-# Maximum time for which one turn of the loop handles results of jobs before other work gets its turn.
+# Maximum time that one turn of the loop spends on the results of jobs before other work is done.
 SETTLING_S: Final = 0.005
 
 
 class JobResult(Generic[T]):
-    """The end of a job. `result()` returns the job's value or raises its error."""
+    """The outcome of a job. `result()` returns the job's value or raises its error."""
 
     __slots__ = ("_error", "_value")
 
@@ -34,10 +35,11 @@ class JobResult(Generic[T]):
 
 
 class Workers(Protocol):
-    """Runs jobs in threads, in parallel to the loop: fdatasync, cold reads, large batches, deletions."""
+    """Runs jobs in threads, in parallel with the loop: fdatasync, cold reads, large batches, deletions."""
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
-        """Runs `job` in a thread, then `then` with the result on the loop thread. Jobs may overtake one another."""
+        """Runs `job` in a thread, then calls `then` with the result on the loop thread. Jobs may overtake one
+        another."""
 
 
 def outcome_of(job: Callable[[], T]) -> JobResult[T]:
@@ -48,7 +50,7 @@ def outcome_of(job: Callable[[], T]) -> JobResult[T]:
 
 
 def in_thread(workers: Workers, job: Callable[[], T]) -> asyncio.Future[T]:
-    """Runs `job` in a thread. Returns a future of its result, which the caller may cancel."""
+    """Runs `job` in a thread. Returns a future for its result, which the caller may cancel."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def done(outcome: JobResult[T]) -> None:
@@ -69,11 +71,11 @@ def join(threads: Iterable[Thread]) -> None:
 
 
 class ThreadWorkers:
-    """A bounded number of threads, which are started as needed and end after IDLE_S without a job. The loop handles
-    results in batches, because waking it costs more than most of the follow-up work. A batch that takes longer than
+    """A limited number of threads, which are started as needed and end after IDLE_S without a job. The loop handles
+    results in batches, because waking it up costs more than most of the follow-up work. A batch that takes longer than
     SETTLING_S is split over several turns.
 
-    `close` waits for the jobs that were submitted before it. Later jobs run in the caller's thread.
+    `close` waits for the jobs that were submitted before it was called. Later jobs run in the caller's thread.
     """
 
     def __init__(
@@ -86,8 +88,8 @@ class ThreadWorkers:
         idle_s: float = IDLE_S,
         start: Callable[[Thread], None] = Thread.start,
     ) -> None:
-        """Creates workers without threads. `watched` wraps the function that handles results on the loop, so that it is
-        timed."""
+        """Creates workers without starting a thread. `watched` wraps the function that handles results on the loop, so
+        that its duration is measured."""
         self._now_s = now_s
         self._idle_s = idle_s
         self._start = start
@@ -96,10 +98,10 @@ class ThreadWorkers:
         self._name = name
         self._most = threads
         self._threads: list[Thread] = []
-        self._changing = Lock()  # held while a thread decides to end, and while a job is added that may need it
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None asks a thread to end
+        self._changing = Lock()  # held while a thread decides whether to end, and while a job is added
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None tells a thread to end
         self._ended: deque[Callable[[], None]] = deque()
-        self._unsettled = 0  # jobs whose `then` has not been called
+        self._unsettled = 0  # jobs whose `then` has not been called yet
         self._is_woken = False
         self._is_closed = False
 
@@ -113,18 +115,20 @@ class ThreadWorkers:
             self._jobs.put(partial(self._do, job, then))
             if len(self._threads) >= min(self._unsettled, self._most):
                 return
-            # Daemon threads: a process that exits after an error, without `close`, must not wait for them.
+            # Daemon threads, because a process that exits after an error without calling `close` must not wait for
+            # them.
             thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
         try:
             self._start(thread)
-        # The system allows no further thread. Existing threads run the job, or else this thread does.
+        # The system does not allow another thread. Existing threads run the job; if there are none, this thread runs
+        # it.
         except RuntimeError:
             with self._changing:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # takes this job back, because no thread ends while a job waits
+                self._jobs.get()  # takes this job back; the queue contains no other job
                 self._do(job, then)
                 self._wake()
 
@@ -141,11 +145,11 @@ class ThreadWorkers:
         return self._unsettled == 0
 
     def close(self) -> None:
-        """Waits for the threads to end. Results of their last jobs are handled in the loop's next turn."""
+        """Waits for the threads to end. The results of their last jobs are handled in the next turn of the loop."""
         join(self.end())
 
     def end(self) -> list[Thread]:
-        """Like `close`, but does not wait: returns the threads, which finish the submitted jobs and end."""
+        """Like `close`, but does not wait. Returns the threads, which complete the submitted jobs and then end."""
         self._is_closed = True
         with self._changing:
             threads = list(self._threads)
@@ -167,7 +171,7 @@ class ThreadWorkers:
     def _work(self) -> None:
         while (work := self._next()) is not None:
             work()
-            del work  # a waiting thread would keep the files and buffers of its last job
+            del work  # otherwise, a waiting thread would keep the files and buffers of its last job open
             self._wake()
 
     def _wake(self) -> None:
@@ -176,14 +180,14 @@ class ThreadWorkers:
             self._loop.call_soon_threadsafe(self._watched(self._settle))
 
     def _settle(self) -> None:
-        # Cleared first: a result that a thread adds from here on is either seen below or wakes the loop again.
+        # Cleared first: a result that a thread adds after this line is either seen below or wakes the loop again.
         self._is_woken = False
         ended, began_s = self._ended, self._now_s()
         while ended:
             self._unsettled -= 1
             try:
                 ended.popleft()()
-            except Exception as error:  # A bug. The remaining results must still be handled.
+            except Exception as error:  # this is a bug, but the remaining results must still be handled
                 self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
             if ended and self._now_s() - began_s >= SETTLING_S:
                 self._is_woken = True
@@ -192,8 +196,8 @@ class ThreadWorkers:
 
 
 class DecompressionWorkers:
-    """Workers that decompress batches. A waiting batch stays in memory even if its client has disconnected, because it
-    may belong to a Produce with acks=0. Therefore the total size is bounded."""
+    """Workers that decompress batches. The total size of waiting batches is limited, because a batch stays in memory
+    even after its client has disconnected: it may belong to a Produce request with acks=0."""
 
     __slots__ = ("_held_bytes", "_most_bytes", "_workers")
 
@@ -203,8 +207,8 @@ class DecompressionWorkers:
         self._held_bytes = 0
 
     def run(self, size_bytes: int, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> bool:
-        """Like `Workers.run`, for a job that holds this many bytes. Returns False and runs nothing if the total would
-        be too large."""
+        """Like `Workers.run`, for a job that occupies this many bytes. Returns False and runs nothing if the total
+        would become too large."""
         if self._held_bytes and self._held_bytes + size_bytes > self._most_bytes:
             return False
         self._held_bytes += size_bytes

@@ -1,2 +1,2 @@
-"""Authentication, authorization and quotas. Which modules are pure and which have side effects is listed in
-tests/unit/test_import_rules.py."""
+"""Authentication, authorization and quotas. tests/unit/test_import_rules.py lists which modules are pure and which have
+side effects."""

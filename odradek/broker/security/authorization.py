@@ -1,9 +1,10 @@
-"""The authorizer of requests. It decides by the ACLs of the metadata image and writes its decisions to the audit log.
+"""The authorizer that requests use. It decides by the ACLs of the metadata image and writes its decisions to the audit
+log.
 
-Each decision is a line of the logger `odradek.authorizer`, in Kafka's words (docs/spec/security.md#s5-1, 150). Refusals
-are logged at INFO, permissions at DEBUG, and decisions without consequences at TRACE. A request may name 100,000
-topics, so after MOST_LINES lines the decisions of a request are only counted: a client must not be able to fill the
-disk.
+Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
+(docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, permissions at DEBUG, and decisions without consequences
+at TRACE. A request may name 100,000 topics, so after MOST_LINES lines the decisions of a request are only counted.
+Otherwise, a client could fill the disk.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
 
-MOST_LINES = 100  # maximum number of lines per request for single decisions
+MOST_LINES = 100  # maximum number of lines per request for individual decisions
 LONGEST_NAME = 300  # maximum number of characters of a resource's name in a line; topic names have at most 249
-# Numbers of decisions in a request at which the number is logged.
+# The number of decisions in a request is logged when it reaches one of these values.
 COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
-# The levels for a refusal and for a permission.
+# The log level of a refusal, and that of a permission.
 LEVELS = {
     Audit.CHECK: (logging.INFO, logging.DEBUG),
     Audit.PROBE: (TRACE, logging.DEBUG),
@@ -60,7 +61,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
 
 
 class AuditedAuthorizer:
-    """The authorizer that requests call. Must be used in the loop's thread only."""
+    """The authorizer that requests call. For use on the loop thread only."""
 
     def __init__(self, decisions: StandardAuthorizer) -> None:
         self._decide = decisions.decide
@@ -97,8 +98,8 @@ class AuditedAuthorizer:
 
 
 class AuditState:
-    """The audit log's state of one request. lines: the decisions that were logged individually; count: all decisions so
-    far"""
+    """The audit log's state for one request. lines: the decisions that were logged individually; count: the number of
+    all decisions so far"""
 
     __slots__ = ("count", "lines")
 
@@ -115,8 +116,8 @@ def line_of(
     name: str,
     ruling: AuthorizationDecision,
 ) -> str | None:
-    """Returns the log line for a decision, or None if it must not be logged. A decision is logged once, although a
-    request may need it for each partition, and a request has a limited number of lines."""
+    """Returns the log line for a decision, or None if the decision must not be logged. A decision is logged only once,
+    even if a request needs it for each partition. The number of lines per request is limited."""
     audited = getattr(context, "audited", None)
     if not isinstance(audited, AuditState):
         audited = context.audited = AuditState()
@@ -158,7 +159,7 @@ def audit_line(
 
 
 def printable(line: str) -> str:
-    """Escapes control characters, since clients choose the names."""
+    """Escapes control characters, because clients choose the names in a line."""
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) -> ListenerCertificates | None:
-    """Loads the certificates of all listeners and watches them for changes. Returns None if no listener uses TLS.
-    Raises CannotStart."""
+    """Loads the certificates of all listeners, and reloads them when their files change. Returns None if no listener
+    uses TLS. Raises CannotStart."""
     protocols = {listener.security_protocol for listener in config.serving} | {config.odradek_http_security_protocol}
     if not protocols & SSL_PROTOCOLS:
         return None
@@ -40,7 +40,7 @@ def load_certificates(config: BrokerConfig, timers: Timers, workers: Workers) ->
 def tls_handshakes(
     listener: Listener, certificates: ListenerCertificates | None, config: BrokerConfig, loop: asyncio.AbstractEventLoop
 ) -> TlsHandshakes | None:
-    """Returns the handshakes of a listener, or None if it does not use TLS."""
+    """Returns an object that performs the TLS handshakes of a listener, or None if the listener does not use TLS."""
     if certificates is None or listener.security_protocol not in SSL_PROTOCOLS:
         return None
     from odradek.broker.security.tls.handshake import TlsHandshakes

@@ -1,7 +1,7 @@
-"""The ACLs of the cluster: `Acls` is the part of the metadata image that holds them.
+"""The ACLs of the cluster. `Acls` is the part of the metadata image that holds them.
 
-Only `replay`, `add` and `remove` change it, one record at a time, both at the start and while the broker runs.
-`AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
+Only `replay`, `add` and `remove` change an `Acls` object, one record at a time, both at startup and while the broker
+runs. `AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
-# Kafka checks a resource with this name first if any resource would do, which lets super users pass
+# If permission for any resource suffices, Kafka first checks a resource with this name, which lets super users pass.
 PROBED_NAME = "hardcode"
 
 
@@ -22,13 +22,13 @@ class Acl(NamedTuple):
     resource: ResourceType
     name: str
     pattern: PatternType  # LITERAL or PREFIXED
-    principal: str  # type, colon, name; compared as text
-    host: str  # "*", or the peer's address as text
+    principal: str  # type, colon and name; compared as text
+    host: str  # "*", or the address of the client as text
     operation: Operation
     permission: Permission
 
     def __str__(self) -> str:
-        """Formats the ACL as Kafka's audit log writes it."""
+        """Formats the ACL in the same way as Kafka's audit log."""
         return (
             f"StandardAcl[resourceType={self.resource.name}, resourceName={self.name},"
             f" patternType={self.pattern.name}, principal={self.principal}, host={self.host},"
@@ -41,13 +41,13 @@ class Acl(NamedTuple):
 
 
 class Acls:
-    """ACLs by id. `changes` counts the changes; a decision is valid as long as the count stays the same."""
+    """ACLs by id. `changes` counts changes; a decision is valid until this count changes."""
 
     def __init__(self) -> None:
         self.changes = 0
         self._by_id: dict[bytes, Acl] = {}
         self._literal: dict[tuple[ResourceType, str], dict[bytes, Acl]] = {}
-        # Prefixes are grouped by length as well, so that a name is looked up once for each length that occurs.
+        # Prefixes are also grouped by length, so that a name needs one lookup for each length that occurs.
         self._prefixed: dict[ResourceType, dict[int, dict[str, dict[bytes, Acl]]]] = {}
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Acls:
         yield from self._by_id.items()
 
     def replay(self, record: AccessControlEntryRecord) -> None:
-        """Adds the ACL of a record. Raises ValueError for a type or an operation that this release does not know."""
+        """Adds the ACL in a record. Raises ValueError if this release does not have the record's type or operation."""
         acl = Acl(
             ResourceType(record.resource_type),
             record.resource_name,
@@ -77,7 +77,7 @@ class Acls:
         self._modifiable_of(acl)[acl_id] = acl
 
     def remove(self, acl_id: bytes) -> None:
-        """Removes an ACL. Raises KeyError if there is none with this id, which means that the log is corrupt."""
+        """Removes an ACL. Raises KeyError if there is no ACL with this id, which means that the log is corrupt."""
         self.changes += 1
         acl = self._by_id.pop(acl_id)
         named = self._modifiable_of(acl)
@@ -93,7 +93,7 @@ class Acls:
             del self._literal[acl.resource, acl.name]
 
     def applicable_to(self, resource: ResourceType, name: str) -> Iterator[Acl]:
-        """Yields the ACLs that apply to this resource, for all principals."""
+        """Yields the ACLs of all principals that apply to this resource."""
         yield from self._literal.get((resource, name), {}).values()
         if name != ANY_NAME:
             yield from self._literal.get((resource, ANY_NAME), {}).values()
@@ -119,7 +119,7 @@ class Acls:
 
 
 class AclFilter(NamedTuple):
-    """A filter with the fields of a request, whose numbers may be unknown. None and the numbers of ANY match
+    """A filter with the fields of a request, whose numbers may be unknown. None, and the number of ANY, match
     everything."""
 
     resource: int
@@ -132,7 +132,7 @@ class AclFilter(NamedTuple):
 
     @property
     def has_unset_number(self) -> bool:
-        """Whether a number is 0, in which case Kafka rejects the request as malformed."""
+        """Whether one of the numbers is 0, in which case Kafka rejects the request as malformed."""
         return 0 in (self.resource, self.pattern, self.operation, self.permission)
 
     @property

@@ -1,4 +1,4 @@
-"""Parses and matches the address ranges, such as 10.0.0.0/8, that an ACL may have as its host (KIP-1276).
+"""Parses and matches the ranges of addresses, such as 10.0.0.0/8, that an ACL may have as its host (KIP-1276).
 
 Source: docs/spec/kafka-4.4.md#s5-4.
 """
@@ -13,24 +13,24 @@ from typing import Final, NamedTuple
 IPV4_RANGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 PREFIX_OF_IPV6: Final = re.compile(r"[0-9]{1,3}")
 LAST_OCTET: Final = 255
-MOST_KEPT: Final = 10_000  # cached results: a decision needs the range of each ACL of the resource
+MOST_KEPT: Final = 10_000  # cached results; a decision needs the ranges of all ACLs of a resource
 
 
 class AddressRange(NamedTuple):
-    """The addresses of `bit_count` bits whose first bits are `first_bits`; `shift` is the number of other bits."""
+    """The addresses of `bit_count` bits that begin with `first_bits`. `shift` is the number of the remaining bits."""
 
     bit_count: int
     first_bits: int
     shift: int
 
     def contains(self, address: str) -> bool:
-        """Returns whether the range contains this address, given as text; False if the text is not an address."""
+        """Returns whether the range contains the address. Returns False if the text is not an address."""
         read = address_of(address)
         return read is not None and read[0] == self.bit_count and read[1] >> self.shift == self.first_bits
 
 
 class NotARange(Exception):
-    """The text is not a range of addresses. The message is Kafka's."""
+    """The text is not a range of addresses. The error message is Kafka's."""
 
 
 def is_written_as_range(host: str) -> bool:
@@ -51,7 +51,8 @@ def range_written(host: str) -> AddressRange:
     try:
         value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, is ignored
     except ValueError:
-        told = address if ":" in address else host  # like Kafka, quote an IPv6 address without its prefix
+        # Like Kafka's message, which quotes an IPv6 address without its prefix length.
+        told = address if ":" in address else host
         raise NotARange(f"Could not parse [{told}]") from None
     if int(prefix_text) > 128:
         raise NotARange(f"Could not parse [{host}] - prefix length must be between 0 and 128")
@@ -81,7 +82,7 @@ def range_of(host: str) -> AddressRange | None:
 
 @lru_cache(MOST_KEPT)
 def address_of(text: str) -> tuple[int, int] | None:
-    """Returns the number of bits and the value of an address. An IPv4 address in IPv6 notation counts as IPv4."""
+    """Returns the number of bits and the value of an address. An IPv4-mapped IPv6 address counts as IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""StandardAuthorizer: decides whether a principal may perform an operation, and by which rule. Source:
+"""StandardAuthorizer decides whether a principal may perform an operation, and which rule decides this. Source:
 docs/spec/security.md#s3-1.
 
 A decision depends only on the ACLs and on two settings. Decisions are cached until the ACLs change. Each call compares
-the count of changes, so an outdated decision is never used.
+the number of changes, so an outdated decision is never used.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternTyp
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 MOST_KEPT = 10_000  # decisions
-LONGEST_KEPT = 255  # characters of a resource's name; clients choose names, so longer ones are not cached
+# Maximum length of a resource's name; clients choose names, so decisions about longer names are not cached.
+LONGEST_KEPT = 255
 
-# The operations whose ALLOW also allows the key. A DENY implies nothing.
+# For each operation, the operations whose ALLOW also allows this one. A DENY implies nothing.
 IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
@@ -36,7 +37,7 @@ class Reason(Enum):
 
 
 class AuthorizationDecision(NamedTuple):
-    """A decision. `acl` is the ACL that decided it, or None if no single ACL did."""
+    """Whether an operation is allowed, and why. `acl` is the ACL that decided this, or None if no single ACL did."""
 
     is_allowed: bool
     reason: Reason
@@ -53,11 +54,13 @@ Question: TypeAlias = tuple[str, str, Operation, ResourceType, str]  # principal
 
 
 class StandardAuthorizer:
-    """
-    acls             changed by others, through `Acls`
-    super_users      principals, compared as text
+    """Decides by the ACLs and the settings of the cluster.
+
+    acls             the current ACLs, which other code changes
+    super_users      principals that may do everything, compared as text
     allows_everyone  whether everyone may use a resource that no ACL applies to
-    rules            the rules of the emulated release; before Kafka 4.4 an ACL's host cannot be a range of addresses
+    rules            the rules of the emulated release; before Kafka 4.4, the host of an ACL cannot be a range of
+                     addresses
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class StandardAuthorizer:
         implied_by = IMPLIED_BY.get(operation, NOTHING)
         allowing, ruling = None, self._default
         for acl in self._acls.applicable_to(resource, name):
-            ruling = DEFAULT_DENY  # an ACL applies to the resource, even if not to this principal
+            ruling = DEFAULT_DENY  # an ACL applies to the resource, though perhaps not to this principal
             if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
                 continue
             if acl.operation is operation or acl.operation is Operation.ALL:
@@ -112,7 +115,7 @@ class StandardAuthorizer:
         return ruling if allowing is None else AuthorizationDecision(True, Reason.MATCHING_ACL, allowing)
 
     def decide_on_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        """Returns whether there could be a resource of this type on which the principal may perform this operation."""
+        """Returns whether there could be a resource of this type on which the principal may perform the operation."""
         if self.decide(principal, host, operation, resource, PROBED_NAME).is_allowed:
             return True
         host = host_key(host)
@@ -144,7 +147,7 @@ class StandardAuthorizer:
 def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) -> bool:
     """Returns whether the ACL applies to this principal and host.
 
-    host          a `host_key`
+    host          a text returned by `host_key`
     heeds_ranges  whether a host with a slash in the ACL is a range of addresses, regardless of metadata.version
     """
     if acl.principal not in (principal, ANY_PRINCIPAL):
@@ -156,8 +159,8 @@ def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) 
 
 
 def host_key(host: str) -> str:
-    """Returns the same text for all spellings of an address: Java writes IPv6 addresses in full, Python shortens them.
-    Other text is returned unchanged."""
+    """Returns a text that is the same for all spellings of an IPv6 address: Java writes these addresses in full, while
+    Python abbreviates them. Any other text is returned unchanged."""
     if ":" not in host:
         return host
     try:

@@ -1,1 +1,1 @@
-"""Client quotas: their configuration, the choice of the quota that applies to a client, and the time to throttle it."""
+"""Client quotas: their configuration, the choice of the quota that applies to a client, and the throttling time."""

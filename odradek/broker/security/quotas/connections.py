@@ -1,6 +1,7 @@
-"""Rates of new connections by address, by listener, and for the whole broker. Source: docs/spec/security.md#s4-3.
+"""Limits the rate of new connections by address, by listener, and for the whole broker. Source:
+docs/spec/security.md#s4-3.
 
-No connection is throttled for longer than one window.
+No connection is delayed for longer than one window.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from odradek.broker.security.quotas.entities import CONNECTION_CREATION_RATE, IP, QuotaEntity
 from odradek.broker.security.quotas.metering import SampledRate, Windows
 
-FIRST_CLEARANCE = 1_000  # addresses
+FIRST_CLEARANCE = 1_000  # number of addresses at which idle ones are removed for the first time
 
 
 class ConnectionRates:
@@ -20,10 +21,10 @@ class ConnectionRates:
         self._of_any_address: float | None = None
         self._of_broker: float | None = None
         self._of_listener: Mapping[str, float] = {}
-        self._from: dict[str, SampledRate] = {}  # address
+        self._from: dict[str, SampledRate] = {}  # by address
         self._in_all = SampledRate(windows)
-        self._at: dict[str, SampledRate] = {}  # listener
-        self._free_at_ms: dict[str, float] = {}  # when the acceptor of a listener is free for the next connection
+        self._at: dict[str, SampledRate] = {}  # by listener
+        self._free_at_ms: dict[str, float] = {}  # time at which a listener's acceptor is free for the next connection
         self._clearance_at = FIRST_CLEARANCE
 
     def set_limits(
@@ -34,11 +35,11 @@ class ConnectionRates:
         of_broker: float | None,
         of_listener: Mapping[str, float],
     ) -> None:
-        """Applies new limits.
+        """Replaces the limits.
 
         addresses_of  the addresses of each IP entity that `limits` names
-        of_broker     connections per second over all listeners; None for no limit
-        of_listener   connections per second at each listener that has its own limit
+        of_broker     connections per second over all listeners, or None for no limit
+        of_listener   connections per second for each listener that has its own limit
         """
         self._of_address = {}
         self._of_any_address = limits.get(((IP, None),), {}).get(CONNECTION_CREATION_RATE)
@@ -48,7 +49,7 @@ class ConnectionRates:
                 self._of_address.update(dict.fromkeys(addresses, limit))
         self._of_broker = of_broker
         self._of_listener = of_listener
-        self._free_at_ms.clear()  # new rates apply at once to new connections
+        self._free_at_ms.clear()  # the new rates apply to new connections immediately
 
     @property
     def is_limited(self) -> bool:
@@ -61,8 +62,8 @@ class ConnectionRates:
         return len(self._from)
 
     def held_ms(self, address: str, now_ms: float) -> int:
-        """Counts a connection from this address and returns 0. If the address exceeds its rate, does not count it, and
-        returns for how long to hold it."""
+        """Counts a connection from this address and returns 0. If the address exceeds its rate, the connection is not
+        counted, and the result is the time for which it must be held."""
         limit = self._of_address.get(address, self._of_any_address)
         if limit is None:
             return 0
@@ -77,9 +78,9 @@ class ConnectionRates:
         return held_ms
 
     def waits_ms(self, listener: str, now_ms: float) -> int:
-        """Counts a connection. Returns the time until the acceptor of this listener would have accepted it.
+        """Counts a connection. Returns the time until the listener's acceptor would have accepted it in Kafka.
 
-        Kafka's acceptor handles one connection after the other, and pauses for the throttle time of each.
+        Kafka's acceptor handles one connection after another, and pauses for the throttle time of each.
         """
         of_listener = self._of_listener.get(listener)
         if of_listener is None and self._of_broker is None:

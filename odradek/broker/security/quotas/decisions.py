@@ -1,6 +1,6 @@
-"""The decisions of AlterClientQuotas and DescribeClientQuotas. Source: docs/spec/security.md#s4-1.
+"""The decisions behind AlterClientQuotas and DescribeClientQuotas. Source: docs/spec/security.md#s4-1.
 
-The entries of AlterClientQuotas are independent. Each is applied or refused as a whole.
+The entries of AlterClientQuotas are independent. Each entry is applied or refused as a whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
 
 class LimitChange(NamedTuple):
-    """The change of one limit. limit: None removes it."""
+    """A change to one limit. limit: the new value; None removes the limit"""
 
     key: str
     limit: float | None
@@ -44,7 +44,7 @@ class LimitChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """An entry of AlterClientQuotas. named: pairs of type and name, in the request's order."""
+    """An entry of AlterClientQuotas. named: pairs of type and name, in the order of the request"""
 
     named: Sequence[tuple[str, str | None]]
     limits: Sequence[LimitChange]
@@ -57,9 +57,9 @@ class QuotaChange:
 def alter_client_quotas(
     image: ClientQuotasImage, changes: Sequence[QuotaChange], resolves: Callable[[str], bool]
 ) -> Steps[tuple[list[KafkaError | None], list[ClientQuotaRecord]]]:
-    """Decides on the changes. Returns the result of each, in order, and the records to write.
+    """Decides on the changes. Returns the result of each change, in order, and the records to write.
 
-    resolves  whether a text is an address or a resolvable host name
+    resolves  whether a text is an address or a host name that can be resolved
     """
     times: Counter[frozenset[tuple[str, str | None]]] = Counter()
     for change in changes:
@@ -69,7 +69,7 @@ def alter_client_quotas(
     records: list[ClientQuotaRecord] = []
     for change in changes:
         try:
-            if times[frozenset(change.named)] > 1:  # Kafka applies the first one, but reports that it did not
+            if times[frozenset(change.named)] > 1:  # Kafka applies the first change, but reports an error for it
                 raise invalid_change("The request names this entity more than once.")
             check(change, resolves)
         except KafkaError as refusal:
@@ -82,7 +82,7 @@ def alter_client_quotas(
 
 
 def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
-    """Raises INVALID_REQUEST if the change is invalid."""
+    """Checks one change. Raises INVALID_REQUEST if it is not valid."""
     keys = keys_of(change.named, resolves)
     for key, times in Counter(each.key for each in change.limits).items():
         if times > 1:
@@ -93,7 +93,7 @@ def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
 
 
 def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, AllowedNumbers]:
-    """Returns the keys for which this entity can have limits. Raises INVALID_REQUEST."""
+    """Returns the keys of the limits that this entity can have. Raises INVALID_REQUEST."""
     if not named:
         raise invalid_change("A quota entity has at least one type.")
     for entity_type, name in named:
@@ -102,7 +102,7 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
         if name == "":
             raise invalid_change(f"The name of the {entity_type} is empty; null stands for the default.")
     types = tuple(entity_type for entity_type, _ in named)
-    if len(set(types)) < len(types):  # Kafka uses the last one
+    if len(set(types)) < len(types):  # Kafka uses the last name of the type instead
         raise invalid_change("The entity has a type more than once.")
     if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
         raise invalid_change("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
@@ -115,7 +115,7 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
 
 
 def check_limit(key: str, limit: float, keys: Mapping[str, AllowedNumbers]) -> None:
-    """Raises INVALID_REQUEST if the limit is not allowed for this key."""
+    """Checks the limit for this key. Raises INVALID_REQUEST if it is not allowed."""
     numbers = keys.get(key)
     if numbers is None:
         raise invalid_change(f"Invalid quota key {key!r}; this entity can have {', '.join(keys)}.")
@@ -128,11 +128,11 @@ def check_limit(key: str, limit: float, keys: Mapping[str, AllowedNumbers]) -> N
 
 
 def records_of(change: QuotaChange, current: Mapping[str, float]) -> list[ClientQuotaRecord]:
-    """Returns a record for each key whose limit changes."""
+    """Returns a record for each key whose limit has to change."""
     records = []
     for key, limit in change.limits:
         if current.get(key) == limit:
-            continue  # this includes removing a limit that does not exist
+            continue  # this includes the removal of a limit that does not exist
         entity = [EntityData(entity_type=entity_type, entity_name=name) for entity_type, name in change.entity]
         if limit is None:
             records.append(ClientQuotaRecord(entity=entity, key=key, remove=True))
@@ -146,15 +146,15 @@ def invalid_change(why: str) -> KafkaError:
 
 
 class MatchType(Enum):
-    """How a component matches names. The numbers are those of DescribeClientQuotas."""
+    """How a filter component matches names. The numbers are those of DescribeClientQuotas."""
 
     EXACT = 0
     DEFAULT = 1
-    ANY = 2  # including the default of the type
+    ANY = 2  # including the default entity of the type
 
 
 class FilterComponent(NamedTuple):
-    """A condition on an entity. match: the request's number; name: only set for EXACT."""
+    """A condition for entities. match: the number in the request; name: only set for EXACT"""
 
     entity_type: str
     match: int
@@ -164,7 +164,8 @@ class FilterComponent(NamedTuple):
 def describe_client_quotas(
     image: ClientQuotasImage, components: Sequence[FilterComponent], *, strict: bool
 ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
-    """Returns the entities that satisfy all components, with their limits. If `strict`, they have no other types.
+    """Returns the entities that match all components, with their limits. If `strict` is set, the entities have no types
+    other than those of the components.
 
     Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type.
     """
@@ -184,7 +185,7 @@ def describe_client_quotas(
 
 
 def checked_match(component: FilterComponent, wanted: Mapping[str, MatchType]) -> MatchType:
-    """Checks a component, in Kafka's order. Returns how it matches."""
+    """Checks a component, in Kafka's order. Returns its type of match."""
     entity_type = component.entity_type
     if not entity_type:
         raise invalid_change("A component of the filter has no entity type.")

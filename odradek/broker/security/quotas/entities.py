@@ -1,6 +1,6 @@
 """The client quotas in the metadata log, and the choice of the quota that applies to a client.
 
-Only `replay` changes them. Entity types and keys are those of Kafka's records and requests. Source:
+Only `replay` changes the quotas. Entity types and keys are those of Kafka's records and requests. Source:
 docs/spec/security.md#s4-2.
 """
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 
-# Pairs of type and name, in the order of TYPES. A name of None is the default of its type.
+# Pairs of type and name, in the order of TYPES. A name of None stands for the default entity of its type.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
-PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes of requests per second
-CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes of responses per second
-REQUEST_PERCENTAGE = "request_percentage"  # 100 stands for one thread that is busy all the time
+PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes per second in requests
+CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes per second in responses
+REQUEST_PERCENTAGE = "request_percentage"  # 100 stands for one thread that is constantly busy
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"  # partitions created or deleted per second
 CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
 
 
 class AllowedNumbers(Enum):
-    """The values that a limit may have; in addition it must be positive."""
+    """The values that a limit may have. A limit must also be positive."""
 
     LONG = "a whole number of at most 9223372036854775807"
     INT = "a whole number of at most 2147483647"
@@ -44,12 +44,12 @@ OF_ADDRESSES: Mapping[str, AllowedNumbers] = {CONNECTION_CREATION_RATE: AllowedN
 
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
-    """Creates an entity. names: the name of each type; types other than TYPES are ignored."""
+    """Creates an entity. names: the name for each type; types that are not in TYPES are ignored"""
     return tuple((each, names[each]) for each in TYPES if each in names)
 
 
 class ClientQuotasImage:
-    """The client quotas of the metadata log. limits: by entity, then by key."""
+    """The client quotas of the metadata log. limits: by entity, then by key"""
 
     __slots__ = ("limits",)
 
@@ -57,7 +57,7 @@ class ClientQuotasImage:
         self.limits: dict[QuotaEntity, dict[str, float]] = {}
 
     def replay(self, record: ClientQuotaRecord) -> None:
-        """Applies a record. If it names a type twice, the last name counts, as in Kafka."""
+        """Applies a record. As in Kafka, the last name is used if the record names a type twice."""
         entity = entity_of({each.entity_type: each.entity_name for each in record.entity})
         if not record.remove:
             self.limits.setdefault(entity, {})[record.key] = record.value
@@ -70,7 +70,7 @@ class ClientQuotasImage:
 
 
 class SharingClients(NamedTuple):
-    """The clients that share a rate. None means all users, or all client ids."""
+    """The clients that share a rate. None stands for all users or all client ids."""
 
     user: str | None
     client_id: str | None
@@ -84,7 +84,7 @@ class AppliedLimit(NamedTuple):
 def quota_of(
     limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> AppliedLimit | None:
-    """Returns the limit of the most specific level that has one for `key`; None if the client is not limited."""
+    """Returns the limit for `key` at the most specific level that has one, or None if the client is not limited."""
     own, of_user, of_client = (
         SharingClients(user, client_id),
         SharingClients(user, None),

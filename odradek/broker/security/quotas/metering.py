@@ -1,9 +1,9 @@
-"""Measures what clients with quotas use, and calculates their throttling.
+"""Measures the usage of clients with quotas, and calculates their throttling.
 
-For each kind of quota and each group of clients that share it there is a rate over a sliding window, and for partition
-quotas a token bucket. Nothing is stored for clients without a quota, or for clients whose use is older than the window.
-Times are passed in, in ms. They may stand still or go back, as wall clocks do. Limits are per second. Source:
-docs/spec/security.md#s4-2, #s4-3.
+Each kind of quota has a rate over a sliding window for each group of clients that share the quota, and partition quotas
+also have a token bucket. Nothing is stored for clients without a quota, or for clients whose last usage is older than
+the window. Times are passed in, in ms. They may stand still or go back, as wall clocks do. Limits are per second.
+Source: docs/spec/security.md#s4-2, #s4-3.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ LONGEST_THROTTLE_MS = 2**31 - 1  # maximum of `throttle_time_ms`
 
 
 class Windows(NamedTuple):
-    """The measuring windows: `quota.window.num` samples of `quota.window.size.seconds`."""
+    """The time windows for measuring: `quota.window.num` samples of `quota.window.size.seconds` each."""
 
     samples: int = 11
     size_ms: int = 1000
 
     @property
     def full_ms(self) -> int:
-        """The time whose allowance a client may use at once: all windows but the current one."""
+        """The total length of all windows but the current one. A client may use the allowance for this time all at
+        once."""
         return (self.samples - 1) * self.size_ms
 
 
@@ -49,7 +50,7 @@ class Sample:
 
 
 class SampledRate:
-    """The rate per second over the last `windows.samples` windows."""
+    """A rate per second, measured over the last `windows.samples` windows."""
 
     __slots__ = ("_samples", "_windows")
 
@@ -58,7 +59,7 @@ class SampledRate:
         self._samples: deque[Sample] = deque()  # oldest first
 
     def record(self, amount: float, now_ms: float) -> None:
-        """Records a use. amount: negative to take back an earlier use."""
+        """Records usage. amount: may be negative, to take back earlier usage"""
         samples = self._samples
         if samples and now_ms < samples[-1].begun_ms:
             self._forget(now_ms)
@@ -71,12 +72,13 @@ class SampledRate:
         newest.last_ms = now_ms
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """Returns how long the client must pause for the rate to fall to `limit`; 0 if it does not exceed the limit."""
+        """Returns how long the client must pause for the rate to fall to `limit`, or 0 if the rate does not exceed the
+        limit."""
         elapsed_ms = self._elapsed_ms(now_ms)
         rate = self.total(now_ms) * 1000 / elapsed_ms
         if not rate > limit:
             return 0
-        if limit <= 0:  # cannot be set by a request
+        if limit <= 0:  # a request cannot set such a limit
             return LONGEST_THROTTLE_MS
         return round_throttle_ms((rate - limit) / limit * elapsed_ms)
 
@@ -88,13 +90,13 @@ class SampledRate:
         return sum(sample.total for sample in self._samples)
 
     def is_over(self, now_ms: float) -> bool:
-        """Returns whether the window contains no use."""
+        """Returns whether the window contains no usage."""
         self._forget(now_ms)
         return not self._samples
 
     def _forget(self, now_ms: float) -> None:
-        """Drops samples whose last use is outside the window, or that lie in the future by more than the window because
-        the clock was set back."""
+        """Drops samples whose last usage is outside the window. Also drops samples that are further in the future than
+        the length of the window, because the clock has been set back."""
         samples, age_ms = self._samples, self._windows.samples * self._windows.size_ms
         while samples and samples[-1].begun_ms - now_ms >= age_ms:
             samples.pop()
@@ -110,22 +112,23 @@ class SampledRate:
 
 
 class TokenBucket:
-    """A bucket of tokens, refilled at the rate of the limit, that holds at most the tokens of all windows together."""
+    """A bucket of tokens that is refilled at the rate of the limit. It holds at most the tokens of all windows
+    together."""
 
     __slots__ = ("_limit", "_tokens", "_updated_ms", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
-        self._limit = 0.0  # the limit of the last use
+        self._limit = 0.0  # the limit at the last usage
         self._tokens: float | None = None  # None for a full bucket
         self._updated_ms = 0.0
 
     def take(self, tokens: float, limit: float, now_ms: float) -> None:
-        """Takes tokens even if there are too few; the bucket is below zero then."""
+        """Takes tokens even if there are too few. The number of tokens is then negative."""
         self._tokens = self._filled(limit, now_ms) - tokens
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """Returns how long it takes until the bucket is no longer below zero."""
+        """Returns how long it takes until the number of tokens is no longer negative."""
         tokens = self._filled(limit, now_ms)
         if tokens >= 0:
             return 0
@@ -148,17 +151,17 @@ class TokenBucket:
 
 
 def round_throttle_ms(ms: float) -> int:
-    """Rounds as Java does, but to LONGEST_THROTTLE_MS at most."""
+    """Rounds to whole milliseconds as Java does. The result is at most LONGEST_THROTTLE_MS."""
     return floor(min(ms, LONGEST_THROTTLE_MS) + 0.5)
 
 
-MOST_CLIENTS_KNOWN = 10_000  # clients whose quotas are cached, so that not every request has to look them up
-FIRST_CLEARANCE = 1_000  # rates
+MOST_CLIENTS_KNOWN = 10_000  # number of clients whose quotas are cached, so that not every request has to look them up
+FIRST_CLEARANCE = 1_000  # number of rates at which idle ones are removed for the first time
 
 
 class Usage(NamedTuple):
-    """A rate as shown by metrics. throttle_ms: total time for which clients were throttled; throttled: number of
-    times"""
+    """A rate as shown by metrics. throttle_ms: total time for which clients were throttled; throttled: number of times
+    that clients were throttled"""
 
     key: str
     sharers: SharingClients
@@ -169,15 +172,14 @@ class Usage(NamedTuple):
 
 
 class SharedRate:
-    """The use of a quota by the clients that share it, and their throttling. bucket: only for partition quotas,
-    otherwise None."""
+    """The usage of a quota by the clients that share it, and their throttling. bucket: set for partition quotas only"""
 
     __slots__ = ("bucket", "limit", "measured", "throttle_ms", "throttled")
 
     def __init__(self, windows: Windows) -> None:
         self.measured = SampledRate(windows)
         self.bucket: TokenBucket | None = None
-        self.limit = 0.0  # the limit of the last use
+        self.limit = 0.0  # the limit at the last usage
         self.throttle_ms = 0
         self.throttled = 0
 
@@ -188,13 +190,13 @@ class SharedRate:
         return throttle_ms
 
     def is_over(self, now_ms: float) -> bool:
-        """Returns whether this rate holds no recent use, so that it equals a new one."""
+        """Returns whether this rate has no recent usage, so that it equals a new rate."""
         return self.measured.is_over(now_ms) and (self.bucket is None or self.bucket.is_full(now_ms))
 
 
 class Metering:
-    """Measures the use of all quotas. windows: for all quotas except partition quotas, which use
-    `controller_windows`."""
+    """Measures the usage of all quotas. windows: for all quotas except partition quotas, which use
+    `controller_windows`"""
 
     def __init__(self, windows: Windows, controller_windows: Windows) -> None:
         self.windows = windows
@@ -205,13 +207,13 @@ class Metering:
         self._clearance_at = FIRST_CLEARANCE
 
     def set_limits(self, limits: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Replaces the limits. Recorded use stays."""
+        """Replaces the limits. Recorded usage is kept."""
         self._limits = limits
         self._clients.clear()
 
     def meter_for(self, user: str, client_id: str) -> QuotaMeter | None:
-        """Returns the meter of a client, or None if no quota applies to it. user: the principal's name, without its
-        type."""
+        """Returns the meter of a client, or None if no quota applies to the client. user: the principal's name, without
+        its type"""
         client = (user, client_id)
         if client not in self._clients:
             if len(self._clients) >= MOST_CLIENTS_KNOWN:
@@ -222,7 +224,7 @@ class Metering:
         return self._clients[client]
 
     def usage(self, now_ms: float) -> Iterator[Usage]:
-        """Yields the rates of all recent use."""
+        """Yields all rates with recent usage."""
         for (key, sharers), rate in self._rates.items():
             if not rate.is_over(now_ms):
                 per_second = rate.measured.per_second(now_ms)
@@ -244,13 +246,14 @@ class Metering:
         return rate
 
     def _clear(self, now_ms: float) -> None:
-        """Drops the rates without recent use, since clients can invent any number of client ids."""
+        """Drops the rates without recent usage, because clients can invent any number of client ids."""
         self._rates = {of: rate for of, rate in self._rates.items() if not rate.is_over(now_ms)}
         self._clearance_at = max(FIRST_CLEARANCE, 2 * len(self._rates))
 
 
 class QuotaMeter:
-    """The meter of a client to which some quota applies. Its methods return how long to throttle the client, in ms."""
+    """The meter of a client that at least one quota applies to. Its methods return how long to throttle the client, in
+    ms."""
 
     __slots__ = ("_applied", "_metering")
 
@@ -259,26 +262,27 @@ class QuotaMeter:
         self._applied = applied
 
     def record_produce(self, size_bytes: int, now_ms: float) -> int:
-        """Records a Produce of this size."""
+        """Records a Produce request of this size."""
         return self._record_use(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
     def record_fetch(self, size_bytes: int, now_ms: float) -> int:
-        """Records a response of this size. Negative: takes back a response that is not sent."""
+        """Records a response of this size. size_bytes: may be negative, to take back a response that is not sent"""
         return self._record_use(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
     def record_handling(self, time_s: float, now_ms: float) -> int:
-        """Records a request that was handled in this time. Returns one window at most."""
+        """Records a request that took this long to handle. The result is at most one window."""
         return self._record_use(REQUEST_PERCENTAGE, time_s * 100, now_ms, most_ms=self._metering.windows.size_ms)
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """The largest response for a client that has not fetched anything yet; None if it has no limit."""
+        """The size of the largest response for a client that has not fetched anything yet, or None if the client has no
+        limit."""
         applied = self._applied.get(CONSUMER_BYTE_RATE)
         return None if applied is None else int(applied.limit * self._metering.windows.full_ms / 1000)
 
     def record_mutation(self, partitions: int, now_ms: float, *, is_strict: bool) -> int:
-        """Records the creation or deletion of partitions. is_strict: if the result is not 0, nothing is recorded, and
-        the request must be refused."""
+        """Records the creation or deletion of partitions. is_strict: if the result is not 0, nothing has been recorded,
+        and the caller must refuse the request"""
         applied = self._applied.get(CONTROLLER_MUTATION_RATE)
         if applied is None:
             return 0
@@ -293,7 +297,7 @@ class QuotaMeter:
         return 0 if is_strict else rate.bucket.throttle_ms(applied.limit, now_ms)
 
     def note_throttle(self, key: str, throttle_ms: int, now_ms: float) -> None:
-        """Records that the client has been throttled because of this quota."""
+        """Records that the client has been throttled because of the quota for `key`."""
         applied = self._applied.get(key)
         if applied is not None:
             self._metering.rate(key, applied, now_ms).note_throttle(throttle_ms)

@@ -1,5 +1,5 @@
-"""SASL, by which the client of a connection proves its identity.
+"""SASL authentication, with which the client of a connection proves its identity.
 
-`tables` has the states of a connection, `authentication` uses them to handle frames, the mechanisms (`plain`, `scram`,
-`oauthbearer`) judge tokens, and connections call `requests`.
+`tables` contains the states of a connection. `authentication` uses them to handle frames. The mechanisms (`plain`,
+`scram`, `oauthbearer`) check tokens. Connections call `requests`.
 """

@@ -1,7 +1,7 @@
-"""The authentication of one connection of a SASL listener: decides by the tables what each frame means and how to
-respond.
+"""Authenticates one connection of a SASL listener. The tables determine the meaning of each frame and the response to
+it.
 
-This module has no side effects. Its caller passes requests on, delays failures by
+This module has no side effects. Its caller forwards requests, delays failures by
 `connection.failed.authentication.delay.ms`, and closes connections.
 """
 
@@ -32,10 +32,10 @@ API_VERSIONS_KEY = 18
 KINDS = {API_VERSIONS_KEY: RequestKind.API_VERSIONS, 17: RequestKind.SASL_HANDSHAKE, 36: RequestKind.SASL_AUTHENTICATE}
 TOKEN_LENGTH = Packing(">i")
 ERROR_CODE = Packing(">h")
-ERROR_CODE_POSITION = 8  # position in a response to any version of ApiVersions, after length and correlation id
+ERROR_CODE_POSITION = 8  # position in a response to any version of ApiVersions, after its length and correlation id
 MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
 REPEATED = frozenset({State.REPEATED_EXCHANGE, State.REPEATED_RAW})
-NEWEST_RAW_VERSION = 0  # newest version of SaslHandshake after which tokens come without a header
+NEWEST_RAW_VERSION = 0  # the last version of SaslHandshake after which tokens are sent without a request header
 
 
 class PassThrough(Enum):
@@ -47,14 +47,15 @@ class PassThrough(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response to send at once."""
+    """A response to send immediately."""
 
     chunks: list[Chunk] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A response to send after the delay, before closing; `chunks` may be empty. Nothing is read until then."""
+    """A response to send after the delay, just before closing the connection. `chunks` may be empty. No further frames
+    are read during the delay."""
 
     reason: str
     chunks: list[Chunk] = field(repr=False)
@@ -62,8 +63,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Closes the connection at once, without a response. is_expiry: whether the reason is that the session has
-    expired."""
+    """Closes the connection immediately, without a response. is_expiry: whether this is because the session has
+    expired"""
 
     reason: str
     is_expiry: bool = False
@@ -73,7 +74,8 @@ Reaction: TypeAlias = PassThrough | Answer | Failure | HangUp
 
 
 class Authentication:
-    """The state of a connection in the tables, and its user. Only `receive` and `api_versions_answered` change it.
+    """The state of a connection according to the tables, and its user. Only `receive` and `api_versions_answered`
+    change them.
 
     offers     returns the mechanisms that SaslHandshake can currently choose from
     is_served  whether this version of this API is served
@@ -95,23 +97,23 @@ class Authentication:
 
     def __init__(self, offers: Callable[[], Offers], is_served: Callable[[int, int], bool]) -> None:
         self.state = State.INITIAL
-        self.name: str | None = None  # the user's name; None until authenticated
+        self.name: str | None = None  # the user's name; None before authentication has succeeded
         self.by_token = False  # whether the user logged in with a delegation token
-        self.expires_at_ms: int | None = None  # end of the session, by the steady clock
-        self._steady_ms = 0  # when the current frame was received
+        self.expires_at_ms: int | None = None  # end of the session, according to the steady clock
+        self._steady_ms = 0  # time at which the current frame was received
         self._offers = offers
         self._is_served = is_served
         self._mechanism = ""
         self._max_reauth_ms: int | None = None
         self._exchange: Mechanism | None = None
-        self._last_repeated_ms: int | None = None  # when the last re-authentication began
+        self._last_repeated_ms: int | None = None  # time at which the last re-authentication began
 
     @property
     def is_repeated(self) -> bool:
         return self.name is not None
 
     def receive(self, frame: Buffer, now_ms: int, steady_ms: int) -> Reaction:
-        """Handles one frame, without its length field. Never raises, whatever the frame contains.
+        """Handles one frame, given without its length field. Never raises an error, whatever the frame contains.
 
         now_ms     wall-clock time, for the expiry of tokens
         steady_ms  monotonic time, for the expiry of sessions
@@ -123,7 +125,7 @@ class Authentication:
             return self._hang_up(f"it sent a frame that cannot be read: {error}")
 
     def api_versions_answered(self, answer: bytes) -> None:
-        """Called with the response to ApiVersions. If the request was refused, the client may send another one."""
+        """Handles the response to ApiVersions. If it reports an error, the client may send ApiVersions again."""
         if self.state is State.INITIAL and answer[ERROR_CODE_POSITION : ERROR_CODE_POSITION + 2] == b"\0\0":
             self._enter_state(State.HANDSHAKE)
 
@@ -160,8 +162,8 @@ class Authentication:
         return KINDS.get(key, RequestKind.OTHER)
 
     def _may_repeat(self) -> bool:
-        """Returns whether SaslHandshake may begin a re-authentication. Otherwise it is an ordinary request, which is
-        refused."""
+        """Returns whether SaslHandshake may begin a re-authentication. If not, it is handled as an ordinary request,
+        which is refused."""
         last = self._last_repeated_ms
         if self.expires_at_ms is None:
             return False
@@ -234,7 +236,7 @@ class Authentication:
         return verdict
 
     def _accept(self, accepted: TokenAccepted, now_ms: int) -> int | None:
-        """Completes the authentication. Returns the lifetime of the session in ms; None if it is unlimited."""
+        """Completes the authentication. Returns the lifetime of the session in ms, or None if it is unlimited."""
         self._enter_state(State.COMPLETE)
         self._exchange = None
         self.name, self.by_token = accepted.name, accepted.by_token

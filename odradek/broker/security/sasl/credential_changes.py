@@ -1,4 +1,4 @@
-"""The decisions of AlterUserScramCredentials and DescribeUserScramCredentials.
+"""The decisions behind AlterUserScramCredentials and DescribeUserScramCredentials.
 
 Source: docs/spec/security.md#s2-3, 61 to 71.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
 MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
-Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None if the change was made
+Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None if the changes were made
 Described: TypeAlias = Mapping[int, ScramCredential] | KafkaError  # credentials of one user, by mechanism
 
 
@@ -33,7 +33,7 @@ class CredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class CredentialUpsertion:
-    """A credential to set. salted_password: the result of SCRAM's salting; clients never send the password itself."""
+    """A credential to set. salted_password: the result of SCRAM's salting; clients never send the password itself"""
 
     user: str
     mechanism: int
@@ -47,7 +47,7 @@ Change: TypeAlias = CredentialDeletion | CredentialUpsertion
 
 def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) -> Steps[tuple[Altered, list[Message]]]:
     """Decides on the changes. Returns one result per user, and the records to write. As in Kafka, a user that is named
-    twice is refused, even with different mechanisms."""
+    more than once is refused, even if the mechanisms differ."""
     counts = Counter(change.user for change in changes)
     results: dict[str, KafkaError | None] = {}
     records: list[Message] = []
@@ -65,7 +65,7 @@ def alter_credentials(credentials: ScramCredentials, changes: Sequence[Change]) 
 
 
 def describe_credentials(credentials: ScramCredentials, users: Sequence[str]) -> Iterator[tuple[str, Described]]:
-    """Yields the credentials of these users, or of all users if none are named. Each user appears once."""
+    """Yields the credentials of these users, or of all users if none are named. Each user is returned once."""
     if not users:
         yield from sorted(credentials.by_user.items())
         return

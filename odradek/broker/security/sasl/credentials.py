@@ -1,4 +1,4 @@
-"""The SCRAM credentials in the metadata log. Only `replay` and `replay_removal` change them."""
+"""The SCRAM credentials in the metadata log. They are only changed by `replay` and `replay_removal`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """The data from which a broker can verify a proof of a password, but cannot produce one."""
+    """The data with which a broker can verify a proof of a password, but cannot create such a proof."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -21,7 +21,7 @@ class ScramCredential:
 
 
 class ScramCredentials:
-    """The SCRAM credentials of all users. by_user: the credentials of each user, by the number of the mechanism."""
+    """The SCRAM credentials of all users. by_user: the credentials of each user, by the number of the mechanism"""
 
     __slots__ = ("by_user",)
 
@@ -37,7 +37,7 @@ class ScramCredentials:
         )
 
     def replay_removal(self, record: RemoveUserScramCredentialRecord) -> None:
-        """Removes a credential; does nothing if it does not exist."""
+        """Removes a credential. Does nothing if the credential does not exist."""
         credentials = self.by_user.get(record.name, {})
         credentials.pop(record.mechanism, None)
         if not credentials:

@@ -1,4 +1,4 @@
-"""The interface of the broker's SASL mechanisms, which judge the tokens of a client."""
+"""The interface of the broker's SASL mechanisms, which check the tokens of a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The exchange continues: the client has to answer this token with another one."""
+    """The exchange continues: the client has to respond to this token with another token."""
 
     token: bytes
 
@@ -19,8 +19,8 @@ class TokenAccepted:
     """The client has proved its identity.
 
     name           the user's name, without "User:"
-    expires_at_ms  when the client's credential expires; None for never
-    by_token       whether the client used a delegation token instead of its user's own credential
+    expires_at_ms  time at which the client's credential expires, or None if it never does
+    by_token       whether the client used a delegation token instead of the user's own credential
     """
 
     name: str
@@ -31,7 +31,8 @@ class TokenAccepted:
 
 @dataclass(frozen=True, slots=True)
 class TokenRefused:
-    """The client has failed. `message` is for the client and the log, and contains no secret."""
+    """The client has failed to prove its identity. `message` is sent to the client and logged, and contains no
+    secret."""
 
     message: str
 
@@ -40,17 +41,17 @@ Verdict: TypeAlias = Challenge | TokenAccepted | TokenRefused
 
 
 class Mechanism(Protocol):
-    """One exchange with one client. After TokenAccepted or TokenRefused it is not called again."""
+    """An exchange with one client, which ends with TokenAccepted or TokenRefused. It must not be used after that."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
-        """Judges a token. Never raises, whatever the token is."""
+        """Checks a token. Never raises an error, whatever the token contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A mechanism that a listener offers to its clients.
 
-    max_reauth_ms  the mechanism's `connections.max.reauth.ms`; None if it does not limit sessions
+    max_reauth_ms  the mechanism's `connections.max.reauth.ms`, or None if it does not limit sessions
     """
 
     begin: Callable[[], Mechanism]

@@ -1,10 +1,10 @@
-"""The mechanism OAUTHBEARER (RFC 7628): the client sends one message with a token, which a validator judges.
+"""The mechanism OAUTHBEARER (RFC 7628): the client sends one message with a token, which a validator checks.
 
     client first   n,[a=authzid],^Aauth=Bearer <token>[^Akey=value…]^A^A
 
-A refused token does not end the exchange. The client gets the reason as JSON; it then sends either ^A, which ends the
-exchange, or another token. Tokens are JSON web tokens. The validator in this module accepts tokens without signatures
-and is meant for development: everyone who can connect can claim any identity. Source: docs/spec/security.md#s2-4;
+A refused token does not end the exchange. The client receives the reason as JSON, then sends either ^A, which ends the
+exchange, or another token. Tokens are JSON web tokens. The validator in this module accepts tokens without signatures,
+and is meant for development: anyone who can connect can claim any identity. Source: docs/spec/security.md#s2-4;
 OAuthBearerSaslServer of Kafka 4.3.1.
 """
 
@@ -23,7 +23,8 @@ from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, Tok
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 END_OF_FAILED = b"\x01"
-MAX_REFUSED_TOKENS = 3  # maximum per exchange, since each costs a verification and is refused without delay
+# Maximum per exchange, because every token has to be verified, and refusals are sent without a delay.
+MAX_REFUSED_TOKENS = 3
 AUTH = "auth"
 
 FIRST = re.compile(
@@ -39,14 +40,15 @@ NOT_BASE64 = TokenRefused("Authentication failed: a part of the token is not bas
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
-    """The identity in a valid token, and when it expires."""
+    """The identity in a valid token, and its expiry time."""
 
     name: str
     expires_at_ms: int
 
 
 class InvalidToken(Exception):
-    """A token is refused. `status` and the missing `scope` are those of RFC 7628. Never contains the token."""
+    """A token is refused. `status` and the missing `scope` are those of RFC 7628. The error never contains the
+    token."""
 
     def __init__(self, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(status)
@@ -55,12 +57,12 @@ class InvalidToken(Exception):
 
 
 class NotBase64(Exception):
-    """A part of the token has characters that no token can have. The exchange fails at once."""
+    """A part of the token contains characters that are not allowed in tokens. The exchange fails immediately."""
 
 
 class Validator(Protocol):
     def validate(self, token: str, now_ms: int) -> TokenIdentity:
-        """Judges a token. Raises InvalidToken or NotBase64, and nothing else."""
+        """Checks a token. Raises InvalidToken or NotBase64, and no other error."""
 
 
 class OAuthBearerExchange:
@@ -68,7 +70,7 @@ class OAuthBearerExchange:
 
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
-        self._refused: str | None = None  # the reason, if the last token was refused
+        self._refused: str | None = None  # the reason for refusing the last token, or None if it was not refused
         self._refused_count = 0
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
@@ -94,7 +96,7 @@ class OAuthBearerExchange:
 
 
 def parse_first(message: bytes) -> tuple[str, str] | None:
-    """Returns the authorization id, which may be empty, and the token; None if the message is malformed."""
+    """Returns the authorization id, which may be empty, and the token. Returns None if the message is malformed."""
     try:
         found = FIRST.fullmatch(message.decode("ascii"))
     except UnicodeDecodeError:
@@ -118,7 +120,7 @@ def _as_json(error: InvalidToken) -> str:
 Json: TypeAlias = Mapping[str, object]
 PARTS = 3
 BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
-LATEST_S = 1 << 53  # limit of a time; larger values are not exact as floating-point numbers
+LATEST_S = 1 << 53  # upper limit for times; larger values are not exact as floating-point numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class TokenParts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """The rules for claims. audience: the token must name one of these, if there are any; issuer: None for any"""
+    """The rules for claims. audience: if not empty, the token must name one of these; issuer: None to allow any
+    issuer"""
 
     name_claim: str = "sub"
     scope_claim: str = "scope"
@@ -156,7 +159,7 @@ def split(token: str) -> TokenParts:
 
 
 def check_claims(claims: Json, rules: ClaimRules, now_ms: int) -> TokenIdentity:
-    """Checks the claims by the rules. Raises InvalidToken."""
+    """Checks the claims against the rules. Raises InvalidToken."""
     name = claims.get(rules.name_claim)
     expires_at_ms = _time_ms(claims, "exp")
     issued_at_ms = _time_ms(claims, "iat")
@@ -187,7 +190,7 @@ def _check_scope(scope: object, rules: ClaimRules) -> None:
 
 
 def _texts(value: object) -> list[str]:
-    """Returns a text, or a list of texts, as a list. Raises InvalidToken if there is anything else."""
+    """Returns a text or a list of texts as a list. Raises InvalidToken for any other value."""
     if value is None:
         return []
     entries = value if isinstance(value, list) else [value]
