@@ -1,5 +1,6 @@
-"""What Linux, macOS and Windows do differently: each ability has one function here, with a fallback where it is absent.
+"""Hides differences between Linux, macOS and Windows: there is one function for each feature, with a fallback for
+systems that lack it.
 
-The functions are chosen when a module of this package is imported, so that Linux pays nothing for the others. The
-modules are not compiled, because mypyc would decide `sys.platform` when it compiles.
+The functions are chosen when a module of this package is imported, so that support for other systems costs nothing on
+Linux. The modules are not compiled, because mypyc would evaluate `sys.platform` at compile time.
 """

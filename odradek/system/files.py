@@ -1,12 +1,12 @@
 """Operations on files, by descriptor or by path. Every function may raise OSError.
 
-pread, pwrite, pwritev  like `os`; Windows moves the position of the descriptor instead, under a lock
-read_if_cached          preadv with RWF_NOWAIT; elsewhere BlockingIOError, so that the caller reads in a thread
-send_file               sendfile to a socket; elsewhere ENOSYS, so that the caller reads and writes
-sync                    fdatasync; macOS: F_FULLFSYNC; Windows: FlushFileBuffers
+pread, pwrite, pwritev  as in `os`; on Windows, they move the position of the descriptor, under a lock
+read_if_cached          preadv with RWF_NOWAIT; BlockingIOError on other systems, so that the caller reads in a thread
+send_file               sendfile to a socket; ENOSYS on other systems, so that the caller reads and writes
+sync                    fdatasync; F_FULLFSYNC on macOS; FlushFileBuffers on Windows
 copy_range              copies from a position of one file to the current position of another; returns the number of
                         bytes, which is 0 only at the end of the source
-open_file               like os.open; on Windows the file may be renamed and removed while it is open
+open_file               like os.open; on Windows, the file can be renamed and removed while it is open
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ send_file: Callable[[int, int, int, int], int]
 copy_range: Callable[[int, int, int, int], int]
 sync: Callable[[int], None]
 
-# Two threads that read different files rarely have the same lock.
+# Two threads that read different files rarely share a lock.
 _locks: Final = [Lock() for _ in range(64)]
 
 
@@ -60,7 +60,7 @@ def _cannot_send(_socket: int, _file: int, _position: int, _size_bytes: int) -> 
     raise OSError(errno.ENOSYS, "this system sends no files")
 
 
-NOWAIT: int  # the last argument of `read_if_cached`
+NOWAIT: int  # last argument of `read_if_cached`
 if sys.platform == "linux" and hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv"):
     NOWAIT = os.RWF_NOWAIT
     read_if_cached = os.preadv
@@ -68,7 +68,7 @@ else:
     NOWAIT = 0
     read_if_cached = _never_cached
 
-# macOS sends a file only together with its own way to report how much of it was sent.
+# On macOS, sendfile reports the number of sent bytes in a different way, so only Linux uses it.
 if sys.platform == "linux" and hasattr(os, "sendfile"):
     send_file = os.sendfile
 else:
@@ -78,7 +78,7 @@ if sys.platform == "win32":
     pread, pwrite, pwritev = _seek_and_read, _seek_and_write, _write_joined
 else:
     pread, pwrite = os.pread, os.pwrite
-    # macOS has it since version 11.
+    # available since macOS 11
     pwritev = os.pwritev if hasattr(os, "pwritev") else _write_joined
 
 
@@ -86,14 +86,14 @@ if sys.platform == "win32":
     import _winapi
     import msvcrt
 
-    # FILE_SHARE_READ, FILE_SHARE_WRITE and FILE_SHARE_DELETE. With the last one, which os.open does not set, a segment
-    # can be renamed and removed while a consumer still reads it.
+    # FILE_SHARE_READ, FILE_SHARE_WRITE and FILE_SHARE_DELETE. The last of these, which os.open does not set, allows a
+    # segment to be renamed and removed while a consumer is still reading it.
     _SHARE_ALL: Final = 0x1 | 0x2 | 0x4
     _CREATE_ALWAYS: Final = 2
     _OPEN_ALWAYS: Final = 4
     _TRUNCATE_EXISTING: Final = 5
     _FILE_ATTRIBUTE_NORMAL: Final = 0x80
-    # Windows keeps other processes from reading locked bytes, so the locked byte lies behind every content.
+    # On Windows, other processes cannot read locked bytes, so the byte that is locked lies beyond any content.
     _LOCKED_AT: Final = 1 << 30
 
     def _open_shared(path: str, flags: int, mode: int) -> int:
@@ -114,16 +114,17 @@ if sys.platform == "win32":
     open_file = _open_shared
     sync = os.fsync
 
-    _OPEN_TO_SYNC: Final = os.O_RDWR  # Windows syncs only files that it may write
-    _GONE: Final = (FileNotFoundError, PermissionError)  # the second one while a removed file is still open elsewhere
+    _OPEN_TO_SYNC: Final = os.O_RDWR  # Windows syncs only files that are open for writing
+    # PermissionError means that a removed file is still open elsewhere.
+    _GONE: Final = (FileNotFoundError, PermissionError)
 
     def sync_directory(path: str) -> None:
-        """Does nothing: Windows cannot sync a directory, and NTFS writes changes of names to its journal in order."""
+        """Does nothing, because Windows cannot sync a directory, and NTFS journals changes of names in order."""
 
     _sync_names = sync_directory
 
     def lock(descriptor: int, *, waits: bool = False) -> bool:
-        """Locks an open file for this process, until the file is closed. Returns False if another process has it.
+        """Locks an open file for this process until the file is closed. Returns False if another process has locked it.
 
         waits  waits up to ten seconds for the other process
         """
@@ -137,7 +138,8 @@ if sys.platform == "win32":
         return True
 
     def is_own_and_private(found: os.stat_result) -> bool:
-        """Returns whether only this user can use a folder. On Windows a folder of temporary files has such rights."""
+        """Returns whether only this user can access a directory. On Windows, a directory for temporary files is always
+        private."""
         return stat.S_ISDIR(found.st_mode)
 
 else:
@@ -146,8 +148,8 @@ else:
     open_file = os.open
 
     def _sync_to_the_medium(descriptor: int) -> None:
-        """Syncs a file on macOS, where fsync leaves the data in the cache of the drive. Some file systems, such as
-        those of a network, refuse the stronger call."""
+        """Syncs a file on macOS, where fsync leaves the data in the drive's cache. Some file systems, for example
+        network file systems, refuse this stronger call."""
         try:
             fcntl.fcntl(descriptor, _FULL_SYNC)
         except OSError:
@@ -165,7 +167,7 @@ else:
     _GONE: Final = (FileNotFoundError,)
 
     def sync_directory(path: str) -> None:
-        """Makes the names in a directory survive a power failure."""
+        """Makes sure that the names in a directory survive a power failure."""
         _sync_names(path, sync if _FULL_SYNC else os.fsync)
 
     def _sync_names(path: str, sync_it: Callable[[int], None] = os.fsync) -> None:
@@ -176,7 +178,7 @@ else:
             os.close(descriptor)
 
     def lock(descriptor: int, *, waits: bool = False) -> bool:
-        """Locks an open file for this process, until the file is closed. Returns False if another process has it.
+        """Locks an open file for this process until the file is closed. Returns False if another process has locked it.
 
         waits  waits for the other process
         """
@@ -189,11 +191,11 @@ else:
         return True
 
     def is_own_and_private(found: os.stat_result) -> bool:
-        """Returns whether this is a directory of this user that no other user can use."""
+        """Returns whether the path is a directory that belongs to this user and that no other user can access."""
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
-# On Windows a directory cannot be renamed while a file in it is open.
+# Windows cannot rename a directory while a file in it is open.
 RENAMES_DIRECTORIES_IN_USE: Final[bool] = sys.platform != "win32"
 
 
@@ -201,7 +203,7 @@ if sys.platform == "linux":
 
     def sync_file_system(path: str) -> None:
         """Syncs the file system that contains the directory `path`."""
-        import ctypes  # used only at shutdown, and kept off the start-up path
+        import ctypes  # only used at shutdown, so this import must not slow down the start
 
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -215,12 +217,13 @@ if sys.platform == "linux":
 else:
 
     def sync_file_system(path: str) -> None:
-        """Syncs all files and directories below the directory `path`, because only Linux can sync its file system."""
+        """Syncs all files and directories below the directory `path`, because only Linux can sync a whole file
+        system."""
         _sync_tree(path)
 
 
 def _sync_tree(path: str) -> None:
-    """The last call also empties the cache of the drive, for all files before it."""
+    """Syncs a directory and its contents. The last call also flushes the drive's cache, for all files before it."""
     for directory, _, names in os.walk(path):
         for name in names:
             try:
@@ -239,13 +242,13 @@ def _read_and_write(target: int, source: int, position: int, size_bytes: int) ->
     return os.write(target, pread(source, min(size_bytes, COPY_BYTES), position))
 
 
-# Linux's sendfile writes to any file, that of other systems only to sockets.
+# On Linux, sendfile can write to any file; on other systems, only to sockets.
 copy_range = _read_and_write if send_file is _cannot_send else send_file
 
 
 def space_bytes(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Returns the total space, and the space available to this user, of the file system that contains `path`."""
-    import shutil  # kept off the start-up path
+    import shutil  # imported here so that it does not slow down the start
 
     found = shutil.disk_usage(path)
     return found.total, found.free

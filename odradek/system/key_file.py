@@ -1,4 +1,4 @@
-"""A file for OpenSSL, which reads keys from files only."""
+"""Passes keys to OpenSSL, which reads them only from files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ else:
 
     @contextmanager
     def as_file(content: bytes) -> Iterator[str]:
-        """Yields the path of a file that only its owner can read, and deletes it afterwards. Only Linux has files in
-        memory."""
+        """Yields the path of a file that only its owner can read, and deletes the file afterwards. In-memory files
+        exist only on Linux."""
         descriptor, path = tempfile.mkstemp(prefix="odradek-key-")
         try:
-            with os.fdopen(descriptor, "wb") as file:  # closed before OpenSSL opens it, as Windows requires
+            with os.fdopen(descriptor, "wb") as file:  # must be closed before OpenSSL opens it on Windows
                 file.write(content)
             yield path
         finally:

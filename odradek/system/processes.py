@@ -1,4 +1,5 @@
-"""What the operating system knows about processes: this one's age, memory, limits, user and signals."""
+"""Functions for processes: the age, memory, limits, user and signals of the current process, and whether another one
+runs."""
 
 from __future__ import annotations
 
@@ -12,30 +13,30 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import asyncio  # not loaded here, because programs without a loop use this module, too
+    import asyncio  # not imported at runtime, because programs without a loop use this module too
 
 log = logging.getLogger("odradek")
 
 _IMPORTED_S: Final = time.monotonic()
-MACOS_OPEN_FILES: Final = 10_240  # OPEN_MAX, which macOS does not exceed even if its hard limit is infinite
-WINDOWS_OPEN_FILES: Final = 8_192  # of the C library
+MACOS_OPEN_FILES: Final = 10_240  # OPEN_MAX, which applies on macOS even if the hard limit is infinite
+WINDOWS_OPEN_FILES: Final = 8_192  # limit of the C library
 
-# A terminal sends SIGINT for Ctrl-C. Windows sends SIGBREAK for Ctrl-Break, also from another process; it ends a
-# process that gets SIGTERM at once, without a signal.
+# A terminal sends SIGINT for Ctrl-C. Windows sends SIGBREAK for Ctrl-Break, which another process can also trigger. On
+# Windows, SIGTERM ends a process immediately, without a signal.
 STOPS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
 if sys.platform == "win32":
     STOPS = (*STOPS, signal.SIGBREAK)
 
 
 def new_asyncio_loop() -> asyncio.AbstractEventLoop:
-    """Returns a loop of asyncio that can watch sockets. The default loop of Windows cannot."""
+    """Returns an asyncio loop that can watch sockets, which the default loop on Windows cannot do."""
     import asyncio
 
     return asyncio.SelectorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a loop of uvloop, or of asyncio if that is not installed. There is no uvloop for Windows."""
+    """Returns a uvloop loop, or an asyncio loop if uvloop is not installed. uvloop does not support Windows."""
     try:
         import uvloop
     except ImportError:
@@ -46,16 +47,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def on_stop(loop: asyncio.AbstractEventLoop, action: Callable[[signal.Signals], None]) -> None:
-    """Calls `action` on the loop for each signal that asks this process to stop. Call it in the main thread."""
+    """Calls `action` on the loop for each signal that tells this process to stop. Must be called in the main thread."""
     try:
         for number in STOPS:
             loop.add_signal_handler(number, action, number)
-    except NotImplementedError:  # Windows
+    except NotImplementedError:  # raised on Windows
         _on_stop_by_a_socket(loop, action)
 
 
 def _on_stop_by_a_socket(loop: asyncio.AbstractEventLoop, action: Callable[[signal.Signals], None]) -> None:
-    """Lets Python write the number of each signal into a socket, which wakes the loop."""
+    """Makes Python write the number of each signal to a socket, which wakes up the loop."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
@@ -65,15 +66,15 @@ def _on_stop_by_a_socket(loop: asyncio.AbstractEventLoop, action: Callable[[sign
             if number in STOPS:
                 action(signal.Signals(number))
 
-    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # never closed: signals write to it
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # never closed, because signals write to it
     loop.add_reader(reader, arrived)
     for number in STOPS:
         signal.signal(number, lambda *_: None)
 
 
 def milliseconds_since_start() -> int:
-    """Returns the age of this process in milliseconds, as precise as the kernel's clock tick (usually 10 ms). Without
-    /proc, the time since this module was imported."""
+    """Returns the age of this process in milliseconds, with the precision of the kernel's clock tick (usually 10 ms).
+    Without /proc, returns the time since this module was imported."""
     if sys.platform == "linux":
         try:
             with open("/proc/self/stat", "rb") as stat:
@@ -86,8 +87,8 @@ def milliseconds_since_start() -> int:
 
 
 def resident_bytes() -> int | None:
-    """Returns the memory of this process, or None if the system does not say it in a file. `getrusage` only knows the
-    largest value so far."""
+    """Returns the memory used by this process, or None if the system has no file that contains this number. `getrusage`
+    only reports the peak value."""
     if sys.platform == "linux":
         try:
             with open("/proc/self/statm", "rb") as statm:
@@ -101,7 +102,7 @@ if sys.platform == "win32":
     import _winapi
     import subprocess
 
-    # `process_group` and `creationflags` of a child process that does not get Ctrl-C of this process's terminal.
+    # `process_group` and `creationflags` for a child process that does not receive Ctrl-C from this process's terminal.
     GROUP_OF_ITS_OWN: Final[int | None] = None
     GROUP_FLAGS: Final[int] = subprocess.CREATE_NEW_PROCESS_GROUP
 
@@ -119,18 +120,18 @@ if sys.platform == "win32":
             _winapi.CloseHandle(handle)
 
     def open_file_limits() -> tuple[int, int]:
-        """Returns the soft and the hard limit of open files for this process."""
+        """Returns the soft and the hard limit on open files for this process."""
         return WINDOWS_OPEN_FILES, WINDOWS_OPEN_FILES
 
     def allow_many_open_files() -> None:
-        """Does nothing: on Windows the limit cannot be raised for descriptors."""
+        """Does nothing, because Windows cannot raise the limit for descriptors."""
 
     def user_id() -> str:
-        """Returns a text that no other user of this machine has."""
+        """Returns a text that identifies the user on this machine."""
         return os.environ.get("USERNAME", "unknown")
 
     def this_user() -> str:
-        """Names the user of this process in a message."""
+        """Returns the name of this process's user, for use in a message."""
         return user_id()
 
 else:
@@ -145,28 +146,29 @@ else:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # it belongs to another user
+        except PermissionError:  # the process belongs to another user
             return True
         return True
 
     def open_file_limits() -> tuple[int, int]:
-        """Returns the soft and the hard limit of open files for this process."""
+        """Returns the soft and the hard limit on open files for this process."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return soft, 1 << 30 if hard == resource.RLIM_INFINITY else hard
 
     def allow_many_open_files() -> None:
-        """Raises the soft limit of open files to the hard limit: every log that is being written keeps a file open."""
+        """Raises the soft limit on open files to the hard limit, because every log that is being written keeps a file
+        open."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):  # macOS calls it infinite, and refuses to set that
+        except (ValueError, OSError):  # macOS reports an infinite hard limit, but refuses to set it
             if soft < MACOS_OPEN_FILES:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (MACOS_OPEN_FILES, hard))
 
     def user_id() -> str:
-        """Returns a text that no other user of this machine has."""
+        """Returns a text that identifies the user on this machine."""
         return str(os.getuid())
 
     def this_user() -> str:
-        """Names the user of this process in a message."""
+        """Returns the name of this process's user, for use in a message."""
         return f"uid {os.geteuid()}"

@@ -1,4 +1,4 @@
-"""Options and questions of sockets that differ between systems."""
+"""Socket options and socket queries that differ between operating systems."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from collections.abc import Sequence
 from typing import Final
 
 if sys.platform == "linux":
-    CORK: int = socket.TCP_CORK  # the socket option that holds a partial packet back
-    # Whether large answers are sent from their files: the kernel copies them, and says beforehand what it has cached.
+    CORK: int = socket.TCP_CORK  # socket option that holds back partial packets
+    # Whether large responses are sent directly from files: the kernel copies the bytes, and can report what it has
+    # cached.
     SENDS_FILES: bool = hasattr(os, "sendfile") and hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
 else:
     CORK = 0
     SENDS_FILES = False
 
 if sys.platform == "win32":
-    # SO_REUSEADDR would let a second broker listen on the port of the first.
+    # SO_REUSEADDR would allow a second broker to listen on the same port.
     OWN_PORT: int = socket.SO_EXCLUSIVEADDRUSE
-    # The value of SO_LINGER with which `close` sends a reset.
+    # The value of SO_LINGER that makes `close` send a reset.
     NO_LINGERING: Final = struct.pack("hh", 1, 0)
 
     def send_buffers(to: socket.socket, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Sends buffers in one call. Returns how many bytes were sent. Raises OSError, including BlockingIOError."""
+        """Sends buffers in one call. Returns the number of bytes sent. Raises OSError, including BlockingIOError."""
         return to.send(b"".join(buffers))
 
     def has_unread_bytes(descriptor: int) -> bool:
@@ -37,13 +38,13 @@ if sys.platform == "win32":
 else:
     from fcntl import ioctl
 
-    # Lets a broker listen on the port of one that has just stopped.
+    # Allows a broker to listen on the port of a broker that has just stopped.
     OWN_PORT = socket.SO_REUSEADDR
     NO_LINGERING: Final = struct.pack("ii", 1, 0)
     send_buffers = socket.socket.sendmsg
     _UNREAD: Final = array("i", [0])
     if sys.platform == "linux":
-        _FIONREAD = 0x541B  # termios defines it too, but would have to be imported
+        _FIONREAD = 0x541B  # termios also defines this constant, but would have to be imported
     else:
         from termios import FIONREAD as _FIONREAD
 

@@ -1,7 +1,8 @@
-"""A client that sends requests to its own broker without a socket. The page and the presets of control use it.
+"""A client that sends requests to its own broker without a socket. It is used by the web page and by the presets of
+control.
 
-The dispatcher handles the requests like those of any other client, so authorization, checks and errors are the same.
-The page has no login: if an authorizer is configured, the page may do what ACLs allow to User:ANONYMOUS.
+The dispatcher handles these requests like those of any other client, so authorization, checks and errors are the same.
+The page has no login. If an authorizer is configured, the page may do what the ACLs allow User:ANONYMOUS to do.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ CLIENT_ID = "odradek-page"
 
 class Ask(Protocol):
     async def __call__(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """Sends a request in the newest version, or in `max_version` if that is lower, and returns the response."""
+        """Sends a request in the newest version, or in `max_version` if that is lower. Returns the response."""
 
 
 class InProcessClient:
-    """A client without a socket.
+    """A client that does not use a socket.
 
-    client_host  address of the client whose HTTP request causes the requests; ACLs may refer to it
+    client_host  address of the HTTP client on whose behalf the requests are sent; ACLs may refer to this address
     """
 
     def __init__(
         self, dispatcher: Dispatcher[HandlerBroker], client_host: str, client_port: int, principal: str | None = None
     ) -> None:
-        """
-        principal  the user that the client acts as; None for User:ANONYMOUS
+        """Creates a client.
+
+        principal  the user that the client acts as, or None for User:ANONYMOUS
         """
         self._dispatcher = dispatcher
         self._connection = ConnectionInfo(
@@ -53,7 +55,7 @@ class InProcessClient:
             client_port=client_port,
             listener=dispatcher.broker.advertised_listeners[
                 0
-            ].name,  # FindCoordinator returns addresses of this listener
+            ].name,  # FindCoordinator returns the address of this listener
             client_software_name=CLIENT_ID,
         )
         if principal is not None:
@@ -72,12 +74,13 @@ class InProcessClient:
         return answer
 
     def begin(self, request: Message, version: int) -> list[Chunk] | ParkedRequest:
-        """Sends a request. Returns the response, or a parked reply; the caller may ignore either."""
+        """Sends a request. Returns the response or a parked request, either of which the caller may ignore."""
         frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
         return self._dispatcher.start(frame, self._connection)
 
     def version_of(self, request: Message, max_version: int | None) -> int:
-        """Returns the version to use. Raises KafkaError (UNSUPPORTED_VERSION) if the broker does not serve the API."""
+        """Returns the version to use. Raises KafkaError (UNSUPPORTED_VERSION) if the broker does not support the
+        API."""
         served = self._dispatcher.broker.offered.apis.get(ApiKey(request.API_KEY))
         if served is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{ApiKey(request.API_KEY).kafka_name} is not served")
@@ -88,7 +91,8 @@ class InProcessClient:
 
 
 def client_of_the_broker(broker: Broker) -> InProcessClient:
-    """Returns a client that may do everything, because it acts for the broker itself; ACLs do not apply to it."""
+    """Returns a client with all permissions, because it acts for the broker itself. ACLs do not apply to this
+    client."""
     dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
         broker,
         broker.clock,

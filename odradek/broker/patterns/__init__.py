@@ -1,1 +1,1 @@
-"""Regular expressions with the syntax and semantics that Kafka gives them."""
+"""Regular expressions with the syntax and semantics that they have in Kafka."""

@@ -1,13 +1,14 @@
-"""Matches regular expressions with RE2's guarantee: the time is linear in the length of the text, for every pattern.
+"""Matches regular expressions with the same guarantee as RE2: the time is linear in the length of the text, whatever
+the pattern.
 
-A pattern is compiled into an automaton, and all of its active positions are followed at once. The positions are the
-bits of one integer, so a step of the automaton costs a few integer operations, however many positions are active: most
-positions are followed by the next lower one, so their step is a shift. Jumps, which come from groups, repetitions and
-anchors, are followed one by one, and the result is cached.
+A pattern is compiled into an automaton, all of whose active positions are followed simultaneously. The positions are
+the bits of a single integer, so a step of the automaton costs a few integer operations, however many positions are
+active. Most positions are followed by the next lower one, so their step is a shift. Jumps, which result from groups,
+repetitions and anchors, are followed one by one, and the result is cached.
 
-With Python's `re`, a client's pattern could take years to match. Here that cannot happen, but a large pattern with very
-many texts still takes seconds. Therefore the work is counted (`Pattern.work`), and `Pattern.steps` pauses often enough
-for other clients to be served in between.
+With Python's `re`, a client's pattern could take years to match. This is impossible here, but matching a large pattern
+against very many texts still takes seconds. Therefore the work is counted (`Pattern.work`), and `Pattern.steps` pauses
+often enough to let other clients be served in between.
 """
 
 from __future__ import annotations
@@ -34,29 +35,31 @@ __all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 WORK_PER_STEP: Final = 50  # units between two pauses of `steps`, which take about 20 µs
 # An operation on an integer with this many bits costs about twice as much as one on a small integer.
 BITS_PER_UNIT: Final = 4_096
-MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024  # 4 MiB of cached results per pattern; beyond that the cache is cleared
-ENTRY_BITS: Final = 1_024  # memory of a cache entry besides its integer
+# 4 MiB of cached results per pattern; the cache is cleared when it is full.
+MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024
+ENTRY_BITS: Final = 1_024  # size of a cache entry in memory without its integer
 MAX_REMEMBERED_CHARS: Final = 512
 
-END: Final = 0  # the position that is reached when the pattern has matched
-Place: TypeAlias = int  # a position if 0 or more; ~n, which is negative, for jump n
-# Begin and end offsets of the whole match and of each group; -1 if the group did not match.
+END: Final = 0  # the position that means that the pattern has matched
+Place: TypeAlias = int  # a position if not negative; ~n, which is negative, stands for jump n
+# Start and end offsets of the whole match and of each group, or -1 if the group did not match.
 Captures: TypeAlias = tuple[int, ...]
 
 
 class TooMuchWork(Exception):
-    """Raised if matching takes more work than the caller allows."""
+    """Matching would take more work than the caller allows."""
 
 
 def check(pattern: str) -> None:
-    """Checks the syntax. Raises InvalidPattern. Cheaper than creating a Pattern, which expands all repetitions."""
+    """Checks the syntax. Raises InvalidPattern. This is cheaper than creating a Pattern, which expands all
+    repetitions."""
     parse(pattern)
 
 
 class Pattern:
     """A compiled pattern. The constructor raises InvalidPattern. `capture` requires a pattern created with `captures`.
 
-    work         units of work that this pattern has taken: characters read, jumps followed, characters tested
+    work         work done so far for this pattern: characters read, jumps followed, and characters tested
     group_count  number of capturing groups
     """
 
@@ -64,14 +67,15 @@ class Pattern:
         self.work = 0
         self._captures = captures
         self.group_count = 0
-        self._then: list[Place] = [END]  # by position: the place after its character
-        self._jumps: list[tuple[Place, ...]] = []  # by number: the places that the jump leads to, preferred ones first
-        self._anchors: dict[int, Anchor] = {}  # by jump: the condition for following it
+        self._then: list[Place] = [END]  # by position: the place that follows its character
+        # By number: the places that the jump leads to, in order of preference.
+        self._jumps: list[tuple[Place, ...]] = []
+        self._anchors: dict[int, Anchor] = {}  # by jump: the condition that must hold to follow it
         self._saves: dict[int, int] = {}  # by jump: the index in `Captures` that is set to the current offset
-        self._masks: dict[int, tuple[Char, int]] = {}  # by id: each character test, and the positions that use it
+        self._masks: dict[int, tuple[Char, int]] = {}  # by id: a test of characters, and the positions that use it
         self._begin = self._build(parse(pattern), END)
         count = len(self._then)
-        self._start = 1 << count  # the bit of a position before the first character
+        self._start = 1 << count  # bit of a position before the first character
         self._then.append(self._begin)
         self._simple = 0  # the positions that are followed by the next lower one
         for position in range(1, count):
@@ -94,8 +98,8 @@ class Pattern:
                 return bool(done.value)
 
     def steps(self, text: str) -> Generator[None, None, bool]:
-        """Like `matches`, but a generator that yields once per WORK_PER_STEP units of work. Thus the number of yields
-        measures the work."""
+        """Like `matches`, but a generator that yields once for every WORK_PER_STEP units of work. The number of yields
+        therefore measures the work."""
         pause_at = self.work + WORK_PER_STEP
         by_shift, by_jump = 0, self._start  # positions reached by a shift, and positions whose jumps must be followed
         before = ""
@@ -120,7 +124,7 @@ class Pattern:
         return matches
 
     def _taking(self, char: str) -> int:
-        """Returns the positions that accept this character."""
+        """Returns the positions whose test accepts this character."""
         mask = self._chars.get(char)
         if mask is None:
             mask = 0
@@ -134,8 +138,8 @@ class Pattern:
         return mask
 
     def _after_jumps(self, positions: int, before: str, after: str) -> int:
-        """Returns the positions reached by jumps from these positions, between two characters. "" is either end of the
-        text."""
+        """Returns the positions that jumps lead to from these positions, between two characters. An empty text stands
+        for either end of the text."""
         if not positions:
             return 0
         key = (positions, _kind(before), _kind(after)) if self._anchors else (positions, "", "")
@@ -152,7 +156,7 @@ class Pattern:
     def _follow_jumps(self, positions: int, before: str, after: str) -> int:
         waiting = [self._then[position] for position in _bits(positions)]
         seen: set[int] = set()
-        # A byte per position, since setting bits would copy a large integer each time.
+        # One byte is used per position, because setting bits would copy a large integer each time.
         reached = bytearray(len(self._then))
         work = len(waiting) + len(reached) // BITS_PER_UNIT
         while waiting:
@@ -169,11 +173,11 @@ class Pattern:
         self.work += work * self._cost
         return _number(reached)
 
-    # Captured groups. Of several possible matches the result is the one that Perl, Java and RE2 prefer.
+    # Captured groups. If there are several possible matches, the result is the one that Perl, Java and RE2 prefer.
 
     def capture(self, text: str, begin: int, *, whole: bool, most_work: int) -> Captures | None:
-        """Finds the first match at or after `begin`. With `whole`, the match must start at `begin` and end at the
-        text's end.
+        """Finds the first match at or after `begin`. If `whole` is set, the match must start at `begin` and end at the
+        end of the text.
 
         Raises TooMuchWork.
         """
@@ -199,7 +203,7 @@ class Pattern:
                     if whole and after:
                         continue
                     found = (captures[0], at, *captures[2:])
-                    break  # the remaining threads are less preferred than this match
+                    break  # all remaining threads are less preferred than this match
                 if taking >> position & 1:
                     threads.append((position, captures))
             self.work += 1 + len(active) * self._cost
@@ -236,7 +240,7 @@ class Pattern:
                 self.work += len(captures) // 16
             waiting.extend((target, captures) for target in reversed(self._jumps[~place]))
 
-    # Compilation goes from the end of the pattern to its beginning, so that the characters of a sequence have
+    # Compilation proceeds from the end of the pattern to its beginning, so that the characters of a sequence have
     # descending positions.
 
     def _jump(self, *targets: Place) -> Place:
@@ -244,7 +248,7 @@ class Pattern:
         return ~(len(self._jumps) - 1)
 
     def _build(self, node: Node, then: Place) -> Place:
-        """Compiles `node` followed by the place `then`. Returns the place at which `node` begins."""
+        """Compiles `node`, which is followed by the place `then`. Returns the place at which `node` begins."""
         match node:
             case Char():
                 position = len(self._then)
@@ -307,7 +311,7 @@ TO_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 
 
 def _kind(char: str) -> str:
-    """Returns one representative for all characters that no anchor distinguishes."""
+    """Returns a representative of all characters that no anchor distinguishes from this one."""
     if char in ("", "\n"):
         return char
     return "w" if char in WORD_CHARS else "-"

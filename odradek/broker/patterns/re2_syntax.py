@@ -1,6 +1,6 @@
-"""A parser for RE2's syntax, which Kafka uses for patterns in requests.
+"""Parses the syntax of RE2, which Kafka uses for patterns in requests.
 
-The syntax has no backreferences and no lookaround, which could make matching slow. `odradek.broker.patterns.re2`
+RE2 has neither backreferences nor lookaround, either of which could make matching slow. `odradek.broker.patterns.re2`
 matches the parsed patterns. Source: RE2's syntax page (github.com/google/re2/wiki/Syntax), and the observed behaviour
 of RE2/J in Kafka 4.3.1.
 """
@@ -15,16 +15,16 @@ from typing import TypeAlias
 from odradek.protocol.quoting import MOST_QUOTED, shortened
 
 MAX_REPEAT = 1000
-MAX_SIZE = 10_000  # nodes of the parsed pattern, with repetitions expanded
-MAX_DEPTH = 100  # nested groups
-LONGEST_REPETITION = 21  # {123456789,123456789}; a brace with longer numbers is an ordinary character
+MAX_SIZE = 10_000  # maximum number of nodes in a parsed pattern, with its repetitions expanded
+MAX_DEPTH = 100  # maximum depth of nested groups
+LONGEST_REPETITION = 21  # length of {123456789,123456789}; with longer numbers, the brace is an ordinary character
 WITHOUT_LIMIT = None
 
 CharTest: TypeAlias = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
-    """The pattern is not a regular expression of RE2. The message gives the reason."""
+    """The pattern is not a valid regular expression for RE2. The message gives the reason."""
 
 
 class Anchor(Enum):
@@ -43,7 +43,7 @@ class Char:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    at: Anchor | None = None  # None matches anywhere
+    at: Anchor | None = None  # None matches at any offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A repetition. is_lazy: prefers as few repetitions as possible, which only affects the captured groups."""
+    """A repetition. is_lazy: prefers as few repetitions as possible, which only affects the captured groups"""
 
     what: Node
     least: int
@@ -111,8 +111,8 @@ POSIX_CLASSES = {
 }
 CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No"})
 CATEGORIES |= {"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs", *"CLMNPSZ"}
-# A script's characters are recognized by the beginning of their Unicode names. RE2 knows more scripts; patterns with
-# those are refused.
+# The characters of a script are recognised by the first words of their Unicode names. RE2 supports more scripts;
+# patterns that use those are refused.
 SCRIPTS = {
     "Arabic": "ARABIC ",
     "Armenian": "ARMENIAN ",
@@ -209,7 +209,7 @@ class _PatternParser:
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
-            elif parts:  # only flags were set; the node before them may be repeated
+            elif parts:  # these were only flags; the node before them may be repeated
                 parts[-1] = self._repeated(parts[-1])
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
@@ -223,7 +223,8 @@ class _PatternParser:
         return Repeat(atom, *bounds, is_lazy=is_lazy)
 
     def _repetition(self) -> tuple[int, int | None] | None:
-        """Parses a repetition. Returns its bounds; None, without reading anything, if there is no repetition here."""
+        """Parses a repetition and returns its bounds. Returns None, without reading anything, if there is no repetition
+        here."""
         for text, least, most in (("*", 0, WITHOUT_LIMIT), ("+", 1, WITHOUT_LIMIT), ("?", 0, 1)):
             if self._skip(text):
                 return least, most
@@ -240,7 +241,7 @@ class _PatternParser:
         return bounds
 
     def _atom(self) -> Node | None:
-        """Parses one atom. Returns None for a setting of flags, which matches nothing by itself."""
+        """Parses one atom. Returns None if it only sets flags, which do not match anything by themselves."""
         char = self._next()
         match char:
             case "(":
@@ -290,7 +291,7 @@ class _PatternParser:
         return PatternGroup(number, inner) if number else inner
 
     def _flags_of_group(self) -> bool:
-        """Reads `flags:` or `flags)`. Returns whether a group follows."""
+        """Parses `flags:` or `flags)`. Returns whether a group follows."""
         changes: dict[str, bool] = {}
         names = {"i": "ignores_case", "m": "is_multi_line", "s": "dot_is_all", "U": "is_ungreedy"}
         is_on = True
@@ -323,7 +324,7 @@ class _PatternParser:
         return Char(self._folded(test)) if test is not None else self._literal(self._escaped_char(char))
 
     def _class_escape(self, char: str) -> CharTest | None:
-        """Returns the character class of escapes such as \\d and \\pL; None if the escape stands for a single
+        """Returns the character class of an escape such as \\d or \\pL, or None if the escape stands for a single
         character."""
         members = PERL_CLASSES.get(char.lower())
         if members is not None:

@@ -1,1 +1,1 @@
-"""Creates what a seed asks for, before the broker accepts its first client. Imported only if a seed is given."""
+"""Creates the resources in a seed before the broker accepts its first client. Only imported if a seed is given."""

@@ -1,16 +1,16 @@
-"""Applies a seed as a client of the broker itself: while the broker starts, or to a control cluster that has started.
+"""Applies a seed as a client of the broker itself, either while the broker starts or to a running control cluster.
 
-A seed adds what is missing, and changes nothing that exists, so it may be applied at each start:
+A seed adds what is missing and does not change what exists, so it can be applied at every start:
 
-topics   created if no topic has the name
+topics   created if there is no topic with the name
 schemas  registered if the subject does not have them
-records  written to a partition in which nothing was ever written: its next offset is 0
+records  written to partitions whose next offset is 0, which means that nothing has ever been written to them
 groups   an offset is committed if the group has none for the partition
 users    a password is set if the user has none for the mechanism
 ACLs     created unless they exist
 
-All records of a partition are one batch, so that a crash leaves either all of them or none. Threads build the batches,
-because a process with control clusters serves other brokers meanwhile.
+All records of a partition form one batch, so that after a crash either all of them or none exist. The batches are built
+in threads, because a process with control clusters also has to serve other brokers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.seed")
 
 TIMEOUT_MS: Final = 30_000
-PRODUCE_WITH_NAMES: Final = 12  # the newest versions that name topics
+PRODUCE_WITH_NAMES: Final = 12  # the last versions that identify topics by name
 COMMIT_WITH_NAMES: Final = 9
 FETCH_OFFSETS_WITH_NAMES: Final = 9
 GROUP_KEY: Final = 0
@@ -93,8 +93,8 @@ COORDINATOR_NOT_READY: Final = frozenset(
 
 
 async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
-    """Applies the seed of a broker that is starting. Raises CannotStart if a part of the seed cannot be applied. What
-    was applied before remains, and the next start applies the rest."""
+    """Applies the seed of a broker that is starting. Raises CannotStart if a part of the seed cannot be applied. The
+    parts applied before the error remain, and the next start applies the rest."""
     try:
         added = await apply_seed(broker, plan)
     except (SeedError, KafkaError) as error:
@@ -104,10 +104,10 @@ async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
 
 
 async def apply_seed(broker: Broker, plan: SeedPlan, registry: RegistryService | None = None) -> Mapping[str, int]:
-    """Applies a seed, and returns how many topics, records and so on were missing and are added. Raises SeedError,
-    KafkaError or CannotStart. What was applied before the error remains.
+    """Applies a seed. Returns how many topics, records and so on were missing and have been added. Raises SeedError,
+    KafkaError or CannotStart. The parts applied before the error remain.
 
-    registry  the broker's schema registry, if it runs already
+    registry  the broker's schema registry, if it is already running
     """
     client = client_of_the_broker(broker)
     try:
@@ -135,7 +135,7 @@ class _Seeding:
         return {name: count for name, count in made.items() if count}
 
     async def _schemas(self, plan: SeedPlan) -> SchemaEncoder | None:
-        """Returns the schemas of the broker's registry, or None if the seed uses none."""
+        """Returns an encoder with the schemas of the broker's registry, or None if the seed does not use schemas."""
         place = plan.uses_schemas
         if place is None:
             return None
@@ -144,7 +144,7 @@ class _Seeding:
                 "this needs the schema registry; start the broker with --schema-registry, or set"
                 " odradek.schema.registry.enable=true"
             )
-        # Imported here because most seeds have no schemas.
+        # Imported here because most seeds do not use schemas.
         from odradek.broker.seeds.schemas import SchemaEncoder, opened_registry
 
         return SchemaEncoder(self._registry or await opened_registry(self._broker, self._client), self._broker.workers)
@@ -174,7 +174,7 @@ class _Seeding:
         return len(missing)
 
     def _compare(self, topic: SeedTopic) -> None:
-        """Logs how an existing topic, which is left as it is, differs from the seed."""
+        """Logs how an existing topic differs from the seed. The topic is left unchanged."""
         image = self._broker.metadata.image
         count = len(image.topics[topic.name].partitions)
         if topic.partitions not in (DEFAULT, count):
@@ -237,7 +237,7 @@ class _Seeding:
         return len(missing)
 
     async def _find_coordinator(self, group: SeedGroup) -> None:
-        """Returns when the topic of the offsets exists; the first request creates it."""
+        """Waits until the topic of the committed offsets exists. The first request creates that topic."""
         request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group.name])
         for _ in range(MOST_ATTEMPTS):
             (found,) = (await self._client.ask(request, FindCoordinatorResponse)).coordinators
@@ -247,7 +247,7 @@ class _Seeding:
         raise group.place.error("the coordinator of the group is not available")
 
     async def _committed(self, group: SeedGroup, by_topic: dict[str, list[SeedOffset]]) -> set[tuple[str, int]]:
-        """Returns the partitions for which the group has an offset, once its coordinator has loaded."""
+        """Waits for the coordinator to load the group. Returns the partitions for which the group has an offset."""
         topics = [
             OffsetFetchRequestTopics(name=topic, partition_indexes=[each.partition for each in offsets])
             for topic, offsets in by_topic.items()
@@ -300,14 +300,13 @@ class _Seeding:
         answer = await self._client.ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
         for acl, result in zip(acls, answer.results, strict=True):
             _check(result.error_code, result.error_message, acl.place)
-        return self._broker.metadata.image.next_offset - first  # a record for each ACL that did not exist
+        return self._broker.metadata.image.next_offset - first  # there is one record for each ACL that did not exist
 
 
 def _batches(
     seeded: Sequence[SeedRecord], partition_count: int, now_ms: int, empty: Container[int]
 ) -> dict[int, tuple[bytearray, int]]:
-    """Returns by partition the batch and the number of its records, for the partitions in `empty`. Raises
-    SeedError."""
+    """Returns a batch and its number of records for each partition in `empty` that has records. Raises SeedError."""
     records: dict[int, list[NewRecord]] = defaultdict(list)
     for partition, record in _with_partitions(seeded, partition_count):
         if partition in empty:
@@ -318,7 +317,8 @@ def _batches(
 
 
 def _with_partitions(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tuple[int, SeedRecord]]:
-    """Chooses partitions, in the order of the records. Raises SeedError if a record names one that does not exist."""
+    """Yields the records in order, each with the partition chosen for it. Raises SeedError if a record names a
+    partition that does not exist."""
     without_key = 0
     for record in records:
         if record.partition is not None:
@@ -339,6 +339,6 @@ def _as_bytes(content: bytes | JsonContent | None) -> bytes | None:
 
 
 def _check(error_code: int, message: str | None, place: Place) -> None:
-    """Raises SeedError if a request was refused."""
+    """Raises SeedError if the request was refused."""
     if error_code != ErrorCode.NONE.value:
         raise place.error(message or ErrorCode(error_code).name)

@@ -1,4 +1,4 @@
-"""Registers the schemas of a seed, and encodes its records by them. Imported only if the seed uses schemas."""
+"""Registers the schemas of a seed, and encodes its records with them. Only imported if the seed uses schemas."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 async def opened_registry(broker: Broker, client: InProcessClient) -> RegistryService:
-    """Reads the schemas of a broker whose registry does not run yet, because it starts when the broker accepts clients.
-    The registry replays its topic once more. Raises CannotStart if the topic cannot be created or read."""
+    """Reads the schemas of a broker whose registry is not running yet, because a registry starts when the broker
+    accepts clients. The registry replays its topic again when it starts. Raises CannotStart if the topic cannot be
+    created or read."""
     registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
     topic = SchemaTopic(broker, client, registry.state.replay)
     await topic.open()
@@ -35,7 +36,7 @@ async def opened_registry(broker: Broker, client: InProcessClient) -> RegistrySe
 
 @dataclass(frozen=True, slots=True)
 class SubjectSchema:
-    """The schema of the latest version of a subject."""
+    """The schema in the latest version of a subject."""
 
     schema_id: int
     schema_type: str
@@ -48,8 +49,8 @@ class SchemaEncoder:
         self._workers = workers
 
     async def register(self, schemas: Sequence[SeedSchema]) -> int:
-        """Registers the schemas that their subjects do not have. Returns their number. Raises SeedError if a schema is
-        invalid or not compatible with earlier versions, and KafkaError."""
+        """Registers those schemas that their subjects do not have. Returns the number of new schemas. Raises SeedError
+        if a schema is invalid or is not compatible with earlier versions. May also raise KafkaError."""
         count = 0
         for schema in schemas:
             try:
@@ -59,7 +60,7 @@ class SchemaEncoder:
         return count
 
     async def encode_records(self, records: Sequence[SeedRecord]) -> list[SeedRecord]:
-        """Returns the records with bytes as keys and values. Raises SeedError if one of them does not fit its
+        """Returns the records with encoded keys and values. Raises SeedError if a key or a value does not match its
         schema."""
         firsts = await in_thread(self._workers, lambda: _first_contents(records))
         schemas = {content.subject: await self._schema(content) for content in firsts}
@@ -73,7 +74,7 @@ class SchemaEncoder:
 
 
 def _registered(schema: SeedSchema, registry: Registry) -> tuple[int, list[RegistryRecord]]:
-    """Returns whether the schema is new to its subject, as 0 or 1, and the records to write."""
+    """Returns the number of new schemas in the subject, which is 0 or 1, and the records to write."""
     _, records = registry.register(schema.subject, Registration(schema.text))
     return int(bool(records)), records
 
@@ -84,7 +85,7 @@ def _latest(subject: str, registry: Registry) -> SubjectSchema:
 
 
 def _first_contents(records: Sequence[SeedRecord]) -> list[JsonContent]:
-    """Returns the first key or value of each subject."""
+    """Returns the first key or value that uses each subject."""
     found: dict[str, JsonContent] = {}
     for record in records:
         for content in (record.key, record.value):

@@ -1,7 +1,7 @@
-"""Creates the validator of a listener's OAUTHBEARER tokens from its settings, and loads the keys of signed tokens.
+"""Creates the validator for a listener's OAUTHBEARER tokens from its settings, and loads the keys of signed tokens.
 
-The keys are a JWKS in a file or at a URL, which a thread reads at the start and periodically. If reading fails, the old
-keys stay in use. If a token names an unknown key, the source is read early, but not for every such token. Error
+The keys are a JWKS in a file or at a URL, which a thread reads at startup and periodically. If reading fails, the old
+keys remain in use. A token that names an unknown key triggers an early read, but not every such token does. Error
 messages name the setting to correct and contain no secrets.
 """
 
@@ -48,7 +48,7 @@ OPTION = "unsecuredValidator"  # prefix of the login module's options for the va
 def oauthbearer(
     settings: ListenerSettings, module: LoginModule, workers: Workers, timers: Timers, rules: KafkaRules = NEWEST
 ) -> Callable[[], Mechanism]:
-    """Returns a factory of exchanges. Waits for the JWKS, if one is configured. Raises CannotStart."""
+    """Returns a factory of exchanges. Blocks until the JWKS has been read, if one is configured. Raises CannotStart."""
     name = settings.prefixed(CALLBACK_HANDLER, NAME)
     handler = settings.current_text(name)
     url = settings.text(URL, NAME)
@@ -92,8 +92,8 @@ def _unsecured(settings: ListenerSettings, module: LoginModule) -> UnsecuredVali
 
 
 def _require_claims(settings: ListenerSettings) -> None:
-    """Checks that the configuration names the expected audience and issuer of tokens, or that it explicitly allows
-    tokens with any audience or issuer. Raises CannotStart.
+    """Checks that the configuration specifies the expected audience and issuer of tokens, or explicitly allows tokens
+    with any audience or issuer. Raises CannotStart.
 
     Source: docs/spec/kafka-4.4.md#s5-6
     """
@@ -150,14 +150,14 @@ B = TypeVar("B", bytes, bytearray)
 
 log = logging.getLogger("odradek.sasl")
 
-TIMEOUT_S = 10.0  # time limit for a complete reading
+TIMEOUT_S = 10.0  # time limit for reading the whole text
 MAX_BYTES = 1 << 20
 SCHEMES = ("file", "http", "https")
 
 
 def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
-    """Returns a function that reads the text at a URL, which may block and raises OSError. Raises ValueError if the
-    URL's scheme is not supported."""
+    """Returns a function that reads the text at a URL. That function may block, and may raise OSError. Raises
+    ValueError if the scheme of the URL is not supported."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
         raise ValueError(f"its scheme is not one of {', '.join(SCHEMES)}")
@@ -167,7 +167,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
             return _not_too_much(file.read(MAX_BYTES + 1))
 
     def read_url() -> bytes:
-        # The thread has its own loop. The first time, the broker's loop waits for the result.
+        # The thread has a loop of its own. The first read blocks the broker's loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, _fetch(url, timeout_s)).result()
 
@@ -175,8 +175,8 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
 
 
 async def _fetch(url: str, timeout_s: float) -> bytes:
-    """Fetches a URL. Raises OSError. The time limit is for the whole response, so a server cannot extend it by sending
-    slowly."""
+    """Fetches a URL. Raises OSError. The time limit applies to the whole response, so a server cannot extend it by
+    sending slowly."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
     trusted = _trusted_authorities() if url.startswith("https:") else True
@@ -197,10 +197,11 @@ async def _fetch(url: str, timeout_s: float) -> bytes:
 
 
 def _trusted_authorities() -> SSLContext:
-    """Loads the system's trusted authorities. They are read each time, since they may change too.
+    """Loads the system's trusted certificate authorities. They are loaded for each read, because they may change as
+    well.
 
-    From Python 3.13 on, `create_default_context` also refuses certificates without the key identifiers of RFC 5280,
-    which Kafka accepts.
+    From Python 3.13 on, `create_default_context` rejects certificates that lack the key identifiers of RFC 5280,
+    whereas Kafka accepts them.
     """
     from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 
@@ -216,11 +217,11 @@ def _not_too_much(found: B) -> B:
 
 
 class KeySource:
-    """Reads the keys periodically; `keys` are the current ones. Must be used in the loop's thread.
+    """Reads the keys periodically; `keys` are the current ones. For use on the loop thread only.
 
-    refresh_ms  time between two readings
-    retry_ms    delay after a failed reading, doubled up to `max_retry_ms`, which is also the minimum time between
-                early readings
+    refresh_ms  time between two reads
+    retry_ms    delay after a failed read, which is doubled up to `max_retry_ms`; the latter is also the minimum time
+                between early reads
     """
 
     def __init__(
@@ -233,7 +234,7 @@ class KeySource:
         retry_ms: int,
         max_retry_ms: int,
     ) -> None:
-        """Reads the keys for the first time, and blocks meanwhile. Raises OSError or InvalidKeySet."""
+        """Reads the keys for the first time, which blocks. Raises OSError or InvalidKeySet."""
         self.keys: tuple[VerificationKey, ...] = read_key_set(read())
         self._warn_of_none()
         self._read = read
@@ -247,8 +248,8 @@ class KeySource:
         self._timer = self._refresh_later(refresh_ms)
 
     def _refresh_later(self, delay_ms: int) -> TimerHandle:
-        """Arms the timer of the next reading. A test that moves its clock ahead skips the timer, since moving the clock
-        does not change the keys."""
+        """Sets the timer for the next read. When a test moves its clock ahead, this timer is skipped, because the keys
+        do not depend on the clock."""
         return self._timers.after(delay_ms, Scan(self._refresh, delay_ms, lambda: None))
 
     def _warn_of_none(self) -> None:

@@ -1,6 +1,6 @@
-"""Logins with user and password outside of SASL: HTTP's Basic authentication with the users of the broker.
+"""Logins with user name and password outside of SASL: HTTP's Basic authentication with the users of the broker.
 
-The users are those of the mechanism PLAIN, and those with SCRAM credentials. Source: RFC 7617, 2.
+The users are those of the mechanism PLAIN and those with SCRAM credentials. Source: RFC 7617, 2.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 
 
 class LoginRefused(Exception):
-    """A login is malformed, or its user or password is wrong."""
+    """A login is malformed, or the user or the password is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class PasswordUsers:
-    """The users that may log in.
+    """The users that are allowed to log in.
 
-    plain  begins an exchange of the mechanism PLAIN of each listener that offers it
-    scram  the SCRAM credentials of the cluster
+    plain  returns a new exchange of the mechanism PLAIN for each listener that offers it
+    scram  returns the SCRAM credentials of the cluster
     """
 
     plain: Callable[[], Sequence[Mechanism]]
     scram: Callable[[], ScramCredentials]
 
     def knows(self, user: str, password: str, now_ms: int) -> bool:
-        """Whether this is the password of the user. Takes milliseconds for a SCRAM user: call it in a thread."""
+        """Returns whether the password is the user's. Call this in a thread, because it takes milliseconds for a SCRAM
+        user."""
         token = b"\0".join((b"", user.encode(), password.encode()))
         if user and password and any(isinstance(each.judge(token, now_ms), TokenAccepted) for each in self.plain()):
             return True
@@ -50,7 +51,8 @@ class PasswordUsers:
 
 
 def basic_login(authorization: str) -> tuple[str, str]:
-    """Returns user and password of the header Authorization. Raises LoginRefused if it is anything but Basic."""
+    """Returns the user and the password in an Authorization header. Raises LoginRefused if the header is not for Basic
+    authentication."""
     scheme, _, credentials = authorization.strip().partition(" ")
     try:
         if scheme.lower() != "basic":

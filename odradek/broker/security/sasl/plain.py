@@ -1,5 +1,5 @@
-"""The mechanism PLAIN (RFC 4616): one token with user name and password, checked against the accounts of a JAAS
-setting."""
+"""The mechanism PLAIN (RFC 4616): a single token with user name and password, which is checked against the accounts in
+a JAAS setting."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INVALID = TokenRefused("Authentication failed: Invalid username or password")
 
 
 class PlainAccounts:
-    """Passwords by user name. A check takes equally long for users that exist and for those that do not."""
+    """Passwords by user name. Checking a password takes equally long whether or not the user exists."""
 
     __slots__ = ("_digests", "_key")
 
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
-        """key: random, so that comparing digests reveals nothing about the passwords."""
+        """key: random bytes, so that the time taken to compare digests reveals nothing about the passwords"""
         self._key = key
         self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}
 
@@ -36,14 +36,14 @@ class PlainAccounts:
 
 
 def accounts(options: Mapping[str, str], key: bytes) -> PlainAccounts:
-    """Returns the accounts of a login module: each option `user_<name>` is an account; `username` and `password` are
-    not."""
+    """Returns the accounts of a login module. Each option `user_<name>` defines an account; the options `username` and
+    `password` do not."""
     passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
     return PlainAccounts(passwords, key)
 
 
 class PlainExchange:
-    """Judges a token of the form `authzid NUL authcid NUL password`."""
+    """Checks a token of the form `authzid NUL authcid NUL password`."""
 
     __slots__ = ("_accounts",)
 

@@ -1,7 +1,7 @@
-"""Authenticates the connections of a SASL listener before and while the dispatcher serves their requests.
+"""Authenticates the connections of a SASL listener, before and while the dispatcher serves their requests.
 
-The response to a failed authentication is delayed by `connection.failed.authentication.delay.ms`; then the connection
-closes. Listeners without SASL use the dispatcher directly.
+The response to a failed authentication is delayed by `connection.failed.authentication.delay.ms`, after which the
+connection is closed. Listeners without SASL use the dispatcher directly.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class RequestDispatch(Protocol):
-    """Answers requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
+    """Handles requests after authentication; implemented by `odradek.broker.api.dispatch.Dispatcher`."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest: ...
 
     def serves(self, number: int, version: int) -> bool: ...
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """Returns a response with this error code for the whole request. Raises MalformedMessage."""
+        """Returns a response that refuses the whole request with this error code. Raises MalformedMessage."""
 
 
 class DelayedFailure:
-    """A delayed response to a failed authentication. The connection closes after sending it."""
+    """A delayed response to a failed authentication. The connection is closed once it has been sent."""
 
     overlapping_key = None
     waits_for_others = True  # the response waits for time to pass
@@ -68,11 +68,11 @@ class DelayedFailure:
 
 
 class SaslRequests:
-    """The `FrameReceiver` of the connections of one SASL listener.
+    """The `FrameReceiver` for the connections of one SASL listener.
 
     failure_delay_ms   `connection.failed.authentication.delay.ms`
     max_receive_bytes  maximum size of a frame before authentication: `sasl.server.max.receive.size`
-    max_request_bytes  maximum size of a frame afterwards
+    max_request_bytes  maximum size of a frame after authentication
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SaslRequests:
         return self._delay_failure(Failure(reason, []), 0)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
-        """Handles a frame. Raises MalformedMessage or CloseConnection."""
+        """Handles one frame. Raises MalformedMessage or CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated
         match authentication.receive(frame, self._clock.now_ms(), self._steady_clock.now_ms()):
@@ -120,7 +120,7 @@ class SaslRequests:
                 return self._requests.start(frame, connection)
             case PassThrough.SERVE:
                 reply = self._requests.start(frame, connection)
-                assert isinstance(reply, list)  # ApiVersions does not park
+                assert isinstance(reply, list)  # ApiVersions never parks a request
                 authentication.api_versions_answered(b"".join(in_memory(reply)))
                 return reply
             case PassThrough.REFUSE:

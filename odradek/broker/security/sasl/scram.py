@@ -1,8 +1,8 @@
-"""The broker's side of SCRAM-SHA-256 and SCRAM-SHA-512, which also handles logins by delegation token.
+"""The broker's side of SCRAM-SHA-256 and SCRAM-SHA-512, including logins with delegation tokens.
 
-An exchange does not reveal which users exist. An unknown user gets a salt, always the same, and fails at the proof like
-a user with a wrong password, after the same work. A login costs a few HMACs, regardless of the password's iterations.
-For a delegation token the user is the token's id, and the password its proof in base64. Source:
+An exchange does not reveal which users exist. For an unknown user, the broker always sends the same salt, and refuses
+the proof after as much work as for a wrong password. A login costs a few HMACs, whatever the password's number of
+iterations. For a delegation token, the user name is the token's id, and the password is its HMAC in base64. Source:
 docs/spec/security.md#s2-3, #s2-6; RFC 5802.
 """
 
@@ -37,11 +37,11 @@ from odradek.protocol.scram import (
 )
 
 LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-TOKEN_EXTENSION = "tokenauth"  # "true" if the user is the id of a delegation token
+TOKEN_EXTENSION = "tokenauth"  # "true" if the user name is the id of a delegation token
 DIFFERENT_ID = "Authentication failed: Client requested an authorization id that is different from username"
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
 SALT_BYTES = 26
-SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"  # the characters that Kafka's tools use in salts
+SALT_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyz"  # characters that Kafka's tools use in salts
 
 
 class UsersOfImage:
@@ -68,8 +68,8 @@ class UsersOfImage:
 class ScramExchange:
     """One exchange with one client.
 
-    made_up_key: a secret of this broker, from which the credentials of unknown users are derived.
-    new_nonce: returns printable text without commas.
+    made_up_key: a secret of this broker, from which credentials for unknown users are derived new_nonce: returns
+    printable text without commas
     """
 
     __slots__ = ("_first", "_identities", "_identity", "_key", "_mechanism", "_new_nonce", "_server_first")
@@ -124,8 +124,8 @@ class ScramExchange:
 
 
 def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> ScramCredential:
-    """Derives a credential for an unknown user: a salt like those of Kafka's tools, and keys that belong to no
-    password."""
+    """Derives a credential for an unknown user. Its salt looks like those of Kafka's tools, and no password matches its
+    keys."""
     text = f"{mechanism.sasl_name}\0{user}".encode()
     salt = hmac.digest(key, b"salt" + text, hashlib.sha256)[:SALT_BYTES]
     stored_key = hmac.digest(key, b"key" + text, mechanism.hash_name)
@@ -135,8 +135,8 @@ def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> Scra
 
 @dataclass(frozen=True, slots=True)
 class ScramIdentity:
-    """A user that can log in. name: without "User:". expires_at_ms: None for never. by_token: a delegation token was
-    used"""
+    """A user that can log in. name: without "User:"; expires_at_ms: None for never; by_token: whether a delegation
+    token was used"""
 
     name: str
     credential: ScramCredential = field(repr=False)
@@ -145,12 +145,13 @@ class ScramIdentity:
 
 
 class Identities(Protocol):
-    """Looks up the users that can log in with one SCRAM mechanism."""
+    """Finds the users that can log in with one SCRAM mechanism."""
 
     def user(self, name: str) -> ScramIdentity | None: ...
 
     def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
-        """Returns the identity of a delegation token that has not expired. salt: used to salt the token's proof"""
+        """Returns the identity of a delegation token, or None unless the token exists and has not expired. salt: used
+        to salt the token's HMAC"""
 
 
 USER = "User:"
@@ -159,8 +160,8 @@ USER = "User:"
 class TokenLogins:
     """The identities of delegation tokens for one mechanism.
 
-    The credential of a token is calculated at the first login, which takes a few milliseconds, and cached while the
-    token exists.
+    The credential of a token is calculated when the token is first used, which takes a few milliseconds, and cached
+    while the token exists.
     """
 
     __slots__ = ("_credentials", "_mechanism", "_rules", "_tokens")

@@ -1,9 +1,9 @@
-"""Creates the offers of SASL listeners from their settings. Error messages name the setting to correct and contain no
-secrets.
+"""Sets up the mechanisms that SASL listeners offer, based on the settings. Error messages name the setting to correct
+and contain no secrets.
 
-The settings are read at the start, and again when AlterConfigs changes them. Changes apply to new exchanges; open
-sessions continue until they are renewed. OAUTHBEARER keeps its settings from the start, since loading its keys would
-block.
+The settings are read at startup, and again when AlterConfigs changes them. Changes apply to new exchanges; open
+sessions continue until they are renewed. The OAUTHBEARER settings from startup remain in effect, because loading new
+keys would block.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def sasl_requests(
     timers: Timers,
     steady_clock: Clock,
 ) -> SaslRequests:
-    """Creates the receiver of requests for a SASL listener."""
+    """Creates the object that receives the requests of a SASL listener."""
     return SaslRequests(
         requests,
         offers,
@@ -68,9 +68,9 @@ def sasl_requests(
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The sources of users for the mechanisms. They are read at each login, and not before the data directory is open.
+    """The sources of users for the mechanisms. They are read at each login, once the data directory is open.
 
-    secret  from which the salts of unknown users are derived; unchanged by a restart
+    secret  salts of unknown users are derived from this secret, which stays the same after a restart
     rules   the rules of the emulated release of Kafka
     """
 
@@ -84,7 +84,7 @@ class Accounts:
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | None = None) -> Offers:
-    """Returns the mechanisms of a SASL listener. kept: mechanisms that must not be set up again. Raises CannotStart."""
+    """Returns the mechanisms of a SASL listener. kept: mechanisms that must not be set up again. Raises CannotStart"""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
@@ -207,8 +207,8 @@ class SaslListeners:
         return self._offers[listener]
 
     def refresh(self) -> None:
-        """Applies changed settings. If a listener's new settings are invalid, it keeps its mechanisms, and a warning is
-        logged."""
+        """Applies changed settings. If the new settings of a listener are invalid, the listener keeps its mechanisms,
+        and a warning is logged."""
         for name, offers in self._offers.items():
             texts = self._texts_of(name)
             if texts == self._texts[name]:

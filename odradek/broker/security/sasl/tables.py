@@ -1,11 +1,11 @@
-"""The states of a connection on a SASL listener, and how each kind of request is handled in them.
+"""The states of a connection on a SASL listener, and how each kind of request is handled in each state.
 
     INITIAL ──ApiVersions──► HANDSHAKE ──SaslHandshake──► EXCHANGE or RAW ──last token──► COMPLETE
        └──SaslHandshake──────────────────────────────────►┘          COMPLETE ──SaslHandshake──► REPEATED_…
 
-Three rules are not in the table. Frames longer than `sasl.server.max.receive.size` never become requests. A refused
-ApiVersions leaves the state unchanged. After a session has expired, the next request other than SaslHandshake closes
-the connection.
+Three rules are not in the table. Frames longer than `sasl.server.max.receive.size` are refused before they are treated
+as requests. An ApiVersions request that is refused leaves the state unchanged. After a session has expired, the next
+request other than SaslHandshake closes the connection.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from enum import Enum, auto
 
 class State(Enum):
     INITIAL = auto()
-    HANDSHAKE = auto()  # ApiVersions was answered
-    EXCHANGE = auto()  # after SaslHandshake v1: tokens come in SaslAuthenticate
-    RAW = auto()  # after SaslHandshake v0: tokens come without a header
+    HANDSHAKE = auto()  # ApiVersions has been answered
+    EXCHANGE = auto()  # after SaslHandshake v1: tokens are sent in SaslAuthenticate
+    RAW = auto()  # after SaslHandshake v0: tokens are sent without a header
     COMPLETE = auto()  # authenticated
-    REPEATED_EXCHANGE = auto()  # like EXCHANGE, for a connection that was authenticated before (KIP-368)
+    REPEATED_EXCHANGE = auto()  # like EXCHANGE, for a connection that has been authenticated before (KIP-368)
     REPEATED_RAW = auto()
-    FAILED = auto()  # the connection will be closed, after its delayed response has been sent
+    FAILED = auto()  # the connection is closed after its delayed response
 
 
 class RequestKind(Enum):
@@ -32,13 +32,13 @@ class RequestKind(Enum):
 
 
 class SaslAction(Enum):
-    SERVE = auto()  # as on any listener
-    BEGIN = auto()  # start the mechanism that SaslHandshake names
+    SERVE = auto()  # handle the request as on any other listener
+    BEGIN = auto()  # start the mechanism named in SaslHandshake
     BEGIN_AGAIN = auto()
-    JUDGE = auto()  # the token in SaslAuthenticate
-    JUDGE_RAW = auto()  # the whole frame as a token
-    REFUSE = auto()  # respond with ILLEGAL_SASL_STATE, then close
-    CLOSE = auto()  # close at once, without a response
+    JUDGE = auto()  # check the token in SaslAuthenticate
+    JUDGE_RAW = auto()  # check the whole frame as a token
+    REFUSE = auto()  # respond with ILLEGAL_SASL_STATE, then close the connection
+    CLOSE = auto()  # close the connection immediately, without a response
 
 
 S, K, A = State, RequestKind, SaslAction

@@ -1,7 +1,7 @@
-"""The validator of signed tokens, which uses the public keys of a JWKS (RFC 7517). PyJWT verifies the signatures.
+"""Validates signed tokens with the public keys of a JWKS (RFC 7517). PyJWT verifies the signatures.
 
-An algorithm is only used with keys of its own type, so a token cannot make the broker use a public key as a shared
-secret. Messages contain neither the token nor its claims.
+An algorithm is only used with keys of its own type. Otherwise, a token could make the broker use a public key as a
+shared secret. Messages contain neither the token nor its claims.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.broker.security.sasl.oauthbearer import (
 )
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
-# Key type and curve of each algorithm.
+# The key type and the curve of each algorithm.
 ALGORITHMS: Mapping[str, tuple[str, str | None]] = {
     **{f"{family}{bits}": ("RSA", None) for family in ("RS", "PS") for bits in (256, 384, 512)},
     "ES256": ("EC", "P-256"),
@@ -38,16 +38,16 @@ class InvalidKeySet(ValueError):
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
     key_id: str | None
-    kind: tuple[str, str | None]  # type, and curve if the type has curves
-    algorithm: str | None  # the only algorithm that the key is for; None for any
+    kind: tuple[str, str | None]  # type, and curve for types that have curves
+    algorithm: str | None  # the only algorithm that the key may be used with; None for any
     key: Any = field(repr=False)
 
 
 def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
-    """Returns the keys for signatures, and ignores keys of other types and uses.
+    """Returns the signature keys, and ignores keys with other types or uses.
 
-    Raises InvalidKeySet, also if there are keys but none can be read. A set without keys is valid: all keys were
-    withdrawn.
+    Raises InvalidKeySet if the text is invalid, or if it contains keys but none can be read. A set without keys is
+    valid, and means that all keys have been withdrawn.
     """
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
@@ -82,8 +82,8 @@ def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
 
 
 class SignedValidator:
-    """Validates signed tokens. keys: returns the current keys. key_missed: called when a token names an unknown key,
-    which may be new."""
+    """Validates signed tokens. keys: returns the current keys; key_missed: called when a token names an unknown key,
+    which may be a new one"""
 
     def __init__(
         self, keys: Callable[[], tuple[VerificationKey, ...]], key_missed: Callable[[], None], rules: ClaimRules
@@ -114,5 +114,5 @@ def _is_signed(parts: TokenParts, algorithm: str, key: VerificationKey) -> bool:
 
     try:
         return get_default_algorithms()[algorithm].verify(parts.signed, key.key, parts.signature)
-    except Exception:  # whatever the library raises for bytes from an unknown peer, they are not a valid signature
+    except Exception:  # any error of the library for bytes from an unknown peer means that the signature is not valid
         return False

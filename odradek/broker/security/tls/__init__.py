@@ -1,1 +1,1 @@
-"""Listeners with TLS: settings, stores of keys and certificates, handshakes, and principals of client certificates."""
+"""TLS listeners: settings, stores of keys and certificates, handshakes, and principals of client certificates."""

@@ -1,7 +1,8 @@
-"""The keys and certificates of all listeners with TLS: loaded at the start, and replaced while the broker runs.
+"""Loads the keys and certificates of all TLS listeners at startup, and replaces them while the broker runs.
 
-They are replaced after a change by AlterConfigs or of a file. An unusable change by AlterConfigs is refused, and an
-unusable file is logged; in both cases the listener keeps its certificates. Open connections are not affected.
+They are replaced when AlterConfigs changes a setting or when a file changes. An unusable change by AlterConfigs is
+refused, and an unusable file is logged; in either case the listener keeps its certificates. Open connections are not
+affected.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ STORES = "ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 
 
 class ListenerCertificates:
-    """The certificates of all listeners. Must be used in the loop's thread only; watched files are read in a thread."""
+    """The certificates of all listeners. For use on the loop thread only; a thread reads the watched files."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Reads all stores. Raises UnusableTls."""
         self._config = config
         self._loaded: dict[str, LoadedTls] = {}
-        self._complaints: dict[str, str] = {}  # by listener: its last error, so that it is logged once
+        self._complaints: dict[str, str] = {}  # the last error of each listener, so that it is logged only once
         self._timer: TimerHandle | None = None
         for name in listeners_with_tls(config):
             self._loaded[name] = load(tls_settings(config.listener_settings(name)))
 
     def tls_of(self, listener: str) -> LoadedTls:
-        """Returns the listener's current certificates, for a new handshake."""
+        """Returns the listener's current certificates for use in a new handshake."""
         return self._loaded[listener]
 
     def check(self, changed: Mapping[str, str | None]) -> None:
-        """Checks whether this broker's settings may be changed in this way. None removes a setting.
+        """Checks a change to this broker's settings. A value of None removes a setting.
 
         Raises UnusableTls if the new stores cannot be used, or if a new certificate is for another name. Settings that
-        take effect at the next start are tried as well, so that the broker will be able to start.
+        take effect at the next start are also tried, to make sure that the broker will be able to start.
         """
         for listener, loaded in self._loaded.items():
             settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))
@@ -82,7 +83,7 @@ class ListenerCertificates:
 
             workers.run(lambda: {listener: self._attempt(loaded) for listener, loaded in before.items()}, done)
 
-        # A test that moves its clock ahead skips the checks, since moving the clock does not change files.
+        # When a test moves its clock ahead, the checks are skipped, because moving the clock does not change files.
         scan = Scan(look, interval_ms, lambda: None)
         self._timer = timers.after(interval_ms, scan)
 
@@ -91,8 +92,8 @@ class ListenerCertificates:
             self._timer.cancel()
 
     def _attempt(self, loaded: LoadedTls) -> Attempt:
-        """Reads the stores. Returns None if they have not changed, else the new certificates, or the error if they are
-        unusable."""
+        """Reads the stores. Returns None if they have not changed, otherwise the new certificates, or the error that
+        makes them unusable."""
         try:
             return self._replacement(loaded, self._config.listener_settings(loaded.settings.listener))
         except UnusableTls as error:
@@ -101,7 +102,7 @@ class ListenerCertificates:
     def _replacement(self, loaded: LoadedTls, now: ListenerSettings) -> LoadedTls | None:
         """Returns the new certificates, or None if nothing has changed. Raises UnusableTls."""
         said = tls_settings(now)
-        # As in Kafka, only the stores can be replaced; other settings stay as at the start.
+        # As in Kafka, only the stores can be replaced. Other settings keep the values that they had at startup.
         settings = replace(loaded.settings, keystore=said.keystore, truststore=said.truststore)
         if digest_of(settings) == loaded.digest:
             return None
@@ -118,7 +119,7 @@ class ListenerCertificates:
 
     def _use_attempt(self, listener: str, before: LoadedTls, attempt: Attempt) -> None:
         if self._loaded[listener] is not before:
-            return  # replaced meanwhile; the next check looks at it again
+            return  # replaced in the meantime; the next check examines the new certificates
         if isinstance(attempt, UnusableTls):
             if self._complaints.get(listener) != str(attempt):
                 self._complaints[listener] = str(attempt)
@@ -133,13 +134,13 @@ class ListenerCertificates:
 
 
 def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
-    """Returns the names of the listeners with TLS, including the HTTP port's."""
+    """Returns the names of the TLS listeners, including the pseudo-listener of the HTTP port."""
     names = [listener.name for listener in config.serving if listener.security_protocol in SSL_PROTOCOLS]
     return (*names, HTTP_LISTENER) if config.odradek_http_security_protocol in SSL_PROTOCOLS else tuple(names)
 
 
 def counts_from_the_next_start_on(name: str, listener: str) -> bool:
-    """Returns whether `name` is a TLS setting of this listener, its own or the broker's, that takes effect at the next
+    """Returns whether `name` is a TLS setting, of this listener or of the broker, that takes effect at the next
     start."""
     setting = setting_named(name)
     if setting is None or listener_of(name) not in (None, listener.lower()):

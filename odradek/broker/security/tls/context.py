@@ -1,6 +1,6 @@
 """Creates TLS contexts of the `ssl` module from the settings of a listener and the current contents of its stores.
 
-A store is a file, or PEM text in a setting. Its keys and certificates are passed on as PEM.
+A store is a file, or PEM text in a setting. Keys and certificates are passed to OpenSSL as PEM.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 JKS_MAGIC = (bytes.fromhex("feedfeed"), bytes.fromhex("cececece"))
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 PRIVATE_KEY = b"PRIVATE KEY-----"
-MOST_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path may lead to a large file
+MOST_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path may refer to a large file
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMaterial:
-    """A key and its certificates, the key's own first, in PEM. password: None if the key is not encrypted."""
+    """A key and its certificates in PEM, starting with the key's own certificate. password: None if the key is not
+    encrypted"""
 
     pem: bytes = field(repr=False)
     password: str | None = field(repr=False)
@@ -35,7 +36,7 @@ class KeyMaterial:
 def read_bytes(store: Store) -> bytes:
     """Reads the contents of a store. Raises UnusableTls."""
     if store.inline is not None:
-        # In properties files and altered settings, the line breaks of PEM are often written as \n.
+        # In properties files and in settings changed by AlterConfigs, line breaks of PEM are often written as \n.
         return store.inline.replace("\\n", "\n").encode()
     assert store.location is not None
     try:
@@ -66,7 +67,7 @@ def key_material(store: Store, content: bytes) -> KeyMaterial:
 
 
 def trusted_certificates(store: Store, content: bytes) -> str:
-    """Reads the certificates of a truststore as PEM. Raises UnusableTls."""
+    """Returns the certificates of a truststore as PEM. Raises UnusableTls."""
     if store.type == PEM:
         if CERTIFICATE not in content:
             raise UnusableTls(store.setting, f"{_place(store)} has no certificate in PEM")
@@ -111,8 +112,8 @@ TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLS
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """The TLS context of a listener. certificate: the broker's own, in DER; digest: of the settings and the stores'
-    contents"""
+    """The TLS context of a listener. certificate: the broker's own certificate, in DER; digest: of the settings and of
+    the contents of the stores"""
 
     settings: TlsSettings
     context: ssl.SSLContext
@@ -130,8 +131,8 @@ def digest_of(settings: TlsSettings) -> bytes:
 
 
 def load(settings: TlsSettings) -> LoadedTls:
-    """Reads the stores and creates a context. Raises UnusableTls, also if key and certificate do not belong
-    together."""
+    """Reads the stores and creates a context. Raises UnusableTls if a store cannot be used, or if the key does not
+    match its certificate."""
     digest = digest_of(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = TLS_VERSIONS[settings.versions[0]]

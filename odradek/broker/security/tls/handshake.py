@@ -1,9 +1,9 @@
-"""The TLS handshakes of one listener, from an accepted socket to a connection with a known principal.
+"""TLS handshakes of one listener, from an accepted socket to a connection with a known principal.
 
-A handshake has a time limit, and the number in flight is limited. A new connection always gets a slot: an honest
-handshake takes milliseconds, so the slots are filled by handshakes that were begun and abandoned. To make room, the
-oldest handshake of the address with the most handshakes is given up. A failed handshake ends with the alert that gives
-the reason, unless the client does not speak TLS.
+Handshakes have a time limit, and the number of handshakes in flight is limited. A new connection always gets a slot. An
+honest handshake takes milliseconds, so if all slots are taken, most of the handshakes in them have been abandoned. To
+make room, the oldest handshake of the address with the most handshakes is aborted. A failed handshake ends with an
+alert that gives the reason, unless the client does not speak TLS.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-SHUTDOWN_TIMEOUT_S = 2.0  # how long a connection that the broker closes waits for the peer's closing message
+SHUTDOWN_TIMEOUT_S = 2.0  # time for which a connection that the broker closes waits for the peer's closing message
 ANONYMOUS = "User:ANONYMOUS"
-# OpenSSL's reasons for bytes that are not TLS. A length in front of a Kafka request looks like a wrong version.
+# The reasons that OpenSSL reports for bytes that are not TLS. The length of a Kafka request looks like a wrong version.
 PLAIN_TEXT = frozenset(
     {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 )
@@ -36,7 +36,7 @@ WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TlsHandshakes:
-    """The handshakes of a listener. Must be used in the loop's thread only."""
+    """The handshakes of a listener. For use on the loop thread only."""
 
     def __init__(
         self,
@@ -59,8 +59,7 @@ class TlsHandshakes:
         return len(self._slots)
 
     def new_handshake(self, connection: Connection) -> TlsHandshake:
-        """Creates the handshake of a new connection. Called while the loop reports the connection, in the same
-        context."""
+        """Creates the handshake of a new connection. Called in the context in which the loop reports the connection."""
         handshake = TlsHandshake(self, connection)
         in_progress.set(handshake)
         return handshake
@@ -75,7 +74,7 @@ class TlsHandshakes:
         if given_up is not None:
             given_up.connection.refuse("too many TLS handshakes are in flight, and this is the oldest of its address")
         task = self.loop.create_task(handshake.run())
-        self._tasks.add(task)  # the loop holds only a weak reference, so the task could be collected
+        self._tasks.add(task)  # the loop holds only a weak reference, so the task could be garbage-collected
         task.add_done_callback(self._tasks.discard)
 
     def handshake_ended(self, handshake: TlsHandshake) -> None:
@@ -100,11 +99,11 @@ class TlsHandshakes:
 
 
 class NoPrincipal(Exception):
-    """A client certificate yields no principal."""
+    """A client certificate does not yield a principal."""
 
 
 class TlsHandshake:
-    """The handshake of one connection. Call `start` when the connection has been admitted."""
+    """The handshake of one connection. Call `start` once the connection has been admitted."""
 
     def __init__(self, handshakes: TlsHandshakes, connection: Connection) -> None:
         self.connection = connection
@@ -128,13 +127,13 @@ class TlsHandshake:
         in_progress.set(self)
         assert self._transport is not None
         assert self._held is not None
-        if self._transport.is_closing():  # given up before it began; the transport notifies the connection
+        if self._transport.is_closing():  # aborted before it began; the transport notifies the connection
             self._handshakes.handshake_ended(self)
             return
-        early = HeldBytes()  # receives bytes that a client sends right after its handshake
+        early = HeldBytes()  # receives any bytes that the client sends immediately after its handshake
         secured: Any = None
         lost: Exception | None = None
-        # The transport's protocol is the TLS protocol by then.
+        # By now, the transport's protocol is the TLS protocol.
         self._handshakes.loop.call_soon(self._held.release, self._transport)
         try:
             secured = await self._handshakes.loop.start_tls(
@@ -181,15 +180,16 @@ class TlsHandshake:
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
 
 
-# The handshake of a connection, in the connection's context.
+# The handshake in progress, in the context of its connection.
 in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")
 
 
 class AlertingObject(ssl.SSLObject):
-    """An SSLObject that lets the alert of a failed handshake reach the client. OpenSSL has the alert ready when it
-    raises the error, but the event loops drop it. Therefore this class reports the failure to the handshake, and tells
-    the loop that more data has to be read: the loop then writes the alert, and the connection is closed in the next
-    turn.
+    """An SSLObject that ensures that the client receives the alert of a failed handshake.
+
+    OpenSSL has prepared the alert by the time that it raises the error, but the event loops drop it. Therefore this
+    class reports the failure to the handshake, and signals to the loop that more data has to be read. As a result, the
+    loop writes the alert, and the connection is closed in the next turn.
     """
 
     _handshake: TlsHandshake | None
@@ -214,8 +214,8 @@ class AlertingObject(ssl.SSLObject):
 
 
 class ClientWithoutPrincipal(asyncio.Protocol):
-    """The protocol of a client whose certificate yields no principal. As in Kafka its first request closes the
-    connection."""
+    """The protocol of a client whose certificate does not yield a principal. As in Kafka, the connection is closed at
+    its first request."""
 
     def __init__(self, connection: Connection, transport: asyncio.Transport, why: str) -> None:
         self._connection = connection
@@ -237,18 +237,19 @@ K = TypeVar("K", bound=Hashable)
 
 
 class HandshakeSlots(Generic[K]):
-    """The handshakes in flight, each represented by a key."""
+    """The handshakes in flight, each identified by a key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._count = 0
-        self._by_address: dict[str, dict[K, None]] = {}  # oldest first
+        self._by_address: dict[str, dict[K, None]] = {}  # the oldest handshake of each address comes first
 
     def __len__(self) -> int:
         return self._count
 
     def occupy(self, key: K, address: str) -> K | None:
-        """Adds a handshake. Returns the handshake to give up for it, which has been removed, or None."""
+        """Adds a handshake. If all slots were taken, returns the handshake to abort, which has been removed; otherwise
+        returns None."""
         given_up: K | None = None
         if self._count >= self._most:
             busiest = max(self._by_address, key=lambda one: len(self._by_address[one]))
@@ -259,7 +260,7 @@ class HandshakeSlots(Generic[K]):
         return given_up
 
     def end(self, key: K, address: str) -> None:
-        """Removes a handshake that has succeeded or failed. Does nothing if it was given up."""
+        """Removes a handshake that has succeeded or failed. Does nothing if the handshake has been aborted."""
         begun = self._by_address.get(address)
         if begun is None or key not in begun:
             return

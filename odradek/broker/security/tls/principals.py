@@ -1,7 +1,7 @@
-"""Principals of client certificates: the subject as Java writes it, and `ssl.principal.mapping.rules`.
+"""Principals of client certificates: the subject as Java formats it, and `ssl.principal.mapping.rules`.
 
-Also decides whether a listener may replace its certificate with another one while the broker runs. Source: KIP-371; RFC
-5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
+This module also decides whether a listener may replace its certificate with another one while the broker runs. Source:
+KIP-371; RFC 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; the observed rules of Kafka 4.3.1;
 docs/spec/security.md#s1-3, #s1-4.
 """
 
@@ -17,7 +17,7 @@ from odradek.broker.patterns.re2 import Captures, InvalidPattern, Pattern, TooMu
 from odradek.protocol.quoting import quoted
 
 SET, OBJECT_IDENTIFIER, VERSION, EXTENSIONS = 0x31, 0x06, 0xA0, 0xA3
-SUBJECT = 4  # index in a TBSCertificate without its version: serial, algorithm, issuer, validity, subject
+SUBJECT = 4  # index in a TBSCertificate without version, whose fields are serial, algorithm, issuer, validity, subject
 ALTERNATIVE_NAMES = "2.5.29.17"
 TEXT_NAMES = {0x81: "RFC822", 0x82: "DNS", 0x86: "UniformResourceIdentifier"}
 ADDRESS = 0x87
@@ -32,7 +32,7 @@ KEYWORDS = {  # RFC 2253, 2.3; other attributes are written as object identifier
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-ENCODINGS = {  # by tag of the string type: the encoding of its bytes
+ENCODINGS = {  # the encoding of the bytes, by the tag of the string type
     0x0C: "utf-8",
     0x13: "ascii",  # PrintableString
     0x14: "latin-1",  # T61String
@@ -54,8 +54,8 @@ class Element(NamedTuple):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Returns the subject of a certificate in DER, such as `CN=kate,OU=Dev,O=Odradek,C=DE`, or "" if it is empty.
-    Raises MalformedCertificate."""
+    """Returns the subject of a certificate in DER, such as `CN=kate,OU=Dev,O=Odradek,C=DE`, or "" if the subject is
+    empty. Raises MalformedCertificate."""
     try:
         relative_names = list(_elements(_fields(certificate)[SUBJECT].content))
         return ",".join(_relative_name(one) for one in reversed(relative_names))
@@ -66,12 +66,12 @@ def subject_of(certificate: bytes) -> str:
 def alternative_names(certificate: bytes) -> frozenset[str]:
     """Returns the alternative names of a certificate in DER, each with its type, such as `DNS:localhost`.
 
-    For rare types a name consists of the type's tag and the bytes in hexadecimal. Raises MalformedCertificate.
+    A name of a rare type is written as the type's tag and the bytes in hexadecimal. Raises MalformedCertificate.
     """
     try:
         lists = [one for field in _fields(certificate) if field.tag == EXTENSIONS for one in _elements(field.content)]
         for extension in (one for each in lists for one in _elements(each.content)):
-            kind, *_, value = _elements(extension.content)  # a "critical" flag may come between them
+            kind, *_, value = _elements(extension.content)  # a "critical" flag may come between these elements
             if _object_identifier(kind.content) == ALTERNATIVE_NAMES:
                 (names,) = _elements(value.content)
                 return frozenset(_alternative_name(one) for one in _elements(names.content))
@@ -95,7 +95,7 @@ def _alternative_name(element: Element) -> str:
 
 
 def _elements(data: bytes) -> Iterator[Element]:
-    """Yields the elements of DER. Raises IndexError if `data` ends within an element."""
+    """Yields the elements of a DER sequence. Raises IndexError if `data` ends within an element."""
     position = 0
     while position < len(data):
         start, tag, length = position, data[position], data[position + 1]
@@ -139,7 +139,7 @@ def _object_identifier(content: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes as Java does: special characters everywhere, blanks only at both ends."""
+    """Escapes text as Java does: special characters everywhere, blanks only at both ends."""
     inner = text.strip(" \r")
     if not inner:
         return "".join(f"\\{blank}" for blank in text)
@@ -148,7 +148,8 @@ def _escaped(text: str) -> str:
     return "".join(f"\\{blank}" for blank in before) + escaped + "".join(f"\\{blank}" for blank in after)
 
 
-# A list of rules, each DEFAULT or RULE:pattern/replacement/[LU]. A backslash escapes the next character.
+# The setting is a list of rules, each of which is DEFAULT or RULE:pattern/replacement/[LU]. A backslash escapes the
+# next character.
 RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|.*?"
 ONE_RULE = re.compile(RULE)
 NEXT_RULE = re.compile(rf"\s*({RULE})\s*(?:,\s*|$)")
@@ -156,8 +157,9 @@ REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
 FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
 
 
-MOST_WORK: Final = 200_000  # units of a pattern's work per subject, which take a tenth of a second
-LONGEST_NAME: Final = 4_096  # characters of a principal, limited because a replacement may repeat a group many times
+# Maximum work of a pattern for one subject, in units of which this number takes a tenth of a second.
+MOST_WORK: Final = 200_000
+LONGEST_NAME: Final = 4_096  # maximum length of a principal, because a replacement may repeat a group many times
 NO_LOOKAROUND = (
     "patterns are matched in a time that grows with the subject's length only, so there are no lookahead, lookbehind,"
     " back references, atomic groups or possessive repetitions"
@@ -169,22 +171,22 @@ class InvalidRule(ValueError):
 
 
 class TooLongToMatch(Exception):
-    """The rules would take too long for this subject."""
+    """Applying the rules to this subject would take too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappingRule:
-    """One rule. pattern: None for DEFAULT, which uses the subject unchanged"""
+    """One rule. pattern: None for DEFAULT, which returns the subject unchanged"""
 
     pattern: Pattern | None
     replacement: str = ""
-    case: str = ""  # L or U
+    case: str = ""  # L for lower case, U for upper case
 
     def apply(self, subject: str) -> str | None:
-        """Returns the name that the rule gives to the subject, or None if the rule does not match.
+        """Returns the name that the rule derives from the subject, or None if the rule does not match.
 
-        As in Java, the pattern has to match the whole subject; then each match within it is replaced. Raises
-        TooLongToMatch.
+        As in Java, the pattern must match the whole subject, after which each match within the subject is replaced.
+        Raises TooLongToMatch.
         """
         pattern = self.pattern
         if pattern is None:
@@ -217,7 +219,8 @@ class MappingRule:
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
-    """Parses the rules. Raises InvalidRule. An empty text means no rules, so no certificate has a principal."""
+    """Parses the rules. Raises InvalidRule. An empty text means that there are no rules, so no certificate yields a
+    principal."""
     rules = []
     for found in NEXT_RULE.finditer(text.strip()):
         rule = found.group(1)
@@ -233,7 +236,8 @@ def parse_rules(text: str) -> tuple[MappingRule, ...]:
 
 
 def principal_name(rules: tuple[MappingRule, ...], subject: str) -> str | None:
-    """Applies the first rule that matches the subject. Returns None if no rule does. Raises TooLongToMatch."""
+    """Returns the name from the first rule that matches the subject, or None if no rule matches. Raises
+    TooLongToMatch."""
     return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
 
 
@@ -251,8 +255,8 @@ def _rule(rule: str, pattern: str, replacement: str, case: str) -> MappingRule:
 
 
 def _unlike_java(pattern: str) -> str | None:
-    """Describes a part of the pattern that Java would interpret differently, without an error; None if there is
-    none."""
+    """Describes a part of the pattern that Java would accept, but interpret differently. Returns None if there is no
+    such part."""
     class_begin = -1
     at = 0
     while at < len(pattern):
@@ -279,8 +283,8 @@ def _unlike_java(pattern: str) -> str | None:
 
 
 def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
-    """Fills in a replacement by Java's syntax: `$1` is a group, whose number has as many digits as possible; a
-    backslash escapes the next character."""
+    """Fills in a replacement that has Java's syntax: `$1` is a group, whose number takes as many digits as possible,
+    and a backslash escapes the next character."""
     group_count = len(captures) // 2 - 1
 
     def one(found: re.Match[str]) -> str:
@@ -302,7 +306,8 @@ def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
 def refusal_of_another_identity(
     old: bytes, new: bytes, *, may_change_name: bool, may_lose_alternative_names: bool
 ) -> str | None:
-    """Returns None if clients that trusted `old` will also trust `new`, both in DER; otherwise the difference."""
+    """Returns None if clients that trusted the certificate `old` will also trust `new`, both in DER. Otherwise returns
+    a description of the difference."""
     if old == new:
         return None
     before, after = subject_of(old), subject_of(new)

@@ -1,7 +1,8 @@
-"""The TLS settings of a listener: stores, client certificates, versions and cipher suites. No file is read here.
+"""The TLS settings of a listener: stores, client certificates, versions and cipher suites. This module does not read
+files.
 
-Source: the checks of Kafka 4.3.1, observed; docs/spec/security.md#s1-2. In addition, a listener without a certificate
-is refused, since every handshake would fail.
+Source: the checks of Kafka 4.3.1, as observed; docs/spec/security.md#s1-2. In addition, a listener without a
+certificate is refused, because every handshake would fail.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ VERSIONS = ("TLSv1.2", "TLSv1.3")  # oldest first
 
 
 class UnusableTls(Exception):
-    """A setting that makes TLS impossible. The message begins with the setting's name."""
+    """A setting makes TLS impossible. The message begins with the name of the setting."""
 
     def __init__(self, setting: str, why: str) -> None:
         super().__init__(f"{setting}: {why}")
 
 
 class ClientAuth(Enum):
-    """ssl.client.auth: whether a client certificate is requested. One that does not verify is never accepted."""
+    """ssl.client.auth: whether a client certificate is requested. A certificate that cannot be verified is never
+    accepted."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -37,12 +39,12 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A keystore or a truststore: a file, or PEM text in the settings.
+    """A keystore or a truststore, which is a file, or PEM text in the settings.
 
     type          PEM, PKCS12 or JKS; the default is JKS, which Java also uses for PKCS12 files
-    setting       for messages: the full name of the setting with the location, or with the text
-    inline        PEM text; for a keystore the key and the chain
-    key_password  None if the key is not encrypted, or only with the store's password
+    setting       full name of the setting with the location or with the text, for use in messages
+    inline        PEM text; for a keystore, this is the key and the chain
+    key_password  None if the key is not encrypted, or is encrypted with the store's password
     """
 
     type: str
@@ -55,8 +57,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """TLS of a listener. truststore: None for the system's authorities; ciphers: OpenSSL's list, None for its
-    default"""
+    """The TLS settings of a listener. truststore: None for the system's authorities; ciphers: a list in OpenSSL's
+    format, or None for its default"""
 
     listener: str
     keystore: Store
@@ -68,12 +70,12 @@ class TlsSettings:
 
     @property
     def requires_certificate(self) -> bool:
-        """Whether clients must have a certificate."""
+        """Whether clients must present a certificate."""
         return self.client_auth is ClientAuth.REQUIRED
 
 
 def tls_settings(settings: ListenerSettings) -> TlsSettings:
-    """Reads the TLS settings of a listener. Raises UnusableTls."""
+    """Parses the TLS settings of a listener. Raises UnusableTls."""
     versions, ciphers = _versions(settings)
     return TlsSettings(
         listener=settings.listener,
@@ -134,7 +136,7 @@ def _truststore(settings: ListenerSettings) -> Store | None:
 
 
 def _described(settings: ListenerSettings, store: str) -> tuple[str | None, str, str | None]:
-    """Returns location, type and password of a store."""
+    """Returns the location, type and password of a store."""
     kind = (settings.text(f"{store}.type") or JKS).upper()
     if kind not in (PEM, PKCS12, JKS):
         raise UnusableTls(settings.name(f"{store}.type"), f"{kind} is not supported; use PEM or PKCS12")
@@ -151,7 +153,7 @@ def _refuse_other_stores_than_pem(
 
 
 def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
-    """Returns the TLS versions, oldest first, and the ciphers of TLS 1.2."""
+    """Returns the TLS versions, oldest first, and the ciphers for TLS 1.2."""
     protocols = settings.value("ssl.enabled.protocols")
     suites = settings.value("ssl.cipher.suites")
     assert isinstance(protocols, tuple)
@@ -192,12 +194,13 @@ TLS_1_3 = frozenset(
 
 
 def before_tls_1_3(suites: Sequence[str]) -> list[str]:
-    """Returns OpenSSL's names of the suites for TLS 1.2. A name that is OpenSSL's already is unchanged."""
+    """Returns OpenSSL's names of the cipher suites for TLS 1.2. Names that are already OpenSSL's remain unchanged."""
     return [_openssl_name(suite) for suite in suites if suite not in TLS_1_3]
 
 
 def _openssl_name(suite: str) -> str:
-    """Translates a name: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes ECDHE-RSA-AES256-GCM-SHA384."""
+    """Translates the name of a cipher suite: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes
+    ECDHE-RSA-AES256-GCM-SHA384."""
     exchange, separator, cipher = suite.partition("_WITH_")
     if not separator:
         return suite

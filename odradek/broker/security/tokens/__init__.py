@@ -1,1 +1,1 @@
-"""Delegation tokens (KIP-48): which user a token's bearer may log in as, and until when."""
+"""Delegation tokens (KIP-48), whose bearer can log in as a certain user for a limited time."""

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """The settings `delegation.token.*`."""
+    """The `delegation.token.*` settings."""
 
     secret: bytes = field(repr=False)
     max_lifetime_ms: int
-    expiry_time_ms: int  # time until a token expires, after its creation and after each renewal
+    expiry_time_ms: int  # time until a token expires after its creation or renewal
 
     def proof(self, token_id: str) -> bytes:
-        """Returns the HMAC that the token's bearer has to present."""
+        """Returns the HMAC that the bearer of the token has to present."""
         return hmac.digest(self.secret, token_id.encode(), hashlib.sha512)
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A request for a token. max_lifetime_ms: 0 or less for the longest possible lifetime."""
+    """A request to create a token. max_lifetime_ms: 0 or less for the longest possible lifetime"""
 
     owner: str
     requester: str
@@ -72,9 +72,9 @@ def renew_token(
 def expire_token(
     tokens: DelegationTokens, rules: TokenRules, proof: bytes, principal: str, period_ms: int, now_ms: int
 ) -> tuple[int, Message]:
-    """Sets the expiry time of a token. Returns it and the record to write. Raises KafkaError.
+    """Sets the expiry time of a token. Returns that time and the record to write. Raises KafkaError.
 
-    period_ms: less than 0 to remove the token at once
+    period_ms: less than 0 to remove the token immediately
     """
     token = _found(tokens, rules, proof, principal)
     if period_ms < 0:
@@ -85,8 +85,8 @@ def expire_token(
 
 
 def _require_lives(token: DelegationToken, now_ms: int) -> None:
-    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired. An expired token exists until it is removed, but cannot
-    be renewed."""
+    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired. An expired token exists until it is removed, but can no
+    longer be renewed."""
     if token.is_expired(now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has expired")
 
@@ -105,10 +105,10 @@ def visible_tokens(
     principal: str,
     may_describe: Callable[[DelegationToken], bool],
 ) -> Iterator[DelegationToken]:
-    """Yields the tokens that a principal may see.
+    """Yields the tokens that a principal is allowed to see.
 
-    owners         only tokens that concern one of these principals; None for all
-    may_describe   whether the principal may describe a token of another user
+    owners         only tokens that one of these principals owns, requested or may renew; None for all tokens
+    may_describe   returns whether the principal may describe a token of another user
     """
     wanted = None if owners is None else frozenset(owners)
     for token in tokens.by_id.values():
@@ -152,7 +152,7 @@ def token_rules(config: BrokerConfig) -> TokenRules | None:
 
 
 def check_allowed(connection: ConnectionInfo) -> None:
-    """Checks that the client may request tokens: it must be authenticated, and not by a delegation token.
+    """Checks that the client may request tokens: it must be authenticated, but not with a delegation token.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     """

@@ -1,4 +1,4 @@
-"""The delegation tokens in the metadata log. Only `replay` and `replay_removal` change them."""
+"""The delegation tokens in the metadata log. They are only changed by `replay` and `replay_removal`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A delegation token. owner, requester, renewers: principals, such as `User:alice`. The token's proof is not
-    stored; it is calculated from the id and a secret of the broker."""
+    """A delegation token. owner, requester, renewers: principals, such as `User:alice`. The token's HMAC is not stored,
+    because it can be calculated from the id and a secret of the broker."""
 
     token_id: str
     owner: str
@@ -21,11 +21,10 @@ class DelegationToken:
     renewers: tuple[str, ...]
     issued_ms: int
     expires_ms: int
-    max_ms: int  # the token cannot be renewed beyond this time
+    max_ms: int  # time after which the token can no longer be renewed
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Returns whether the principal may renew and expire the token: it must be the owner, the requester or a
-        renewer."""
+        """Returns whether the principal may renew and expire the token, as its owner, requester or renewers may."""
         return principal in (self.owner, self.requester, *self.renewers)
 
     @property
@@ -55,5 +54,5 @@ class DelegationTokens:
         )
 
     def replay_removal(self, record: RemoveDelegationTokenRecord) -> None:
-        """Removes a token; does nothing if it does not exist."""
+        """Removes a token. Does nothing if the token does not exist."""
         self.by_id.pop(record.token_id, None)
