@@ -1,12 +1,11 @@
-"""The terms of authorization with Kafka's numbers, as used in ACL requests, `authorized_operations`, and ACL
-records."""
+"""The terms of authorization with Kafka's numbers, as used in ACL requests, `authorized_operations` and ACL records."""
 
 from enum import Enum
 from typing import Final
 
 
 class Operation(Enum):
-    __hash__ = object.__hash__  # faster: Enum hashes the name, in Python, and every request looks decisions up
+    __hash__ = object.__hash__  # Enum hashes the name, in Python, which is slow; every request looks up decisions
 
     UNKNOWN = 0
     ANY = 1
@@ -27,7 +26,7 @@ class Operation(Enum):
 
 
 class ResourceType(Enum):
-    __hash__ = object.__hash__  # faster, as for Operation
+    __hash__ = object.__hash__  # faster, as in Operation
 
     UNKNOWN = 0
     ANY = 1
@@ -42,7 +41,7 @@ class ResourceType(Enum):
 class PatternType(Enum):
     UNKNOWN = 0
     ANY = 1  # used only in filters
-    MATCH = 2  # used only in filters: all patterns that apply to the name
+    MATCH = 2  # used only in filters: matches all patterns that apply to the name
     LITERAL = 3
     PREFIXED = 4
 
@@ -54,7 +53,7 @@ class Permission(Enum):
     ALLOW = 3
 
 
-CLUSTER_NAME: Final = "kafka-cluster"  # the only resource name of ResourceType.CLUSTER
-ANY_NAME: Final = "*"  # name of a literal ACL that applies to every resource of its type
+CLUSTER_NAME: Final = "kafka-cluster"  # the only name of a resource of type CLUSTER
+ANY_NAME: Final = "*"  # the name in a literal ACL that applies to every resource of its type
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"

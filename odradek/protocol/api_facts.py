@@ -1,7 +1,7 @@
-"""Facts about each API that Kafka's protocol fixes, one row for each API, for all parts of Odradek.
+"""Facts about each API that are fixed by Kafka's protocol. There is one row per API, which all parts of Odradek share.
 
-`odradek.broker.api.served` has the APIs that are served, and their handlers. An API without a row has only default
-values.
+`odradek.broker.api.served` lists the APIs that the broker serves, with their handlers. An API without a row has the
+default values.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from odradek.protocol.errors import ErrorCode as E
 
 
 class Coordinator(Enum):
-    """The coordinator to which a request must be sent."""
+    """The coordinator that a request must be sent to."""
 
     GROUP = auto()
     TRANSACTION = auto()
@@ -25,27 +25,30 @@ class Coordinator(Enum):
 class ApiFacts:
     """Facts about one API.
 
-    throttled_from         first version whose throttle time the client has to wait, because the broker responds
-                           immediately (KIP-219); None: clients continue. Source: `shouldClientThrottle` of the classes
-                           derived from `org.apache.kafka.common.requests.AbstractResponse`
-    coordinator            the coordinator that serves it; None: any broker, or the leader of a partition. A broker that
-                           is not the coordinator answers NOT_COORDINATOR
+    throttled_from         first version in which clients wait for the throttle time themselves, because the broker
+                           responds immediately (KIP-219); None if they never wait. Source: `shouldClientThrottle` in
+                           the subclasses of `org.apache.kafka.common.requests.AbstractResponse`
+    coordinator            the coordinator that serves the API, or None for any broker or the leader of a partition.
+                           Other brokers respond with NOT_COORDINATOR
     passing_codes          transient errors with which the odd broker (`broker/control/odd`) refuses requests at random,
-                           because a client has to retry them; not all transient errors of the API
-    is_login               it authenticates its connection
-    has_secrets            its request or response may contain passwords, tokens or their keys
-    is_of_brokers          brokers send it to each other; the request quota does not apply to it
-    creates_topics         it may create topics, even if its response is an error
-    is_of_connection       its effect ends with its connection
-    mutation_refused_from  it creates or deletes partitions; from this version on a quota may refuse it with
-                           THROTTLING_QUOTA_EXCEEDED, while older versions are only throttled; None: no mutation quota
-    refuses_without_words  Kafka's refusals for missing permissions have no message
-    names_brokers          clients use it to obtain the addresses of brokers
+                           because clients have to retry after them; not all transient errors of the API
+    is_login               requests of the API authenticate their connection
+    has_secrets            the request or the response may contain passwords, tokens or their keys
+    is_of_brokers          brokers send the request to each other; the request quota does not apply to it
+    creates_topics         the request may create topics, even if the response is an error
+    is_of_connection       the effect of the request ends with its connection
+    mutation_refused_from  the request creates or deletes partitions. From this version on, a quota may refuse it with
+                           THROTTLING_QUOTA_EXCEEDED; older versions are only throttled. None if the quota does not
+                           apply
+    refuses_without_words  Kafka does not send a message when it refuses the request because of missing permissions
+    names_brokers          clients use the API to obtain the addresses of brokers
     absent_values          values of fields in an error response that mean "none", where the default would mean
                            something else
-    code_repeated_to       the last version that contains the code both at the top and in each element
-    may_be_raised          the odd broker may list 1 to 3 versions that do not exist. Clients have to use an older one,
-                           since none knows them: no release after 4.3 has raised the version of this API
+    code_repeated_to       the last version in which the response contains the error code both at the top and in each
+                           element
+    may_be_raised          the odd broker may claim to support 1 to 3 further versions. Clients have to use an older
+                           version, because no client supports these: no release after 4.3 has added a version of this
+                           API
     """
 
     throttled_from: int | None = None
@@ -179,15 +182,15 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
 
 
 def facts_of(api: ApiKey | None) -> ApiFacts:
-    """Returns the facts about an API. For None, an unreadable request, these are the defaults."""
+    """Returns the facts about an API. None stands for an unreadable request, and returns the default values."""
     return _NO_FACTS if api is None else _FACTS.get(api, _NO_FACTS)
 
 
-API_OF_KEY: Final = {api.value: api for api in ApiKey}  # by the number in a request's header
+API_OF_KEY: Final = {api.value: api for api in ApiKey}  # by the number in the header of a request
 
 
 def client_waits(api_key: int, version: int) -> bool:
-    """Returns whether a client must send nothing until the throttle time of this response is over."""
+    """Returns whether a client must not send anything until the throttle time in the response has passed."""
     api = API_OF_KEY.get(api_key)
     first = None if api is None else facts_of(api).throttled_from
     return first is not None and version >= first

@@ -1,4 +1,5 @@
-"""Kafka's API keys. `api_facts.py` has the facts that the protocol fixes, `odradek.broker.api.served` the versions."""
+"""Kafka's API keys. `api_facts.py` contains the facts that are fixed by the protocol, and `odradek.broker.api.served`
+the versions that the broker serves."""
 
 from enum import Enum
 
@@ -6,7 +7,7 @@ from odradek.protocol import kip_1289
 
 
 class ApiKey(Enum):
-    """An API. The value is the int16 at the beginning of every request; the names follow Kafka's message names."""
+    """An API. The value is the int16 at the beginning of every request. The names follow Kafka's message names."""
 
     PRODUCE = 0
     FETCH = 1
@@ -107,5 +108,5 @@ class ApiKey(Enum):
 
     @property
     def kafka_name(self) -> str:
-        """The name in Kafka's metrics and documentation, such as CreateTopics."""
+        """The API's name in Kafka's metrics and documentation, such as CreateTopics."""
         return self.name.title().replace("_", "")

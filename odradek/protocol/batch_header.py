@@ -1,7 +1,8 @@
-"""The 61 bytes before the records of a batch (magic 2), and in-place changes that do not affect the records.
+"""Reads and writes the 61 bytes before the records of a batch (magic 2), and changes batches in place without affecting
+their records.
 
-docs/formats/record-batch.md describes the bytes. A *batch* here is a buffer that begins with its header. The buffer may
-be longer: the header contains the size of the batch.
+docs/formats/record-batch.md describes the bytes. In this module, a *batch* is a buffer that begins with a batch header.
+The buffer may be longer than the batch, whose size is in the header.
 """
 
 import struct
@@ -14,8 +15,9 @@ from odradek.protocol.compression import Bytes, Compression
 from odradek.protocol.errors import MalformedMessage
 
 HEADER_BYTES: Final = 61
-LOG_OVERHEAD: Final = 12  # bytes before those that `batch_length` counts
-CRC_START: Final = 21  # covers everything from the attributes on; the broker may change base offset and leader epoch
+LOG_OVERHEAD: Final = 12  # bytes that precede those counted by `batch_length`
+# The CRC covers all bytes from here on, but not base offset and leader epoch, which the broker may change.
+CRC_START: Final = 21
 MAGIC: Final = 2
 
 COMPRESSION_MASK: Final = 0x07
@@ -33,7 +35,7 @@ INT32_MAX: Final = 2**31 - 1
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _TO_CRC: Final = struct.Struct(">qiibI")
-_FROM_ATTRIBUTES: Final = struct.Struct(">hiqqqhii")  # the rest of the header, which the CRC covers
+_FROM_ATTRIBUTES: Final = struct.Struct(">hiqqqhii")  # the last part of the header, which the CRC covers
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _CRC: Final = struct.Struct(">I")
@@ -45,7 +47,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The fields of the header in the order of the protocol, with its -1 for "none"."""
+    """The fields of the header in the order of the protocol. As in the protocol, -1 means "none"."""
 
     base_offset: int
     batch_length: int
@@ -104,7 +106,8 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which tombstones and markers of this batch may be removed. It replaces the base timestamp."""
+        """The time from which the tombstones and markers of this batch may be removed. It is stored in place of the
+        base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -113,23 +116,24 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, which wraps from 2**31 - 1 to 0; -1 without sequences."""
+        """The sequence of the last record, which wraps around from 2**31 - 1 to 0. It is -1 if the batch has no
+        sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
 
 def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """Returns the header at `position` without checking magic or length. Raises struct.error if there are too few
-    bytes."""
+    """Returns the header at `position` without checking magic or length. Raises struct.error if the data ends within
+    it."""
     return BatchHeader(*_HEADER.unpack_from(data, position))
 
 
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """Returns the header at `position`. Raises MalformedMessage if it is incomplete, has another magic or too small a
-    length.
+    """Returns the header at `position`. Raises MalformedMessage if the header is incomplete, or if its magic is wrong
+    or its length too small.
 
-    Does not read beyond the header: checks neither the CRC nor whether all records are there.
+    Only the header is read, so neither the CRC nor the presence of all records is checked.
     """
     try:
         header = unpack_batch_header(data, position)
@@ -144,8 +148,8 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
 
 def batches(data: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yields every complete batch with its position. An incomplete batch at the end of `data` ends the iteration
-    without an error, because a Fetch response or a torn segment may end this way. Raises MalformedMessage for any other
-    damage."""
+    without an error, because a Fetch response or a torn segment may end like this. Raises MalformedMessage for any
+    other damage."""
     end = len(data)
     while position + HEADER_BYTES <= end:
         header = read_batch_header(data, position)
@@ -157,13 +161,13 @@ def batches(data: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def batch_size_at(data: Bytes, position: int) -> int:
-    """Returns the size of the batch at `position` according to its length field, unchecked."""
+    """Returns the size of the batch at `position` according to its length field, which is not checked."""
     length: int = _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
     return length + LOG_OVERHEAD
 
 
 def computed_crc(data: Bytes, position: int, size_bytes: int) -> int:
-    """Returns the correct CRC-32C of the batch of `size_bytes` at `position`, without copying it."""
+    """Computes the CRC-32C of the batch with `size_bytes` at `position` without copying the batch."""
     return crc32c(memoryview(data)[position + CRC_START : position + size_bytes])
 
 
@@ -173,7 +177,8 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
-    """Builds a batch from this header and these (already compressed) records. Computes length, magic and CRC."""
+    """Builds a batch from this header and these records, which must already be compressed. Computes length, magic and
+    CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -205,8 +210,8 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes its other
-    fields."""
+    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes the remaining
+    fields of the header."""
     _HEADER.pack_into(
         batch,
         0,
@@ -240,8 +245,8 @@ def small_batch(
     base_sequence: int,
     record_count: int,
 ) -> tuple[bytearray, BatchHeader]:
-    """Builds a batch from these records. Returns it and its header, so that the log need not read the header. Copies
-    the records, which is faster than `seal_batch` for up to some KiB."""
+    """Builds a batch from these records, and returns it with its header, so that the log need not parse the header. The
+    records are copied, which is faster than `seal_batch` for up to a few KiB."""
     rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
@@ -273,20 +278,22 @@ def small_batch(
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Sets the offset and leader epoch of a batch in place. `batch` must contain exactly one. The CRC stays valid,
-    because it covers neither field."""
+    """Sets the base offset and the leader epoch of a batch in place. `batch` must contain exactly one batch. The CRC
+    remains valid, because it does not cover these fields."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Changes a batch to LogAppendTime `now_ms` in place, including its CRC. `batch` must contain exactly one."""
+    """Changes the timestamp type of a batch to LogAppendTime, with the time `now_ms`, in place and including the CRC.
+    `batch` must contain exactly one batch."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, now_ms)
     _seal(batch, 0)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
-    """Corrects the largest CreateTime of a batch in place, including its CRC. `batch` must contain exactly one."""
+    """Corrects the largest CreateTime of a batch in place, including the CRC. `batch` must contain exactly one
+    batch."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] & ~LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp)
     _seal(batch, 0)

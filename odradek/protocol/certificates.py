@@ -1,6 +1,6 @@
 """Certificates for development and tests: an authority, and the certificates that it issues to servers and clients.
 
-Keys use P-256: every Kafka client supports it, and a handshake takes a third of the time of RSA.
+Keys use P-256, because every Kafka client supports it and a handshake takes a third of the time that RSA needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
-# Tolerated difference between the clocks of this machine and of those that use the certificates.
+# Tolerated difference between the clock of this machine and those of the machines that use the certificates.
 CLOCKS_APART = timedelta(hours=1)
 _NO_USE = dict.fromkeys(
     (
@@ -47,7 +47,7 @@ class Credential:
 
     @classmethod
     def of_pem(cls, pem: bytes) -> Credential:
-        """Reads a credential. Raises ValueError if the PEM was not written by this module."""
+        """Parses a credential. Raises ValueError if the PEM was not written by this module."""
         key = load_pem_private_key(pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the key is of another kind")
@@ -74,7 +74,8 @@ def new_authority(now: datetime, days: int) -> Credential:
 
 
 def new_server(authority: Credential, hosts: Sequence[str], now: datetime, days: int) -> Credential:
-    """Issues a server's certificate. `hosts` are its names and addresses; the first becomes the common name."""
+    """Issues a certificate for a server. `hosts` are its names and addresses; the first of them becomes the common
+    name."""
     alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     return _issue(authority, hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, now, days, alternatives)
 
@@ -84,8 +85,8 @@ def new_client(authority: Credential, name: str, now: datetime, days: int) -> Cr
 
 
 def is_good(found: Credential, authority: Credential, hosts: Sequence[str], at: datetime) -> bool:
-    """Returns whether the certificate can be kept: issued by this authority, for these hosts, and still valid at that
-    time."""
+    """Returns whether the certificate can still be used: it was issued by this authority, for these hosts, and is valid
+    at that time."""
     certificate = found.certificate
     try:
         certificate.verify_directly_issued_by(authority.certificate)
@@ -109,7 +110,7 @@ def pkcs12_store(name: str, credential: Credential, authority: Credential, passw
 
 
 def pkcs12_truststore(authority: Credential, password: str) -> bytes:
-    """Builds a store that Java accepts, with its own attribute for trusted certificates."""
+    """Builds a store that Java accepts. It uses Java's own attribute for trusted certificates."""
     trusted = pkcs12.PKCS12Certificate(authority.certificate, b"ca")
     return pkcs12.serialize_java_truststore([trusted], BestAvailableEncryption(password.encode()))
 

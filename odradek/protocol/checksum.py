@@ -13,12 +13,12 @@ from typing import cast
 
 
 def _load() -> Callable[..., int]:
-    """Returns the CRC function. It takes a Buffer, and optionally the CRC of the preceding bytes."""
+    """Returns the CRC function. Its arguments are a Buffer and, optionally, the CRC of the preceding bytes."""
     package = find_spec("crc32c")
     places = package.submodule_search_locations if package is not None else None
     spec = PathFinder.find_spec("crc32c._crc32c", places) if places is not None else None
     if spec is None or spec.loader is None:
-        from crc32c import crc32c as from_package  # a release of the package with a different layout
+        from crc32c import crc32c as from_package  # used for releases of the package with a different layout
 
         return cast(Callable[..., int], from_package)
     module = module_from_spec(spec)

@@ -2,7 +2,7 @@
 
 Each version of a message has its own decoder and encoder. They are compiled on first use (0.2 to 1.5 ms) from source
 that `reader_source` and `writer_source` generate from the schema. In the compiled variant, the modules of the messages
-on the hot path already contain theirs (docs/variants.md).
+on the hot path already contain decoders and encoders (docs/variants.md).
 """
 
 import sys
@@ -17,21 +17,22 @@ from odradek.protocol.writer_source import writer_source
 
 M = TypeVar("M", bound=Message)
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
-Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # message, head, chunks to append to
+Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # message, head, list that the chunks are appended to
 
 _readers: dict[tuple[type[Message], int], Read] = {}
 _writers: dict[tuple[type[Message], int], Write] = {}
 
 
 def is_flexible(message_class: type[Message], version: int) -> bool:
-    """Returns whether this version uses compact lengths and tagged fields."""
+    """Returns whether this version of the message uses compact lengths and tagged fields."""
     return message_class.FLEXIBLE_SINCE is not None and version >= message_class.FLEXIBLE_SINCE
 
 
 def decode(message_class: type[M], version: int, data: Buffer, position: int = 0) -> M:
-    """Reads one message, and ignores any bytes after it. Records are views of `data`; everything else is copied.
+    """Decodes one message, and ignores any bytes after it. Records are views of `data`; everything else is copied.
 
-    Raises MalformedMessage if the bytes are not such a message, UnsupportedVersion if the version never existed.
+    Raises MalformedMessage if the bytes are not a message of this class and version, or UnsupportedVersion if there has
+    never been such a version.
     """
     read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     message: M = read(data, position)[0]
@@ -57,15 +58,16 @@ def encode_chunks(message: Message, version: int) -> list[Buffer]:
 
 
 def reader(message_class: type[Message], version: int) -> Read:
-    """Returns the decoder `(data, position) -> (message, end position)`, for decoding many messages of one kind."""
+    """Returns the decoder `(data, position) -> (message, end position)`. Used to decode many messages of the same
+    class."""
     return _readers.get((message_class, version)) or compile_reader(message_class, version)
 
 
 def writer(message_class: type[Message], version: int) -> Write:
-    """Returns the encoder `(message, head, chunks)`, which appends the parts to `chunks`. The first part begins with
-    `head`.
+    """Returns the encoder `(message, head, chunks)`, which appends the encoded parts to `chunks`. The first of these
+    parts begins with `head`.
 
-    The encoder raises UnsupportedVersion, like `encode`.
+    Like `encode`, the encoder raises UnsupportedVersion.
     """
     return _writers.get((message_class, version)) or compile_writer(message_class, version)
 

@@ -1,7 +1,9 @@
-"""The codecs of record batches, in the framings that Kafka's clients write. Decompression is bounded.
+"""Compresses and decompresses the records of batches, in the formats that Kafka's clients write. The size of
+decompressed data is limited.
 
-Kafka streams compressed records and needs no limit. Odradek keeps the decompressed records in memory, so it has a limit
-(docs/formats/record-batch.md). A frame that claims or reaches more is refused before memory for it is allocated.
+Kafka streams compressed records and needs no limit. Odradek keeps the decompressed records in memory and therefore
+limits their size (docs/formats/record-batch.md). A frame that claims or reaches a larger size is refused before memory
+is allocated for it.
 """
 
 import zlib
@@ -13,20 +15,21 @@ from odradek.protocol.errors import MalformedMessage, without_traceback
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
-# The maximum size of one uncompressed request (the default of `socket.request.max.bytes`): a batch that decompresses to
-# more could not have been sent uncompressed.
+# The default of `socket.request.max.bytes`, the maximum size of a request: a batch that decompresses to more bytes
+# could not have been sent uncompressed.
 DECOMPRESSED_LIMIT_BYTES = 100 * 1024 * 1024
 
 
-NO_RECORD_LIMIT_BYTES = 2**31 - 9  # the default of Kafka's max.decompressed.message.bytes: the longest array of Java
+# The default of Kafka's max.decompressed.message.bytes, which is the maximum length of an array in Java.
+NO_RECORD_LIMIT_BYTES = 2**31 - 9
 
 
 class DecompressedTooLarge(MalformedMessage):
-    """Compressed data that decompresses to more bytes than the caller allows, or one record of it that is larger."""
+    """The compressed data, or a single record in it, decompresses to more bytes than the caller allows."""
 
 
 class Compression(Enum):
-    """How the records of a batch are compressed. The value is that of the low three bits of the batch's attributes."""
+    """The compression type of a batch's records. The value is that of the low three bits of the batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -36,10 +39,10 @@ class Compression(Enum):
 
 
 def compress(kind: Compression, data: Bytes, level: int | None = None) -> bytes:
-    """Compresses `data` in the framing that Kafka's own clients write.
+    """Compresses `data` in the same format as Kafka's own clients.
 
-    level   Kafka's scale for the codec (gzip -1 or 1..9, lz4 1..17, zstd -131072..22); None is Kafka's default. Snappy
-            has no levels.
+    level   Kafka's scale for the codec (gzip -1 or 1..9, lz4 1..17, zstd -131072..22), or None for Kafka's default.
+            Snappy has no levels.
     """
     match kind:
         case Compression.NONE:
@@ -58,10 +61,11 @@ def compress(kind: Compression, data: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes | memoryview:
-    """Decompresses `data`. Raises DecompressedTooLarge above `limit_bytes`, MalformedMessage for anything unreadable.
+    """Decompresses `data`. Raises DecompressedTooLarge if the result exceeds `limit_bytes`, and MalformedMessage if the
+    data is not valid.
 
-    For NONE, the result is a view of `data`; otherwise it is independent of it. As in Kafka, bytes after the end of a
-    frame are ignored.
+    For NONE, the result is a view of `data`; otherwise it is a copy. As in Kafka, bytes after the end of a frame are
+    ignored.
     """
     if kind is Compression.NONE:
         if len(data) > limit_bytes:
@@ -74,18 +78,19 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     try:
         raise refusal
     finally:
-        del refusal  # otherwise the exception and this stack frame would keep each other alive
+        del refusal  # without this, the exception and this stack frame would keep each other alive
 
 
 # --- gzip ------------------------------------------------------------------------------------------------------------
 
-_GZIP_WINDOW_BITS = 31  # 15 bits of window; 16 selects gzip's header and trailer
+_GZIP_WINDOW_BITS = 31  # 15 bits of window; adding 16 selects gzip's header and trailer
 _GZIP_READ_BYTES = 16 * 1024
-_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library returns memory of this size to the kernel, but keeps smaller blocks
+_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library returns blocks of this size to the kernel, but keeps smaller ones
 
 
 def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
-    """Decompresses in pieces: zlib copies its unread input, and joining a large result needs twice its memory."""
+    """Decompresses in pieces, because zlib copies its unread input, and joining a large result needs twice its
+    memory."""
     opened: list[bytes] = []
     left, position, unread = limit_bytes, 0, b""
     member = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -116,9 +121,9 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
 # --- snappy ----------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, readable since version 1
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, which readers of version 1 can read
 _XERIAL_BLOCK_BYTES = 32 * 1024
-_SNAPPY_BEST_RATIO = 32  # the densest element of the format copies 64 bytes for 3; a higher claimed ratio is false
+_SNAPPY_BEST_RATIO = 32  # the densest element of the format yields 64 bytes from 3; a higher claimed ratio is wrong
 
 
 def _compress_snappy(data: Bytes) -> bytes:
@@ -143,7 +148,7 @@ def _open_snappy(data: memoryview, limit_bytes: int) -> bytes:
             position += len(_XERIAL_HEADER)
             continue
         if position + 4 > end:
-            break  # snappy-java treats this as the end
+            break  # snappy-java treats this as the end of the stream
         length = int.from_bytes(data[position : position + 4], "big")
         block_end = position + 4 + length
         if block_end > end:
@@ -176,8 +181,8 @@ _LZ4_HEADER = (
     _LZ4_MAGIC + b"\x60\x40\x82"
 )  # independent blocks of at most 64 KiB, no checksums, no size; then the header's own checksum
 _LZ4_BLOCK_BYTES = 64 * 1024
-_LZ4_STORED = 0x8000_0000  # flag in a block's length: the block is not compressed
-LZ4_DEFAULT_LEVEL = 9  # Kafka's value for the fast compressor; every other level selects the thorough one
+_LZ4_STORED = 0x8000_0000  # flag in the length of a block: the block is not compressed
+LZ4_DEFAULT_LEVEL = 9  # Kafka's value for the fast compressor; every other level selects the high-compression one
 
 
 def _compress_lz4(data: Bytes, level: int | None) -> bytes:
@@ -212,9 +217,9 @@ def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _measure_lz4(data: memoryview) -> tuple[int, int]:
-    """Returns (end of the frame, maximum decompressed size), by stepping over its blocks.
+    """Returns the end of the frame and its maximum decompressed size, which are found by stepping over the blocks.
 
-    Refuses the same frames as Kafka's reader: dependent blocks, reserved bits, other versions.
+    Refuses the same frames as Kafka's reader: those with dependent blocks, reserved bits or other versions.
     """
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise MalformedMessage("lz4: not a frame")
@@ -224,7 +229,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
     if not flags & 0x20:
         raise MalformedMessage("lz4: blocks that depend on one another")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
-    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 is 64 KiB; each further step multiplies it by four
+    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies this by four
     position, end, most_bytes = 7 + (8 if content_size else 0), len(data), 0
     while position + 4 <= end:
         length = int.from_bytes(data[position : position + 4], "little")
@@ -247,7 +252,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
 ZSTD_DEFAULT_LEVEL = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_BYTES = 128 * 1024  # maximum decompressed size of a block
-_ZSTD_SIZE_BYTES = (0, 2, 4, 8)  # size of the content size field, by its flag
+_ZSTD_SIZE_BYTES = (0, 2, 4, 8)  # size of the content size field, by the value of its flag
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 
 
@@ -255,7 +260,7 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
     if not data:
-        return data  # like Kafka, treat a missing frame as no records, not as an error
+        return data  # like Kafka, treat a missing frame as no records rather than as an error
     end, most_bytes = _measure_zstd(data)
     try:
         return _open_into(cramjam.zstd.decompress_into, data[:end], most_bytes, limit_bytes)
@@ -264,7 +269,8 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _measure_zstd(data: memoryview) -> tuple[int, int]:
-    """Returns (end of the last frame, maximum decompressed size of all frames), by stepping over their blocks."""
+    """Returns the end of the last frame and the maximum decompressed size of all frames, which are found by stepping
+    over the blocks."""
     position, end, most_bytes = 0, len(data), 0
     while True:
         if data[position : position + 4] == _ZSTD_MAGIC:
@@ -272,7 +278,7 @@ def _measure_zstd(data: memoryview) -> tuple[int, int]:
             most_bytes += frame_bytes
         elif (
             bytes(data[position + 1 : position + 4]) == b"\x2a\x4d\x18" and data[position] >> 4 == 5
-        ):  # a skippable frame
+        ):  # this is a skippable frame
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
         else:
             raise MalformedMessage("zstd: not a frame")
@@ -296,7 +302,7 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
         position += 3
         if kind == 3 or size > _ZSTD_BLOCK_BYTES:
             raise MalformedMessage("zstd: unknown kind or size of block")
-        position += 1 if kind == 1 else size  # kind 1 is a single repeated byte
+        position += 1 if kind == 1 else size  # a block of kind 1 is a single byte that is repeated
         most_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
         if is_last:
             return position + (4 if flags & 0x04 else 0), most_bytes
@@ -311,7 +317,7 @@ def _open_into(
 ) -> memoryview:
     """Decompresses into a buffer of the maximum size.
 
-    The system provides zeroed pages only when they are first written, so the unused end of the buffer costs nothing.
+    The unused end of the buffer costs nothing, because the system provides pages only when they are first written.
     """
     if most_bytes <= limit_bytes:
         room = bytearray(most_bytes)

@@ -1,7 +1,7 @@
-"""Control batches, which the broker writes by itself and which clients skip.
+"""Control batches, which the broker writes on its own and which clients skip.
 
-The key of a control record contains its kind: int16 version (0), int16 type. ABORT and COMMIT are the markers that end
-a transaction; the other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of
+The key of a control record contains its type: int16 version (0), int16 type. ABORT and COMMIT are the markers that end
+a transaction. The other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of
 Kafka's metadata log.
 """
 
@@ -27,8 +27,8 @@ from odradek.protocol.records import NewRecord, build_batch, records_of
 
 _KEY: Final = struct.Struct(">hh")  # version, type
 _MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
-# The only record of a marker, which always has the same size: the bytes before its key; version and type; the size of
-# its value; version and coordinator epoch; no headers.
+# The single record of a marker, which always has the same size. It consists of the bytes before its key; version and
+# type; the size of its value; version and coordinator epoch; and an empty list of headers.
 _MARKER_RECORD: Final = struct.Struct(">5shhBhiB")
 _BEFORE_KEY: Final = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag-encoded
 _VALUE_SIZE: Final = 2 * _MARKER_VALUE.size
@@ -37,7 +37,7 @@ MARKER_BYTES: Final = HEADER_BYTES + _MARKER_RECORD.size
 
 
 class ControlType(Enum):
-    """The type in a control record's key."""
+    """The type of a control record, as stored in its key."""
 
     ABORT = 0
     COMMIT = 1
@@ -53,14 +53,14 @@ _ABORT, _COMMIT = ControlType.ABORT.value, ControlType.COMMIT.value
 
 @dataclass(slots=True)
 class Marker:
-    """The end of one producer's transaction in one partition."""
+    """The marker that ends one producer's transaction in one partition."""
 
     offset: int
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
-    timestamp: int  # ms
+    timestamp: int  # in ms
 
 
 def sealed_marker(
@@ -73,7 +73,7 @@ def sealed_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> tuple[bytearray, BatchHeader]:
-    """Builds the 78 bytes of a transaction marker. Returns them and their header."""
+    """Builds the 78 bytes of a transaction marker. Returns them with the batch header."""
     kind = _COMMIT if is_commit else _ABORT
     return small_batch(
         _MARKER_RECORD.pack(_BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0),
@@ -100,7 +100,7 @@ def marker_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """Like `sealed_marker`, without the header."""
+    """Like `sealed_marker`, but returns only the batch."""
     return sealed_marker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -113,9 +113,9 @@ def marker_batch(
 
 
 def control_type(key: bytes | None) -> ControlType | None:
-    """Returns the kind of a control record, or None for an unknown kind, which readers skip.
+    """Returns the type of a control record, or None for an unknown type, which readers must skip.
 
-    Accepts higher key versions and additional bytes. Raises MalformedMessage if the key is too short.
+    Accepts later versions of the key and additional bytes. Raises MalformedMessage if the key is too short.
     """
     if key is None or len(key) < _KEY.size:
         raise MalformedMessage("a control record whose key is too short")
@@ -129,8 +129,8 @@ def control_type(key: bytes | None) -> ControlType | None:
 
 
 def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = None) -> Marker | None:
-    """Returns the marker in the control batch at `position`. Returns None if the batch is empty (after compaction) or
-    its record is not a marker. Accepts higher versions and additional bytes."""
+    """Returns the marker in the control batch at `position`, or None if the batch is empty (after compaction) or its
+    record is not a marker. Accepts later versions and additional bytes."""
     header = header or read_batch_header(batch, position)
     if header.record_count == 0:
         return None
@@ -158,10 +158,10 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
 
 
 def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | None:
-    """Reads a batch in the form of `marker_batch`. Returns None for any other."""
+    """Reads a batch in the form that `marker_batch` writes. Returns None for a batch in any other form."""
     try:
         fields = _MARKER_RECORD.unpack_from(batch, position + HEADER_BYTES)
-    except struct.error:  # too short
+    except struct.error:  # the batch is too short
         return None
     before_key, key_version, kind, value_size, value_version, coordinator_epoch, headers = fields
     if before_key != _BEFORE_KEY or value_size != _VALUE_SIZE or key_version or value_version or headers:
@@ -181,7 +181,8 @@ def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | 
 def leader_change_batch(
     *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """Builds the first batch of a KRaft leader in its epoch: the leader, the voters, and who voted for it (all)."""
+    """Builds the first batch of a KRaft leader in its epoch. It names the leader and the voters, all of which are
+    recorded as having voted for the leader."""
     voters = bytearray([len(voter_ids) + 1])
     for voter_id in voter_ids:
         voters += struct.pack(">ib", voter_id, 0)

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the exceptions that refuse a request.
+"""Kafka's error codes, and the exceptions that refuse requests.
 
 Source: the table of error codes in Kafka's protocol guide (kafka.apache.org/protocol), release 4.4.0.
 """
@@ -12,9 +12,9 @@ from odradek.protocol.quoting import MOST_IN_MESSAGE, shortened
 
 
 class ErrorCode(Enum):
-    """The error code of a response. The value is the int16 of the protocol.
+    """The error code in a response. The value is the int16 of the protocol.
 
-    This is Kafka's whole table, including codes of services that Odradek does not offer, and codes that only older
+    This is Kafka's complete table. It includes codes of services that Odradek does not offer, and codes that only older
     brokers return. The latter are marked, because clients still have to understand them.
     """
 
@@ -65,7 +65,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    # Never returned: an old duplicate counts as out of order, docs/spec/transactions.md#s4-5.
+    # Never returned: an old duplicate is treated as out of order, see docs/spec/transactions.md#s4-5.
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
@@ -158,15 +158,15 @@ class ErrorCode(Enum):
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
 
-    __hash__ = object.__hash__  # faster: Enum hashes the name, in Python, and codes are often looked up in tables
+    __hash__ = object.__hash__  # Enum hashes the name, in Python, which is slow; codes are often looked up in tables
 
 
 class KafkaError(Exception):
-    """A refusal that the client receives. Any function below a handler may raise it; it is translated once, at the
-    border.
+    """The error of a request, which is sent to the client. Any function called by a handler may raise it. It is turned
+    into a response in a single place, outside the handlers.
 
-    `message` reaches the client only if the response has a field for it. It is shortened, because it may quote the
-    request.
+    The client receives `message` only if the response has a field for it. The message is shortened, because it may
+    quote the request.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -179,17 +179,20 @@ class KafkaError(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MalformedMessage(Exception):
-    """The bytes do not have the expected format. Decoding raises no other exception; the peer is disconnected."""
+    """The bytes do not have the expected format. Decoding raises no other exception. The connection to the peer is
+    closed."""
 
 
 class UnsupportedVersion(Exception):
-    """A message contains a value that the requested version cannot represent: a bug in Odradek or in a caller."""
+    """A message contains a value that the requested version cannot represent. This is a bug in Odradek or in a
+    caller."""
 
 
 E = TypeVar("E", bound=Exception)
 
 
 def without_traceback(error: E) -> E:
-    """Returns the error without its traceback, whose frames would keep their buffers alive as long as the error."""
+    """Returns the error without its traceback. The frames of a traceback would keep their buffers alive as long as the
+    error."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

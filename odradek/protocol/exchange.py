@@ -1,7 +1,7 @@
-"""Requests and responses as whole frames: converts between bytes and API, version, client and message.
+"""Requests and responses as whole frames. This module converts between bytes and API, version, client and message.
 
-Everything that observes or changes exchanges uses this module. The broker and the client, through which every exchange
-passes, have faster code of their own: `broker/api/dispatch.py`, `client/network/connection.py`.
+It is used by everything that observes or changes exchanges. The broker and the client, which handle every exchange,
+have faster code of their own: `broker/api/dispatch.py`, `client/network/connection.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
 
 CORRELATION_ID: Final = Packing(">i")
-# Size of the beginning of a request, before its client id. It contains API, version and correlation id, but nothing
-# about the client.
+# Size of the beginning of a request, up to its client id. It consists of API key, version and correlation id, and does
+# not identify the client.
 MASKED_BYTES: Final = KEY_AND_VERSION.size + CORRELATION_ID.size
 
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """A decoded request. `body_at` is the position of its message in the frame."""
+    """A decoded request. `body_at` is the position of the message in the frame."""
 
     header: RequestHeader
     body_at: int
@@ -44,7 +44,7 @@ class DecodedRequest:
     def encoded(self, frame: Buffer) -> memoryview:
         """Encodes the request again, with the current message.
 
-        frame   the frame from which it was read, for its header
+        frame   the frame from which the request was decoded; its header is reused
         """
         return memoryview(bytearray(bytes(frame[: self.body_at]) + encode(self.message, self.header.api_version)))
 
@@ -59,8 +59,8 @@ class DecodedAnswer:
 
 
 def api_and_version(frame: Buffer, least_bytes: int = REQUEST_START.size) -> tuple[int, int] | None:
-    """Returns API key and version of a request, or None if it has less than `least_bytes`. The default is the minimum
-    size of a header.
+    """Returns the API key and version of a request, or None if the frame has fewer than `least_bytes`, by default the
+    minimum size of a header.
 
     frame   without its length
     """
@@ -71,7 +71,7 @@ def api_and_version(frame: Buffer, least_bytes: int = REQUEST_START.size) -> tup
 
 
 class RequestForm:
-    """Reads requests of one version of one API. Frames are passed without their length."""
+    """Decodes requests in one version of one API. Frames are passed without their length."""
 
     __slots__ = ("_read", "has_tags")
 
@@ -92,7 +92,7 @@ class RequestForm:
 
 
 class AnswerForm:
-    """Reads and writes responses of one version of one API."""
+    """Decodes and encodes responses in one version of one API."""
 
     __slots__ = ("_key", "_message_class", "_read", "_version", "has_tags")
 
@@ -130,20 +130,20 @@ class AnswerForm:
         return DecodedAnswer(correlation_id, message, end)
 
     def chunks(self, correlation_id: int, message: Message) -> list[Chunk]:
-        """Returns a whole response, including its length, as chunks to be written in order."""
+        """Returns a whole response, including its length, as chunks to be sent in order."""
         return response_writer(self._key, self._message_class, self._version)(correlation_id, message)
 
 
 @cache
 def request_form(key: int, version: int) -> RequestForm:
-    """Returns the form of a request. Raises MalformedMessage for an API or version that never existed."""
+    """Returns the form of a request. Raises MalformedMessage if the API or the version has never existed."""
     message_class = _message_class(key, version)
     return RequestForm(message_class, version)
 
 
 @cache
 def answer_form(key: int, version: int) -> AnswerForm:
-    """Returns the form of a response. Raises MalformedMessage for an API or version that never existed."""
+    """Returns the form of a response. Raises MalformedMessage if the API or the version has never existed."""
     _message_class(key, version)
     return AnswerForm(key, response_class(key), version)
 
@@ -159,7 +159,7 @@ def _message_class(key: int, version: int) -> type[Message]:
 
 
 def read_request(frame: Buffer) -> DecodedRequest:
-    """Decodes a request frame, passed without its length. Raises MalformedMessage."""
+    """Decodes a request from a frame without its length. Raises MalformedMessage."""
     asked = api_and_version(frame)
     if asked is None:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
@@ -169,7 +169,7 @@ def read_request(frame: Buffer) -> DecodedRequest:
 
 
 def read_answer(key: int, version: int, frame: Buffer, *, has_length: bool = True) -> DecodedAnswer:
-    """Decodes the response to a request of this API and version. Raises MalformedMessage.
+    """Decodes the response to a request with this API key and version. Raises MalformedMessage.
 
     has_length   whether the frame begins with its length
     """
@@ -177,5 +177,5 @@ def read_answer(key: int, version: int, frame: Buffer, *, has_length: bool = Tru
 
 
 def answer_chunks(key: int, version: int, correlation_id: int, message: Message) -> list[Chunk]:
-    """Encodes a response to a request of this API and version, including its length."""
+    """Encodes the response to a request with this API key and version, including its length."""
     return answer_form(key, version).chunks(correlation_id, message)

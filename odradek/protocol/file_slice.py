@@ -1,4 +1,4 @@
-"""Bytes of a response that are in an open file instead of a buffer."""
+"""Parts of a response that are in an open file instead of a buffer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.struct import Buffer
 
 
 class SendableFile(Protocol):
-    """The part of `odradek.storage.disk.DiskFile` that is needed for sending."""
+    """The part of `odradek.storage.disk.DiskFile` that is needed to send bytes."""
 
     def read_at(self, size_bytes: int, position: int) -> Buffer: ...
     def is_cached_at(self, size_bytes: int, position: int) -> bool: ...
@@ -19,8 +19,8 @@ class SendableFile(Protocol):
 
 @dataclass(slots=True)
 class FileSlice:
-    """`size_bytes` of a file, from `position` on. Keeps the file open, so that it can be sent even if it is deleted in
-    the meantime. The bytes never change, because they are below the high watermark."""
+    """`size_bytes` bytes of a file, starting at `position`. The file stays open, so that the bytes can be sent even if
+    the file is deleted in the meantime. The bytes never change, because they are below the high watermark."""
 
     file: SendableFile
     position: int
@@ -33,13 +33,13 @@ class FileSlice:
         return FileSlice(self.file, self.position + sent_bytes, self.size_bytes - sent_bytes)
 
     def read(self) -> Buffer:
-        """Returns the bytes. May wait for the disk."""
+        """Returns the bytes. May block to read from disk."""
         return self.file.read_at(self.size_bytes, self.position)
 
 
-Chunk: TypeAlias = Buffer | FileSlice  # part of a response
+Chunk: TypeAlias = Buffer | FileSlice  # a part of a response
 
 
 def in_memory(chunks: Iterable[Chunk]) -> list[Buffer]:
-    """Returns the chunks as buffers, after reading those that are in files. May wait for the disk."""
+    """Returns the chunks as buffers, reading those that are in files. May block to read from disk."""
     return [chunk.read() if isinstance(chunk, FileSlice) else chunk for chunk in chunks]

@@ -1,9 +1,9 @@
-"""Frames: a 4-byte length, a header, a body. The API and version of the body determine the version of the header.
+"""Frames, which consist of a 4-byte length, a header and a body. API and version determine the version of the header.
 
-Request header 1 contains API key, version, correlation id and client id. Request header 2, for flexible bodies, adds
-tagged fields, but the client id keeps its old encoding. Response header 0 contains the correlation id; response header
-1 adds tagged fields. ApiVersions always uses response header 0, so that a client can read the response to a version
-that it did not request.
+Request header 1 contains the API key, version, correlation id and client id. Request header 2, for flexible bodies,
+also has tagged fields, but its client id keeps the old encoding. Response header 0 contains the correlation id;
+response header 1 also has tagged fields. ApiVersions always uses response header 0, so that a client can read a
+response in a version other than the one that it requested.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ API_VERSIONS_KEY: Final = 18
 
 KEY_AND_VERSION: Final = Packing(">hh")  # the beginning of a request
 REQUEST_START: Final = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
-RESPONSE_START: Final = Packing(">ii")  # size of the rest, correlation id
+RESPONSE_START: Final = Packing(">ii")  # size of the remaining bytes, correlation id
 RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # followed by an empty list of tagged fields
 LENGTH: Final = Packing(">i")
 
-_request_class = cache(request_class)  # once per API; unknown keys raise an error, which is not cached
+_request_class = cache(request_class)  # cached per API; unknown keys raise an error, which is not cached
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class RequestHeader:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """Returns 1 or 2. Raises MalformedMessage for an unknown API or version, because the length of its header is
+    """Returns 1 or 2. Raises MalformedMessage for an unknown API or version, because the form of its header is
     unknown."""
     try:
         message_class = _request_class(api_key)
@@ -51,7 +51,8 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Reads the header of a request frame (without its length). Returns it and the position of the body."""
+    """Decodes the header of a request frame, which is passed without its length. Returns the header and the position of
+    the body."""
     if len(frame) < REQUEST_START.size:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
     api_key, api_version = REQUEST_START.unpack_from(frame)[:2]
@@ -61,8 +62,8 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
-    """Reads a header of a known version: 2 if `has_tags`, otherwise 1. Returns correlation id, client id and the
-    position of the body."""
+    """Decodes a header of a known version: version 2 if `has_tags` is set, otherwise version 1. Returns correlation id,
+    client id and the position of the body."""
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
     except PackingError as error:
@@ -72,13 +73,13 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
 
 
 def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None, int]:
-    """Reads the rest of a request header after its fixed part. Returns the client id, and the position after it and the
-    tags."""
+    """Decodes the part of a request header that follows the fixed fields. Returns the client id, and the position of
+    the body."""
     position = REQUEST_START.size
     client_id = None
     if size >= 0:
         position += size
-        # Like Kafka, replace invalid UTF-8 with a replacement character instead of closing the connection.
+        # Like Kafka, replace invalid UTF-8 with replacement characters instead of closing the connection.
         client_id = str(frame[REQUEST_START.size : position], "utf-8", "replace")
     try:
         if has_tags:
@@ -86,7 +87,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
             position += 1
             if tags:
                 position = skip_tags(frame, position, tags)
-    except IndexError as error:  # slicing does not raise it: after a client id that is too long, the tags are missing
+    except IndexError as error:  # not raised by slicing: the tags are missing after a client id that is too long
         raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
     if position > len(frame):
         raise MalformedMessage("a request that ends in its client id or tags")
@@ -94,18 +95,18 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
 
 
 def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
-    """Returns whether the response has header version 1."""
+    """Returns whether the response has version 1 of the header."""
     return api_key != API_VERSIONS_KEY and is_flexible(message_class, version)
 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """Returns a whole response frame, including its length, as chunks to be written in order."""
+    """Returns a whole response frame, including its length, as chunks to be sent in order."""
     return in_memory(response_writer(api_key, type(message), version)(correlation_id, message))
 
 
 def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Chunk]]:
-    """Returns `response_chunks` for one kind of response: a function of correlation id and message. Records may be in
-    files."""
+    """Returns a faster `response_chunks` for one version of an API, which is called with correlation id and message.
+    Records may be in files."""
     has_tags = response_has_tags(api_key, message_class, version)
     pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
     write = writer(message_class, version)
@@ -129,7 +130,7 @@ def request_bytes(message: Message, version: int, correlation_id: int, client_id
 
 
 def _frame(message: Message, write: Write, head: bytearray) -> list[Chunk]:
-    """Writes the message after `head`, whose first four bytes are reserved for the length."""
+    """Encodes the message after `head`, whose first four bytes are reserved for the length."""
     chunks: list[Chunk] = []
     write(message, head, chunks)
     size_bytes = len(head) if len(chunks) == 1 else sum(map(len, chunks))

@@ -1,7 +1,7 @@
-"""Writes `odradek/protocol/messages/` from the schemas: `python -m odradek.protocol.generate`.
+"""Generates `odradek/protocol/messages/` from the schemas: `python -m odradek.protocol.generate`.
 
-Each message has a module with its class and those of its structs. They are plain classes with slots, because creating
-dataclasses at import would take longer than the rest of the broker's start.
+Each message has a module with its class and the classes of its structs. They are plain classes with slots, because
+creating dataclasses at import would take longer than the rest of the broker's start.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ NOQA = "\n# ruff: noqa: RUF023 (slots are in wire order)\n"
 
 
 def python_type(field: Field, schema: Schema) -> str:
-    """Returns the annotation of a field, such as `list[int] | None`."""
+    """Returns the type annotation of a field, such as `list[int] | None`."""
     if field.type == "records":
         text = "RecordChunks" if schema.kind == "response" else "Buffer"
         return f"{text} | None"
@@ -85,7 +85,7 @@ def class_lines(name: str, fields: tuple[Field, ...], schema: Schema, *, is_mess
 
 
 def module_text(schema: Schema) -> str:
-    """Returns the source of one module, in ruff's format."""
+    """Returns the source of one module, formatted as ruff would format it."""
     classes: list[str] = []
     for name, fields in [(schema.name, schema.fields), *schema.structs.items()]:
         classes.append("\n".join(class_lines(name, fields, schema, is_message=name == schema.name)))
@@ -153,7 +153,7 @@ def init_text(schemas: list[Schema]) -> str:
 
 
 def generate_sources() -> dict[str, str]:
-    """Returns file name → text for everything in `odradek/protocol/messages/`."""
+    """Returns the text of every file in `odradek/protocol/messages/` by file name."""
     schemas = [load(module) for module in all_modules()]
     return {"__init__.py": init_text(schemas)} | {f"{schema.module}.py": module_text(schema) for schema in schemas}
 

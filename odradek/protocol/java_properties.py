@@ -1,10 +1,10 @@
-"""Java's text formats in the settings of Kafka's brokers and clients: properties, and the value of `sasl.jaas.config`,
-which contains login modules with their options.
+"""Parses Java's text formats in the settings of Kafka's brokers and clients: properties files, and the value of
+`sasl.jaas.config`, which contains login modules with their options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice's password";
 
-Values of options are in double or single quotes, with Java's escapes, or unquoted. Comments are `//` and `/* */`.
-Source: Kafka 4.3.1's JaasConfig, which splits the text like Java's StreamTokenizer.
+Values of options are unquoted, or in double or single quotes with Java's escapes. Comments are `//` and `/* */`.
+Source: JaasConfig of Kafka 4.3.1, which splits the text in the same way as Java's StreamTokenizer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ BLANKS = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Reads the pairs of a Java properties file. If a name is repeated, the last value counts. Like Java, never fails.
+    """Returns the pairs in a Java properties file. If a name is repeated, its last value is used. As in Java, parsing
+    never fails.
 
-    A key ends at the first unescaped `=`, `:` or blank. `#` and `!` begin a comment line; a backslash at the end of a
-    line joins it with the next one.
+    A key ends at the first unescaped `=`, `:` or blank. A line that begins with `#` or `!` is a comment. A backslash at
+    the end of a line joins the line with the next one.
     """
     return dict(_pair(line) for line in _logical_lines(text))
 
@@ -89,12 +90,12 @@ ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 
 
 class InvalidJaas(ValueError):
-    """The text cannot be parsed. The message contains names of options but no values, because these are secrets."""
+    """The text cannot be parsed. The message contains names of options but not their values, which are secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """A login module with its options. `name` is its Java class."""
+    """A login module with its options. `name` is the name of its Java class."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)
@@ -102,14 +103,14 @@ class LoginModule:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of the text. `is_mark` is true for an unquoted `=` or `;`."""
+    """A token of the text. `is_mark` is true for an unquoted `=` or `;`."""
 
     text: str = field(repr=False)
     is_mark: bool = False
 
 
 def parse_login_module(text: str) -> LoginModule:
-    """Parses a `sasl.jaas.config` with exactly one module. Raises InvalidJaas."""
+    """Parses a `sasl.jaas.config` that must contain exactly one module. Raises InvalidJaas."""
     modules = parse_jaas(text)
     if len(modules) != 1:
         raise InvalidJaas(f"it has {len(modules)} login modules; there should be one")
@@ -144,8 +145,8 @@ def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(text: str) -> str:
-    """Returns the name of an option for messages. Hides unusual names: if quotes are missing, this may be a
-    password."""
+    """Returns the name of an option for use in messages. An unusual name is hidden, because it may be a password if
+    quotes are missing."""
     return text if re.fullmatch(r"user_\w+|username|password|\w+Module", text) else "(hidden)"
 
 

@@ -1,7 +1,8 @@
-"""Converts a message to the JSON that Kafka's own converters and DumpLogSegments print.
+"""Converts a message to JSON in the form that Kafka's own converters and DumpLogSegments print.
 
-Names are camelCase. Only fields of the version appear, and tagged fields only if they differ from their default. Bytes
-and uuids are base64 (uuids URL-safe, without padding); records appear as `<name>SizeInBytes`.
+Names are in camelCase. Only the fields of the version are included, and tagged fields only if they differ from their
+defaults. Bytes and uuids are encoded in base64 (uuids URL-safe, without padding). Records are shown as
+`<name>SizeInBytes`.
 """
 
 from base64 import b64encode, urlsafe_b64encode
@@ -24,7 +25,7 @@ def _struct(struct: Struct, fields: tuple[Field, ...], schema: Schema, version: 
             continue
         name = field.name[0].lower() + field.name[1:]
         if field.type == "records" and version not in field.nullable:
-            found[name] = ""  # Kafka prints the records of ShareFetch like this, regardless of their size
+            found[name] = ""  # Kafka prints the records of ShareFetch like this, whatever their size
         elif field.type == "records" and value is not None:
             found[f"{name}SizeInBytes"] = len(value)
         elif field.is_array and value is not None:

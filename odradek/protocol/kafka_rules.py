@@ -1,16 +1,16 @@
-"""The Kafka release whose rules a broker follows, for differences beyond versions and features."""
+"""The Kafka release whose rules a broker follows. This covers differences that are neither versions nor features."""
 
 from enum import IntEnum
 
 
 class KafkaRules(IntEnum):
-    """A Kafka release. They are ordered: `rules >= KafkaRules.KAFKA_4_4` is true if the rules of 4.4 apply.
+    """A Kafka release. Releases are ordered: `rules >= KafkaRules.KAFKA_4_4` is true if the rules of 4.4 apply.
 
-    A broker follows the newest release, or an older one while it emulates that
+    A broker follows the rules of the newest release, or those of an older release while it emulates that release
     (`odradek.broker.api.served.OfferedVersions`). docs/spec/kafka-4.4.md lists the rules that changed.
     """
 
-    KAFKA_4_3 = 403  # used for all older releases as well: earlier changes of rules are not distinguished
+    KAFKA_4_3 = 403  # also used for all older releases, because earlier changes of rules are not emulated
     KAFKA_4_4 = 404
 
 

@@ -1,4 +1,4 @@
-"""The partition of a key, the same as in every client that hashes like Kafka's Java client."""
+"""Assigns keys to partitions with the same hash as Kafka's Java client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Returns the unsigned 32-bit MurmurHash2 by Austin Appleby, with the seed of Kafka's clients."""
+    """Returns the unsigned 32-bit MurmurHash2 (by Austin Appleby), with the seed that Kafka's clients use."""
     length = len(data)
     hashed = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -23,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Returns the partition of a key, the same as in every client that hashes like the Java client."""
+    """Returns the partition of a key, which is the same as in every client that hashes like the Java client."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,8 +1,10 @@
-"""The lag of a consumer group: the number of records that it has yet to read. The page and the commands count it here.
+"""The lag of a consumer group: the number of records that it has yet to read. This module is used by the page and by
+the commands.
 
-The lag of a partition is the distance from the committed offset to the high watermark, as `kafka-consumer-groups`
-counts it. A partition without a committed offset has no lag: only the group's members know where they would begin
-(auto.offset.reset). Such partitions are counted apart, because leaving them out makes a group look further than it is.
+As in `kafka-consumer-groups`, the lag of a partition is the distance from the committed offset to the high watermark. A
+partition without a committed offset has no lag, because only the group's members determine where they would begin
+(auto.offset.reset). Such partitions are counted separately: if they were left out, the group would seem to have read
+more than it has.
 """
 
 from __future__ import annotations
@@ -12,22 +14,22 @@ from typing import NamedTuple
 
 
 class GroupLag(NamedTuple):
-    """`records` is None if no partition has a known lag. `uncommitted` is the number of partitions without a committed
-    offset."""
+    """The total lag. `records` is None if the lag of no partition is known. `uncommitted` is the number of partitions
+    without a committed offset."""
 
     records: int | None
     uncommitted: int
 
 
 def partition_lag(committed_offset: int | None, high_watermark: int | None) -> int | None:
-    """Returns the lag of one partition, or None if it has no committed offset or its end is unknown."""
+    """Returns the lag of one partition, or None if it has no committed offset or its high watermark is unknown."""
     if committed_offset is None or high_watermark is None:
         return None
     return max(0, high_watermark - committed_offset)
 
 
 def group_lag(partitions: Iterable[tuple[int | None, int | None]]) -> GroupLag:
-    """Adds up a group's partitions, each given by its committed offset and high watermark."""
+    """Adds up the lags of a group's partitions, each given by its committed offset and its high watermark."""
     records, uncommitted = None, 0
     for committed_offset, high_watermark in partitions:
         lag = partition_lag(committed_offset, high_watermark)

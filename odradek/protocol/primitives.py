@@ -1,4 +1,5 @@
-"""The primitive types of the protocol. Compiled codecs call these functions if their fast path does not apply."""
+"""Encodes and decodes the primitive types of the protocol. Compiled codecs call these functions if their fast path does
+not apply."""
 
 from functools import cache
 from struct import Struct as Packing
@@ -8,11 +9,12 @@ from typing import Any, Final
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
 from odradek.protocol.struct import Buffer, RecordChunks
 
-MAX_STRING_BYTES: Final = 0x7FFF  # maximum size of every string, including the compact form
+MAX_STRING_BYTES: Final = 0x7FFF  # maximum size of every string, even in the compact form
 MAX_LENGTH: Final = 0x7FFF_FFFF
-COPY_BELOW_BYTES: Final = 4096  # copying so few bytes is cheaper than another buffer in the write to the socket
+COPY_BELOW_BYTES: Final = 4096  # copying this few bytes costs less than writing another buffer to the socket
 
-# Python's errors for bytes that end too early or are not text, and for values that are out of range or null by mistake.
+# The errors that Python raises for bytes that end too early or are not text, and for values that are out of range or
+# unexpectedly null.
 NOT_SUCH_BYTES: Final = (IndexError, StructError, UnicodeDecodeError)
 NO_SUCH_BYTES: Final = (StructError, AttributeError, TypeError)
 
@@ -20,13 +22,14 @@ packing = cache(Packing)
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Reads an unsigned varint of at most five bytes. Returns it and the position after it."""
+    """Decodes an unsigned varint of at most five bytes. Returns the value and the position after the varint."""
     first = data[position]
     return (first, position + 1) if first < 0x80 else longer_varint(data, position + 1, first)
 
 
 def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Continues `read_varint` after a first byte that is not the last one. `position` is after that byte."""
+    """Continues `read_varint` after a first byte that is not the last one. `position` is the position of the second
+    byte."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[position]
@@ -67,11 +70,13 @@ def string_varint(length: int) -> bytes:
     return varint(length)
 
 
-MAX_UNKNOWN_TAGS: Final = 10_000  # maximum number in one struct; 100 MiB of them would take ten seconds
+# Maximum number in one struct; decoding 100 MiB of unknown tags would take ten seconds.
+MAX_UNKNOWN_TAGS: Final = 10_000
 
 
 def skip_tags(data: Buffer, position: int, count: int) -> int:
-    """Returns the position after `count` unknown tagged fields. Above 127, `count` is the first byte of a varint."""
+    """Returns the position after `count` unknown tagged fields. If `count` is above 127, it is the first byte of a
+    varint."""
     if count > 0x7F:
         count, position = longer_varint(data, position, count)
         if count > MAX_UNKNOWN_TAGS:
@@ -84,7 +89,7 @@ def skip_tags(data: Buffer, position: int, count: int) -> int:
 
 
 def read_fixed_array(data: Buffer, position: int, count: int, code: str) -> tuple[list[Any], int]:
-    """Reads `count` values of one fixed size. Allocates nothing for missing values."""
+    """Decodes `count` values of a fixed size. Does not allocate memory for values that are missing from the data."""
     size = packing(">" + code).size
     end = position + count * size
     if count < 0 or end > len(data):
@@ -95,7 +100,7 @@ def read_fixed_array(data: Buffer, position: int, count: int, code: str) -> tupl
 
 
 def fixed_array(values: list[Any], code: str) -> bytes:
-    """Encodes values of one fixed size."""
+    """Encodes values of a fixed size."""
     if code == "16s":
         return b"".join(values)
     return packing(f">{len(values)}{code}").pack(*values)
@@ -119,7 +124,7 @@ def records_size(records: RecordChunks) -> int:
 
 
 def add_records(records: RecordChunks, out: bytearray, chunks: list[Any]) -> bytearray:
-    """Appends records to `out`. Returns the bytearray with which to continue."""
+    """Appends records to `out` or to `chunks`. Returns the bytearray that the caller must continue with."""
     parts: list[Buffer] = records if isinstance(records, list) else [records]
     for part in parts:
         if len(part) < COPY_BELOW_BYTES:

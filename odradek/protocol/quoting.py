@@ -1,8 +1,9 @@
 """Quotes values from clients in messages and log lines, without quoting more than a reader needs.
 
 A client may send a name of 32,767 characters, a request with 100,000 topics, or bytes whose `repr` is four times as
-long. A message with all of it could not be encoded in a response (a string of the protocol has at most 32,767 bytes),
-and would fill the disk with log lines. The functions here never read more of a value than they show.
+long. A message that contained all of this could not be encoded in a response, because a string of the protocol has at
+most 32,767 bytes, and log lines with it would fill the disk. The functions in this module never read more of a value
+than they show.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Final
 from odradek.protocol.struct import Struct
 
 MOST_QUOTED: Final = 200  # maximum number of characters of one quoted value
-# maximum number of characters of a whole message: at most 8,000 bytes, which fit into every response
+# maximum number of characters in a whole message, which is at most 8,000 bytes and fits into every response
 MOST_IN_MESSAGE: Final = 2_000
-MOST_ELEMENTS: Final = 3  # number of elements of an array that are shown
-MOST_LEVELS: Final = 6  # levels of nested arrays and structs that are shown
+MOST_ELEMENTS: Final = 3  # number of elements shown of an array
+MOST_LEVELS: Final = 6  # number of levels shown of nested arrays and structs
 
 
 def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
-    """Returns the text. If it is too long, replaces its middle with a note with the number of omitted characters."""
+    """Returns the text. If it is too long, its middle is replaced with a note of how many characters are omitted."""
     if len(text) <= most:
         return text
     ending = most // 4
@@ -27,9 +28,10 @@ def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
 
 
 def quoted(value: object, most: int = MOST_QUOTED) -> str:
-    """Returns the `repr` of the value, shortened: long texts and bytes are cut, and arrays show their first elements.
+    """Returns the `repr` of the value, shortened: only part of a long text or of long bytes is shown, and only the
+    first elements of an array.
 
-    most  characters of each text within the value; escapes of `repr` need more space
+    most  maximum number of characters of each text within the value, not counting escapes added by `repr`
     """
     return _quoted(value, most, MOST_LEVELS)
 

@@ -2,8 +2,8 @@
 
     def read(data, p): ... return message, position
 
-Inside the decoder, reads may pass the end, because a slice of missing bytes is only shorter. The position is compared
-with the end once, after everything has been read.
+The decoder may read past the end of the data, because a slice of missing bytes is merely shorter. It compares the
+position with the end only once, after everything has been read.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -28,8 +28,8 @@ HELPERS = (
 
 
 class ReaderSource(CodecSource):
-    """Generates a decoder. Bytes are read faster than other buffers, so these are copied first, unless the message
-    contains records: then `view` is a view of the given buffer."""
+    """Generates a decoder. Other buffers are copied to bytes first, because bytes are faster to read. If the message
+    contains records, nothing is copied, and `view` is a view of the given buffer."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
@@ -73,7 +73,7 @@ class ReaderSource(CodecSource):
         self.early(f"p += {packing.size}")
 
     def struct(self, fields: tuple[Field, ...], var: str) -> None:
-        """Reads the fields of the struct in `var`."""
+        """Adds lines that decode the fields of the struct in `var`."""
         regular, tagged, others = self.present(fields)
         for field in [*others, *tagged]:
             self.early(f"{var}.{field.attribute} = {self.default(field)}")
@@ -134,7 +134,7 @@ class ReaderSource(CodecSource):
         self.struct(self.schema.structs[field.type], var)
 
     def sized(self, field: Field, target: str, is_nullable: bool) -> None:
-        """Reads a string, bytes or records."""
+        """Adds lines that decode a string, bytes or records."""
         is_string = field.type == "string"
         null_test, size = self.size(
             field, "h" if is_string else "i", "longer_string_length" if is_string else "longer_varint"
@@ -143,7 +143,8 @@ class ReaderSource(CodecSource):
             self.slice(field, target, f"p + {size}")
 
     def size(self, field: Field, code: str, longer: str) -> tuple[str, str]:
-        """Reads a length or a count. Returns the test for null, and the expression for the size otherwise."""
+        """Adds lines that decode a length or a count. Returns an expression that is true for null, and the expression
+        for the size of other values."""
         read = self.name("n")
         if not self.compact(field):
             self.run.append((code, read))
@@ -154,7 +155,7 @@ class ReaderSource(CodecSource):
         return f"{read} == 0", f"{read} - 1"
 
     def unless_null(self, field: Field, target: str, null_test: str, is_nullable: bool) -> AbstractContextManager[None]:
-        """Opens a block for a value that is not null."""
+        """Opens a block that is run if the value is not null."""
         with self.block(f"if {null_test}:"):
             self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
         return self.block("else:") if is_nullable else nullcontext()
@@ -198,12 +199,12 @@ class ReaderSource(CodecSource):
 
 
 def has_records(schema: Schema) -> bool:
-    """Returns whether the decoded message contains views of the given bytes."""
+    """Returns whether the decoded message contains views of the data."""
     return any(field.type == "records" for fields in (schema.fields, *schema.structs.values()) for field in fields)
 
 
 def reader_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
-    """Returns the source, and the names that it uses except the message's classes."""
+    """Returns the source of the decoder, and the names that it uses other than the classes of the message."""
     source = ReaderSource(schema, version)
     text = source.write()
     return text, source.names

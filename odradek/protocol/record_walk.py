@@ -1,10 +1,10 @@
-"""Checks the decompressed records of a batch against its header, without creating an object for any record.
+"""Checks the decompressed records of a batch against the batch header, without creating an object for each record.
 
-Every produced record passes through here, so this is written for speed. Reading one record at a time takes 0.3 to 0.5
-µs in Python, which at 100 bytes a record is most of the broker's work. But the records of a producer tend to have the
-same layout: that is the case for two records of the same size whose *shape bytes* (all lengths and counts) agree. After
-two such records in a row, the walk compares whole columns of the batch, a strided slice for each shape byte, and skips
-all records that agree.
+Every produced record is checked here, so this module is written for speed. Reading records one at a time takes 0.3 to
+0.5 µs per record in Python, which is most of the broker's work for records of 100 bytes. However, the records of a
+producer tend to have the same layout. Two records have the same layout if they have the same size and the same *shape
+bytes* (all lengths and counts). After two such records in a row, the walk compares whole columns of the batch, using
+one strided slice for each shape byte, and skips all records that have the same layout.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,13 +16,13 @@ from odradek.protocol.records import read_varint, read_varlong, record_too_large
 
 Opened: TypeAlias = bytes | memoryview
 
-_SHORT_RUN: Final = 8  # for fewer records, comparing columns costs more than reading each record
-_PAUSE: Final = 64  # records to read one by one before the next try after a short run
-_WINDOW: Final = 8192  # number of offset deltas with the same third varint byte
+_SHORT_RUN: Final = 8  # for fewer records, comparing columns costs more than reading the records
+_PAUSE: Final = 64  # number of records to read one by one after a short run, before looking for another run
+_WINDOW: Final = 8192  # number of consecutive offset deltas with the same third byte in their varints
 
-# Flips the bit "more bytes follow", so that Python's fast ASCII test can be used.
+# Inverts the bit that means "more bytes follow", so that Python's fast test for ASCII can be used.
 _FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))
-# The byte at each position of the varints of the offset deltas 0, 1, 2 …:
+# For each position in a varint, its bytes for the offset deltas 0, 1, 2 …
 _ONLY_BYTES: Final = bytes(2 * delta for delta in range(64))
 _FIRST_BYTES: Final = bytes(2 * delta | 0x80 for delta in range(64)) * (_WINDOW // 64)
 _SECOND_BYTES: Final = b"".join(bytes([delta >> 6]) * 64 for delta in range(0, _WINDOW, 64))
@@ -39,8 +39,8 @@ class RecordSurvey:
 def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
     """Checks `count` decompressed records, which must fill `data` from `at` on, with consecutive offset deltas from 0.
 
-    Raises MalformedMessage if a length, count or varint is invalid, if the parts of a record do not fill it, if the
-    records do not fill `data`, or if an offset delta is not consecutive.
+    Raises MalformedMessage if a length, count or varint is invalid, if the parts of a record do not add up to its size,
+    if the records do not fill `data`, or if an offset delta is not consecutive.
     """
     end = len(data)
     index = next_try = last_size = 0
@@ -62,7 +62,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                 if size & 1:
                     raise MalformedMessage("a record of negative length")
                 stop = at + (size >> 1)
-                timestamp = data[at + 1]  # the timestamp delta follows the attributes, which have no meaning
+                timestamp = data[at + 1]  # the timestamp delta follows the attributes, which are not used
                 if timestamp < 0x80:
                     at += 2
                 else:
@@ -79,7 +79,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                         delta, at = _read_zigzag(data, at)
                 if delta != index + index:
                     raise MalformedMessage(f"record {index} has the offset delta {delta >> 1 ^ -(delta & 1)}")
-                size = data[at]  # size of the key; any negative size stands for null
+                size = data[at]  # size of the key; negative sizes stand for null
                 if size < 0x80:
                     at += 1
                 else:
@@ -88,7 +88,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                     has_null_key = True
                 else:
                     at += size >> 1
-                size = data[at]  # of the value
+                size = data[at]  # size of the value
                 if size < 0x80:
                     at += 1
                 elif data[at + 1] < 0x80:
@@ -129,8 +129,8 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
 
 
 def check_record_sizes(data: Opened, count: int, limit_bytes: int) -> None:
-    """Raises DecompressedTooLarge if one of the `count` records, which `survey_records` has checked, is larger than
-    `limit_bytes`. As in Kafka, the size of a record does not include its length field."""
+    """Raises DecompressedTooLarge if one of the `count` records exceeds `limit_bytes`. The records must have been
+    checked by `survey_records`. As in Kafka, the size of a record does not include its length field."""
     if len(data) <= limit_bytes:
         return
     at = 0
@@ -142,8 +142,8 @@ def check_record_sizes(data: Opened, count: int, limit_bytes: int) -> None:
 
 
 def _read_zigzag(data: Opened, at: int) -> tuple[int, int]:
-    """Reads a varint of at least two bytes without decoding zigzag, so that bit 0 is its sign. Returns it and the
-    position after it."""
+    """Decodes a varint of at least two bytes, but not its zigzag encoding, so bit 0 is the sign. Returns the value and
+    the position after the varint."""
     byte = data[at + 1]
     if byte < 0x80:
         return data[at] & 0x7F | byte << 7, at + 2
@@ -160,7 +160,7 @@ def _read_long_zigzag(data: Opened, at: int) -> tuple[int, int]:
 
 
 def _skip_headers(data: Opened, at: int, stop: int) -> int:
-    """Returns the position after the headers whose number is at `at`."""
+    """Returns the position after the headers. The number of headers is at `at`."""
     count, at = read_varint(data, at)
     if count < 0 or count > stop - at:
         raise MalformedMessage(f"{count} headers")
@@ -184,12 +184,12 @@ def _skip_headers(data: Opened, at: int, stop: int) -> int:
 
 
 class _Layout(NamedTuple):
-    """The positions of the parts of a record that is known to be valid."""
+    """The positions of the parts of a valid record."""
 
     timestamp_at: int
     offset_at: int
     key_at: int  # position of the key's length, after the offset delta
-    shape: list[int]  # the positions of all bytes that determine where a part begins or ends
+    shape: list[int]  # positions of all bytes that determine where a part begins or ends
 
 
 def _layout(data: Opened, start: int) -> _Layout:
@@ -214,14 +214,14 @@ def _layout(data: Opened, start: int) -> _Layout:
 
 
 class AlikeRecords(NamedTuple):
-    """Consecutive records with the same layout, and consecutive offset deltas."""
+    """Consecutive records with the same layout and consecutive offset deltas."""
 
     length: int  # number of records
-    timestamp_bytes: list[bytes]  # their timestamp deltas: all first bytes, all second bytes …
+    timestamp_bytes: list[bytes]  # their timestamp deltas: first the first byte of each, then the second byte of each …
 
     def timestamp_deltas(self) -> Iterator[tuple[int, ...]]:
-        """Yields the bytes of each timestamp delta. Most are equal, so callers need to decode only the distinct
-        ones."""
+        """Yields the bytes of each timestamp delta. Most timestamp deltas are the same, so callers need to decode only
+        the distinct ones."""
         return zip(*self.timestamp_bytes, strict=True)
 
 
@@ -229,10 +229,10 @@ _NO_RUN: Final = AlikeRecords(0, [])
 
 
 def find_run(data: Opened, start: int, size: int, index: int, count: int) -> AlikeRecords:
-    """Finds the records with the same layout after the one of `size` bytes at `start`. Returns none if it is not
-    worthwhile.
+    """Finds the records that follow the record of `size` bytes at `start` and have the same layout. Returns no records
+    if there are too few.
 
-    index   index of the first of them, which must also be its offset delta
+    index   index of the first of these records, which must also be its offset delta
     count   number of records in the batch
     """
     first = start + size
@@ -248,7 +248,7 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
         alike = len(column) - len(column.lstrip(column[:1] if column[0] == data[at] else b""))
         if alike < _SHORT_RUN:
             return _NO_RUN
-    # The shape does not include the timestamp delta, which must have the same number of bytes in each record.
+    # The timestamp delta is not part of the shape, but must have the same number of bytes in each record.
     timestamps = []
     for at in range(layout.timestamp_at, layout.offset_at):
         column = bytes(data[at + size : at + size * alike + 1 : size])
@@ -271,10 +271,11 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
         ]
     else:
         return _NO_RUN
-    # The next deltas are longer, or that of this record was not encoded in the shortest form.
+    # Either the next deltas are longer, or the delta of this record was not encoded in the shortest form.
     if layout.key_at - layout.offset_at != len(expected):
         return _NO_RUN
-    # A delta of another length, or not in the shortest form, differs in the bit that announces more bytes.
+    # A delta that has another length, or is not in its shortest form, differs in the bit that means "more bytes
+    # follow".
     for column in expected:
         if data[at + size : at + size * alike + 1 : size] != column:
             return _NO_RUN
@@ -283,7 +284,7 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
 
 
 def timestamp_delta(parts: Iterable[int]) -> int:
-    """Returns the value of a varint's bytes."""
+    """Decodes a timestamp delta from the bytes of its varint."""
     zigzag = 0
     for place, part in enumerate(parts):
         zigzag |= (part & 0x7F) << 7 * place

@@ -1,8 +1,8 @@
-"""Recordings of the requests and responses of clients: a head, then compressed blocks of entries, each with its CRC.
+"""Recordings of clients' requests and responses: a head, then compressed blocks of entries, each block with its CRC.
 
-After a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
-Secrets of logins are left out; cut entries also lack the records. A block has the numbers of all its entries first, all
-of one size, and then their bodies, because that is cheapest for the broker.
+If a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
+Secrets of logins are left out; cut entries also lack the records. A block first contains the numbers of all its
+entries, which all have the same size, and then the bodies of the entries, because this is cheapest for the broker.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _COUNTS: Final = Packing(">II")  # number of entries, number of items
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
 _NUMBERS_OF_AN_ENTRY: Final = 4
 _NUMBER_BYTES: Final = 8
-# Kind, flags and connection; time; waiting time, and size of the body; exchange.
+# The numbers of an entry: kind, flags and connection; time; waiting time and size of the body; exchange.
 _NUMBERS: Final = Packing(">4Q")
-# Flags besides the kind.
+# Flags, which are stored together with the kind.
 MASKED: Final = 16
 BEHIND: Final = 32
-WITH_LENGTH: Final = 64  # the body begins with the length of its frame
-ALL_WRITTEN: Final = 128  # flag of a request: all earlier responses on its connection have been sent
+WITH_LENGTH: Final = 64  # the body begins with the length of the frame
+ALL_WRITTEN: Final = 128  # set for a request if all earlier responses on its connection have been sent
 UNSURE: Final = 256
 _KIND_BITS: Final = 15
 CONNECTION_SHIFT: Final = 16
@@ -43,7 +43,7 @@ _FLAG_BITS: Final = (1 << CONNECTION_SHIFT) - 1
 _SHIFT: Final = 32
 _LOW_BITS: Final = (1 << _SHIFT) - 1
 MOST_WAITED_US: Final = _LOW_BITS
-# Of an item: flags in the lowest bits, then its size.
+# The number of an item: flags in the lowest bits, then the item's size.
 FIRST: Final = 1  # the first item of its run
 ANSWER: Final = 2  # the item is a response and begins with its length; other items are requests
 CUT: Final = 4
@@ -54,26 +54,27 @@ _LENGTH_BYTES: Final = 4
 
 
 class Kind(IntEnum):
-    """Kinds of entries. The body is empty unless a comment describes it."""
+    """The kind of an entry. The body of an entry is empty unless a comment describes it."""
 
     OPENED = 1  # JSON: node, listener, host, port, is_sasl
     CLOSED = 2
-    RECEIVED = 3  # the frame of a request without its length
-    ANSWERED = 4  # the frame of the response without its length
-    UNANSWERED = 5  # the exchange ends without a response: acks=0, or a fault dropped it
+    RECEIVED = 3  # the frame of a request, without its length
+    ANSWERED = 4  # the frame of a response, without its length
+    UNANSWERED = 5  # the exchange ends without a response because of acks=0, or because a fault dropped it
     HUNG_UP = 6  # the broker closes the connection instead of responding
-    # The last byte of the response has left the broker; in a file, exchange 0 stands for all responses so far.
+    # The last byte of the response has been sent by the broker. In a file, exchange 0 stands for all responses so far.
     WRITTEN = 7
-    # JSON: `called`, a call of the control interface; `ended`, why the recording ends; or `elsewhere`, the HOST:PORT of
-    # a broker that clients were sent to and that is not recorded.
+    # JSON: `called`, a call of the control interface; `ended`, the reason for the end of the recording; or `elsewhere`,
+    # the HOST:PORT of a broker that clients were directed to and that is not being recorded.
     TOLD = 8
-    RECEIVED_CUT = 9  # this kind and the next: RECEIVED and ANSWERED without their records; read as these
+    # RECEIVED_CUT and ANSWERED_CUT are RECEIVED and ANSWERED without records, and are converted to those when read.
+    RECEIVED_CUT = 9
     ANSWERED_CUT = 10
-    RUN = 11  # requests that arrived together, and responses to some of them; read as RECEIVED and ANSWERED
+    RUN = 11  # requests that arrived together and responses to some of them; split into RECEIVED and ANSWERED when read
 
 
 RUN: Final = Kind.RUN.value
-_KINDS: Final = {kind.value: kind for kind in Kind}  # Enum's own look-up is slow
+_KINDS: Final = {kind.value: kind for kind in Kind}  # looking up a value with the Enum class is slow
 _PLAIN_KINDS: Final = {Kind.RECEIVED_CUT.value: Kind.RECEIVED, Kind.ANSWERED_CUT.value: Kind.ANSWERED}
 _ENDINGS: Final = (Kind.ANSWERED, Kind.UNANSWERED, Kind.HUNG_UP)
 
@@ -82,13 +83,13 @@ _ENDINGS: Final = (Kind.ANSWERED, Kind.UNANSWERED, Kind.HUNG_UP)
 class RecordingEntry:
     """One recorded event.
 
-    exchange       number of the exchange within the recording; 0 if the entry concerns none
-    time_us        time since the recording began, on a monotonic clock
+    exchange       number of the exchange within the recording, or 0 if the entry does not belong to an exchange
+    time_us        time since the beginning of the recording, on a monotonic clock
     waited_us      how long before `time_us` the last byte may have arrived
-    is_masked      whether the body ends before the secrets
-    is_behind      of a request: whether it was sent before the previous response was written
-    is_unsure      of a request: whether `is_behind` was not determined
-    lacks_records  records are replaced by zeros; the CRCs of all their batches were right
+    is_masked      whether the end of the body has been removed because it contains secrets
+    is_behind      for a request: whether it was sent before the previous response was written
+    is_unsure      for a request: whether `is_behind` could not be determined
+    lacks_records  records are replaced by zeros; the CRCs of all their batches were correct
     """
 
     kind: Kind
@@ -112,15 +113,15 @@ def pack_head(started_ms: int) -> bytes:
 
 
 class PackedEntries:
-    """Entries that are collected for a block. Their bodies are copied.
+    """Entries that are being collected for a block. Their bodies are copied.
 
-    run   the owner of the current run, while the last entry is a run to which items may be added
+    run   owner of the current run; set while the last entry is a run to which items may be added
     """
 
     __slots__ = ("_bodies", "_items", "_numbers", "run")
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []  # the numbers of all entries, concatenated
+        self._numbers: list[int] = []  # the numbers of all entries, one after another
         self._items: list[int] = []
         self._bodies = bytearray()
         self.run: object | None = None
@@ -132,10 +133,11 @@ class PackedEntries:
     def add(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, body: Buffer) -> None:
         """Adds an entry.
 
-        kind       including its flags
-        exchange   0 for a request, and for the oldest exchange of the connection that has not ended
+        kind       the kind and its flags
+        exchange   0 for a request; for other entries, 0 stands for the oldest exchange of the connection that has not
+                   ended
         """
-        self._bodies += body  # for a view, bytes(body) takes several times as long
+        self._bodies += body  # if it is a view, bytes(body) takes several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
 
     def add_parts(
@@ -148,9 +150,9 @@ class PackedEntries:
         self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
 
     def begin_entry(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:
-        """Begins a run. Its first item must follow.
+        """Begins a run. The first item must be added next.
 
-        flags   flags of its first request; all others are BEHIND
+        flags   flags of the run's first request; all other requests of the run are BEHIND
         """
         self._number(RUN | flags, connection, 0, time_us, waited_us, 0)
         self.run = owner
@@ -173,7 +175,7 @@ class PackedEntries:
         return len(self._bodies) - size_before
 
     def _number(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, size: int) -> None:
-        numbers = self._numbers  # appending them as a tuple takes longer
+        numbers = self._numbers  # appending a tuple of numbers takes longer
         numbers.append(kind | connection << CONNECTION_SHIFT)
         numbers.append(time_us)
         numbers.append(waited_us << _SHIFT | size)
@@ -190,7 +192,7 @@ class PackedEntries:
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
-    """Packs entries. The reader numbers requests in their order."""
+    """Packs entries. When they are read, requests are numbered in their order."""
     packed = PackedEntries()
     for entry in entries:
         flags = (
@@ -212,16 +214,17 @@ def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> b
 
 
 class Recording:
-    """A recording that is read once, from its beginning.
+    """A recording that is being read once, from its beginning.
 
     position  position of the current block, in bytes
-    is_cut    whether it ends within a block, because the broker was killed; known after all entries have been read
+    is_cut    whether the recording ends within a block, because the broker was killed; set after all entries have been
+              read
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
-        """read   returns the next bytes, fewer only at the end
+        """Reads the head of the recording. Raises MalformedMessage if the bytes are not a recording.
 
-        Raises MalformedMessage if the bytes are not a recording.
+        read   returns the next bytes, and fewer bytes than requested only at the end
         """
         self._read = read
         head = read(_HEAD.size)
@@ -233,12 +236,12 @@ class Recording:
         self.position = len(head)
         self.is_cut = False
         self._exchanges = 0
-        self._asked: dict[int, list[int]] = {}  # exchanges that have not ended, by connection
-        self._unwritten: dict[int, list[int]] = {}  # responses that have not been sent, by connection
+        self._asked: dict[int, list[int]] = {}  # by connection: exchanges that have not ended
+        self._unwritten: dict[int, list[int]] = {}  # by connection: exchanges whose responses have not been sent
 
     def entries(self) -> Iterator[RecordingEntry]:
-        """Yields all entries, with a WRITTEN entry for each response. Raises MalformedMessage if a complete block is
-        damaged."""
+        """Yields all entries, including a WRITTEN entry for each response. Raises MalformedMessage if a complete block
+        is damaged."""
         while head := self._read(_BLOCK.size):
             size, crc, compression = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0, 0)
             if size > MOST_BLOCK_BYTES:
@@ -258,7 +261,7 @@ class Recording:
             self.position += len(head) + size
 
     def _placed(self, flags: int, entry: RecordingEntry) -> Iterator[RecordingEntry]:
-        """Yields the entry with the number of its exchange, after the entries that its flags stand for."""
+        """Yields the entry with the number of its exchange. Entries that are implied by its flags are yielded first."""
         kind, connection = entry.kind, entry.connection
         if kind is Kind.RECEIVED:
             self._exchanges += 1
@@ -315,7 +318,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
 
 
 class _Bodies:
-    """The bodies of a block, read one after the other."""
+    """The bodies of a block, which are read one after another."""
 
     def __init__(self, data: bytes, items: array[int], position: int) -> None:
         self.items = items

@@ -1,7 +1,7 @@
-"""Removes the records of batches from frames, for the judge, whose rules use only the headers of batches.
+"""Removes the records of batches from recorded frames. The rules of the judge use only the headers of batches.
 
-A cut frame begins with a count and that many pairs of sizes: the size of a kept part, and of the part that was left out
-after it. Then the kept parts follow. A reader replaces the missing parts with zeros.
+A cut frame begins with a count and as many pairs of sizes: the size of a part that is kept, and that of the omitted
+part after it. The kept parts follow. A reader replaces the omitted parts with zeros.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from odradek.protocol.primitives import read_varint
 from odradek.protocol.struct import Buffer
 
 PRODUCE_KEY: Final = 0
-FLEXIBLE_SINCE: Final = 9  # of Produce
+FLEXIBLE_SINCE: Final = 9  # first flexible version of Produce
 IDS_SINCE: Final = 13
 ID_BYTES: Final = 16
 ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 2**31 - 1
-CUT_FROM_BYTES: Final = 4096  # a smaller request is kept as a whole, which is cheaper
-HEAD_BYTES: Final = 600  # bytes to read of a request with one batch; long names rarely put the batch header beyond them
-NO_TAGS: Final = bytes(3)  # empty lists of tags of partition, topic and request, after the batch
+CUT_FROM_BYTES: Final = 4096  # smaller requests are not cut, because keeping them is cheaper
+# Number of bytes examined in a request with one batch; they contain the batch header unless names are very long.
+HEAD_BYTES: Final = 600
+NO_TAGS: Final = bytes(3)  # the empty lists of tags of partition, topic and request, after the batch
 TAGS_BYTES: Final = len(NO_TAGS)
-ONE: Final = 2  # a count of 1 in flexible versions
+ONE: Final = 2  # encoding of the count 1 in flexible versions
 MOST_IN_ONE_BYTE: Final = 127
-MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # a larger value stands for null
+MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values stand for null
 MAGIC_AT: Final = 16
-# Limit per request. A larger one is kept as a whole, because the batches are checked in one turn of the loop.
+# Maximum number in a request that is cut. All batches are checked in one turn of the loop, so larger requests are not
+# cut.
 MOST_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
-_TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a frame with one batch
-# The header of a batch from its length on: length, magic, CRC; attributes and record count.
+_TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch
+# The header of a batch from its length on. The first one has length, magic and CRC; the second one has length, magic,
+# attributes and record count.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
 LENGTH_AT: Final = 8
@@ -47,9 +50,9 @@ SMALLEST_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
 
 
 class UncheckedCut:
-    """A Produce request with one complete batch, whose CRC has not been checked yet.
+    """A Produce request with one complete batch whose CRC has not been checked yet.
 
-    head      everything before the records, copied: a broker modifies the header of a batch that it accepts
+    head      a copy of everything before the records; the original header changes when the broker accepts the batch
     batch_at  position of the batch
     """
 
@@ -61,7 +64,7 @@ class UncheckedCut:
         self.batch_at = batch_at
 
     def is_sound(self) -> bool:
-        """Returns whether the CRC is right."""
+        """Returns whether the CRC is correct."""
         head, at = self.head, self.batch_at
         crc: int = _LENGTH_TO_CRC.unpack_from(head, at + LENGTH_AT)[2]
         return crc32c(self.frame[len(head) : len(self.frame) - TAGS_BYTES], crc32c(head[at + CRC_START :])) == crc
@@ -72,13 +75,13 @@ class UncheckedCut:
         return [_TABLE_OF_ONE.pack(2, kept, end - kept, TAGS_BYTES, 0), self.head, NO_TAGS]
 
     def whole(self) -> bytes:
-        """Returns the request as it was sent."""
+        """Returns the complete request, as the client sent it."""
         return self.head + self.frame[len(self.head) :]
 
 
 def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
-    """Recognises the usual Produce request. Returns None for all others, which `cut_request` may still be able to
-    cut."""
+    """Recognises Produce requests of the usual form. Returns None for all other requests, some of which `cut_request`
+    can cut."""
     size, head = len(frame), bytes(frame[:HEAD_BYTES])
     try:
         version, client_id_size = head[3], head[8] << 8 | head[9]
@@ -113,9 +116,10 @@ def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
 
 
 def cut_request(frame: memoryview) -> list[Buffer] | None:
-    """Returns a Produce request without its records, or None for an unusual one, which the judge must see as a whole.
+    """Returns a Produce request without its records. Returns None for an unusual request, which the judge must examine
+    as a whole.
 
-    Each partition of a cut request has one complete batch with the right CRC.
+    In a request that is cut, each partition has one complete batch with a correct CRC.
 
     frame   without its length; the kept parts are views of it
     """
@@ -140,7 +144,8 @@ def cut_request(frame: memoryview) -> list[Buffer] | None:
 
 
 def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
-    """Returns start and end of the batches in a Produce request, or an empty list if one of them is unusual."""
+    """Returns the start and end of each batch in a Produce request, or an empty list if one of the batches is
+    unusual."""
     asked = api_and_version(frame)
     if asked is None or asked[0] != PRODUCE_KEY:
         return []
@@ -171,7 +176,7 @@ def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
 
 
 def _count(frame: memoryview, at: int, is_flexible: bool) -> tuple[int, int]:
-    """Returns a count or a size, and the position after it. Null counts as 0."""
+    """Decodes a count or a size. Returns the value, which is 0 for null, and the position after it."""
     if is_flexible:
         more, at = read_varint(frame, at)
         return max(more - 1, 0), at
@@ -195,11 +200,11 @@ def _behind_tags(frame: memoryview, at: int, is_flexible: bool) -> int:
 
 
 def cut_answer(chunks: list[Chunk]) -> list[Buffer] | None:
-    """Returns a response with records, as the codec writes it, without most of them. Every other chunk contains
-    records, and begins with a batch.
+    """Returns a response without most of its records. The response must have the form that the codec writes, in which
+    every other chunk contains records and begins with a batch.
 
-    In each of these chunks, headers are kept up to the first batch that has records other than markers. Returns None if
-    the chunks have another form.
+    In each of these chunks, headers are kept up to the first batch whose records are not markers. Returns None if the
+    chunks have another form.
     """
     sizes: list[int] = []
     parts: list[Buffer] = [b""]
@@ -234,7 +239,7 @@ def _headers(chunk: Chunk) -> Buffer:
 
 
 def _bytes_of(chunk: Chunk, start: int, end: int) -> Buffer:
-    """Returns bytes of a chunk, or none if its file cannot be read: sending the chunk will report that error."""
+    """Returns bytes of a chunk, or no bytes if its file cannot be read. Sending the chunk will report that error."""
     if isinstance(chunk, FileSlice):
         try:
             return chunk.file.read_at(end - start, chunk.position + start)
@@ -250,7 +255,7 @@ def _table(sizes: list[int]) -> bytes:
 
 
 def restore_body(body: bytes) -> bytes:
-    """Returns the frame, with zeros instead of records. Raises MalformedMessage."""
+    """Returns the frame, with zeros in place of the records. Raises MalformedMessage."""
     try:
         (count,) = _COUNT.unpack_from(body)
         sizes = unpack_from(f">{count * 2}I", body, _COUNT.size)

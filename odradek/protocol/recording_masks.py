@@ -1,4 +1,4 @@
-"""Removes secrets from frames for recordings: from logins, and from APIs with passwords or tokens.
+"""Removes secrets from recorded frames, both from logins and from other APIs with passwords or tokens.
 
 docs/formats/recording.md lists the parts that are left out.
 """
@@ -17,8 +17,8 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
 SECRET_KEYS: Final = frozenset(api.value for api in ApiKey if facts_of(api).has_secrets)
-# By the second byte of an API key whose first byte is 0: these requests of a client that is logged in contain no
-# secret, and neither do their responses.
+# By the second byte of an API key whose first byte is 0: requests of an authenticated client with these API keys
+# contain no secrets, and neither do the responses.
 HARMLESS: Final = bytes(
     number in API_OF_KEY and number not in SECRET_KEYS and not facts_of(API_OF_KEY[number]).is_login
     for number in range(256)
@@ -26,8 +26,8 @@ HARMLESS: Final = bytes(
 
 
 class SafeRequest(NamedTuple):
-    """A request without its secrets. `api` is None if the bytes are not a request; `is_masked` is true if `body` is
-    cut."""
+    """A request without its secrets. `api` is None if the bytes are not a request. `is_masked` is true if `body` has
+    been cut."""
 
     api: ApiKey | None
     version: int
@@ -39,7 +39,7 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
     """Removes the secrets from a request.
 
     frame         without its length
-    sends_tokens  whether SaslHandshake v0 was received, after which bare tokens follow
+    sends_tokens  whether the client has sent SaslHandshake v0, after which tokens are sent without a header
     """
     asked = api_and_version(frame)
     if asked is None or (sends_tokens and not is_authenticated):
@@ -59,7 +59,7 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
 
 
 def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[bytes, bool]:
-    """Returns the part of the response without secrets, and whether it is masked.
+    """Returns the part of the response that contains no secrets, and whether any part has been removed.
 
     frame   including its length
     """
@@ -80,7 +80,7 @@ def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[by
 
 
 def sasl_answer(frame: memoryview, version: int) -> SaslAuthenticateResponse | None:
-    """Decodes a SaslAuthenticate response. Returns None if it is unreadable.
+    """Decodes a SaslAuthenticate response. Returns None if it cannot be decoded.
 
     frame   including its length
     """

@@ -4,9 +4,10 @@ Related modules: odradek/protocol/batch_header.py (the fixed header and in-place
 odradek/protocol/compression.py (the codecs) and odradek/protocol/control_records.py (markers and other control
 records). The names that most callers need are re-exported here.
 
-Varints are at the end of this module: those of records are zigzag, seven bits a byte, least significant first. Their
-readers take the position, and return (value, next position). A caller may check only once whether it has passed its
-end: an index beyond the buffer raises IndexError, which callers in this package turn into MalformedMessage.
+The end of this module contains the varints of records, which are zigzag-encoded with seven bits per byte, least
+significant first. The functions that read them return the value and the next position. Callers need not check the end
+of the data at each step: an index beyond the buffer raises IndexError, which callers in this package turn into
+MalformedMessage.
 """
 
 from collections.abc import Iterable, Iterator
@@ -78,10 +79,10 @@ __all__ = [
     "set_max_timestamp",
 ]
 
-# Header keys are text. With this error handler, bytes that are not UTF-8 survive a round trip.
+# Header keys are text. With this error handler, bytes that are not valid UTF-8 survive a round trip.
 _NOT_UTF8: Final = "surrogateescape"
 NO_HEADERS: Final = bytes(1)
-NULL: Final = b"\x01"  # the size -1
+NULL: Final = b"\x01"  # encoding of the size -1
 _BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, timestamp delta and offset delta, all 0
 _NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes and timestamp delta, both 0
 
@@ -90,21 +91,21 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record in the log. It is a named tuple because loaders create millions."""
+    """One record in the log. It is a named tuple because loading a log may create millions of records."""
 
     offset: int
-    timestamp: int  # ms; the append time if the batch has LogAppendTime
+    timestamp: int  # in ms; the append time if the batch has LogAppendTime
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
 
 
 class NewRecord(NamedTuple):
-    """One record to be written. Its position in the batch determines its offset."""
+    """A record to be written. Its offset is determined by its position in the batch."""
 
     key: bytes | None
     value: bytes | None
-    timestamp: int  # ms
+    timestamp: int  # in ms
     headers: Headers = ()
 
 
@@ -119,21 +120,21 @@ def records_of(
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     record_limit_bytes: int = NO_RECORD_LIMIT_BYTES,
 ) -> Iterator[Record]:
-    """Yields the records of the batch at `position`, and decompresses them if necessary.
+    """Yields the records of the batch at `position`, after decompressing them if necessary.
 
     limit_bytes         maximum size of all records when decompressed
-    record_limit_bytes  maximum size of one record of a compressed batch, without its length field
-    raises              MalformedMessage, possibly after some records; DecompressedTooLarge above a limit. The caller
-                        checks the CRC.
+    record_limit_bytes  maximum size of one record in a compressed batch, without its length field
+    raises              MalformedMessage, possibly after some records; DecompressedTooLarge above a limit. The CRC is
+                        not checked here, but by the caller
     """
     header = read_batch_header(batch, position)
     end = position + header.size_bytes
     if end > len(batch):
         raise MalformedMessage("a record batch is cut short")
     payload = memoryview(batch)[position + HEADER_BYTES : end]
-    # Copied once, so that keys and values are plain slices.
+    # The records are copied once, so that keys and values are plain slices of bytes.
     data = bytes(decompress(header.compression, payload, limit_bytes) if header.is_compressed else payload)
-    if header.record_count < 0 or header.record_count * 7 > len(data):  # the smallest record has 7 bytes
+    if header.record_count < 0 or header.record_count * 7 > len(data):  # the smallest record takes 7 bytes
         raise MalformedMessage(f"{header.record_count} records cannot stand in {len(data)} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
@@ -154,12 +155,12 @@ def records_of(
 def _read_record(
     data: bytes, at: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> tuple[Record, int]:
-    """Returns one record and the position after it. Raises IndexError if `data` ends within it."""
+    """Returns one record and the position after it. Raises IndexError if `data` ends within the record."""
     length, at = read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
         raise MalformedMessage(f"a record of {length} bytes")
-    at += 1  # skip the record's attributes: none of the bits has a meaning yet
+    at += 1  # skip the record's attributes, which have no meaning yet
     timestamp_delta, at = read_varlong(data, at)
     offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at, end)
@@ -186,7 +187,7 @@ def _read_record(
 def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     length, at = read_varint(data, at)
     if length < 0:
-        return None, at  # Kafka treats any negative length as null
+        return None, at  # Kafka treats any negative size as null
     stop = at + length
     if stop > end:
         raise MalformedMessage("a key, value or header reaches beyond its record")
@@ -208,10 +209,11 @@ def build_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Builds one batch of at least one record, with consecutive offsets from `base_offset`.
+    """Builds a batch of one or more records, with consecutive offsets from `base_offset`.
 
-    log_append_time_ms  makes it a batch with LogAppendTime; None lets each record keep its timestamp (CreateTime)
-    delete_horizon_ms   as set by compaction: timestamp deltas are then relative to the horizon
+    log_append_time_ms  the time for a batch with LogAppendTime; None if each record keeps its own timestamp
+                        (CreateTime)
+    delete_horizon_ms   the horizon set by compaction, which timestamp deltas are then relative to
     """
     batch = bytearray(HEADER_BYTES)
     base_timestamp = delete_horizon_ms
@@ -254,8 +256,8 @@ def build_batch(
 def batch_of_one(
     key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
 ) -> tuple[bytearray, BatchHeader]:
-    """Like `build_batch` for one record without a producer, but in half the time, and also returns the header.
-    Coordinators mostly write such batches."""
+    """Like `build_batch` for one record without a producer, but takes half the time and also returns the header. Most
+    batches of coordinators have this form."""
     stored_value = NULL if value is None else size_varint(len(value)) + value
     own_headers = stored_headers(headers) if headers else NO_HEADERS
     record = _BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + own_headers
@@ -284,7 +286,7 @@ def plain_batch(
 
 @lru_cache(1024)
 def size_varint(size: int) -> bytes:
-    """Encodes a size. Cached, because a few sizes occur very often."""
+    """Encodes a size. The result is cached, because a few sizes occur very often."""
     out = bytearray()
     append_varint(out, size)
     return bytes(out)
@@ -298,8 +300,8 @@ def append_record(
     value: bytes | None,
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> None:
-    """Appends one record, with its length first, to the uncompressed records of a batch."""
-    record = bytearray(1)  # attributes, always 0
+    """Appends one record, beginning with its length, to the uncompressed records of a batch."""
+    record = bytearray(1)  # attributes, which are always 0
     append_varint(record, timestamp_delta)
     append_varint(record, offset_delta)
     _append_bytes(record, key)
@@ -321,14 +323,15 @@ def stored_headers(headers: Headers) -> bytes:
 
 def _append_bytes(out: bytearray, content: bytes | None) -> None:
     if content is None:
-        out.append(1)  # -1
+        out.append(1)  # the size -1
         return
     append_varint(out, len(content))
     out += content
 
 
 def read_varint(data: Bytes, position: int) -> tuple[int, int]:
-    """Reads a 32-bit value of at most 5 bytes. Raises IndexError past the end, MalformedMessage if it is too long."""
+    """Decodes a 32-bit value of at most 5 bytes. Raises IndexError if the data ends within it, and MalformedMessage if
+    it is too long."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -338,7 +341,7 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # Kafka allows bits in the fifth byte that do not fit, and drops them.
+            # Kafka accepts bits in the fifth byte that do not fit, and drops them.
             value &= 0xFFFF_FFFF
             return (value >> 1) ^ -(value & 1), position
         shift += 7
@@ -347,7 +350,8 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
-    """Reads a 64-bit value of at most 10 bytes. Raises IndexError past the end, MalformedMessage if it is too long."""
+    """Decodes a 64-bit value of at most 10 bytes. Raises IndexError if the data ends within it, and MalformedMessage if
+    it is too long."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -365,7 +369,7 @@ def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """Appends a value that fits into 64 signed bits. 32-bit and 64-bit values are encoded alike."""
+    """Appends a value that fits into a signed 64-bit integer. 32-bit and 64-bit values have the same encoding."""
     value = value << 1 if value >= 0 else ~(value << 1)
     if value < 0x80:
         out.append(value)

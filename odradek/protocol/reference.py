@@ -1,7 +1,8 @@
-"""A second codec from the same schemas, built with construct: slow, and independent of the compiled one.
+"""A second codec for the same schemas, built with construct. It is slow, and independent of the compiled codec.
 
-Tests compare the compiled codec with it, and `odradek inspect` prints its results as a tree. It reads and writes plain
-dictionaries whose keys are the attribute names of the message classes. Nothing that serves requests imports it.
+Tests compare the compiled codec with this one, and `odradek inspect` prints its results as a tree. It reads and writes
+plain dictionaries whose keys are the attribute names of the message classes. Code that serves requests never imports
+it.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ LONGEST_STRING = 0x7FFF
 
 @cache
 def structure(module: str, version: int) -> Any:
-    """Returns the construct that reads and writes one message in one version."""
+    """Returns a construct that reads and writes one version of a message."""
     schema = load(module)
     return _Structures(schema, version).struct(schema.fields)
 
@@ -82,8 +83,8 @@ class _Structures:
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
 
     def written_default(self, field: Field) -> Any:
-        """Returns the value with which a tagged field is not written. A tagged struct of defaults is not written
-        either, although its absent value is None."""
+        """Returns the value for which a tagged field is omitted. A tagged struct is omitted if all its fields have
+        their defaults, although its value is None when it is absent."""
         if not field.is_none_when_absent:
             return self.default(field)
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
@@ -110,7 +111,7 @@ class _Structures:
         return NUMBERS[field.type] if field.type in FIXED else self.sized(field, False)
 
     def sized(self, field: Field, is_nullable: bool) -> Any:
-        """Returns the construct of a string, bytes or records."""
+        """Returns the construct for a string, bytes or records."""
         if field.type != "string":
             return counted(COMPACT_LENGTH if self.is_compact(field) else c.Int32sb, is_nullable, c.Bytes(c.this.length))
         return c.ExprAdapter(
@@ -133,7 +134,7 @@ def string_size(context: Any) -> int:
 
 
 def counted(length: Any, is_nullable: bool, body: Any) -> Any:
-    """Returns the construct of a length, -1 for null, and the content that it counts."""
+    """Returns the construct for a length, which is -1 for null, followed by content of that length."""
     return c.FocusedSeq(
         "value",
         "length" / c.Rebuild(length, lambda context: -1 if context.value is None else len(context.value)),

@@ -1,10 +1,10 @@
-"""Schemas as values: the contents of `odradek/schemas/*.json`, checked, with every default filled in.
+"""Parses and checks the schemas in `odradek/schemas/*.json`, and fills in every default.
 
-A schema describes one message in all its versions. For each field, its JSON contains the name (in Kafka's spelling),
-the type and the versions that have it. If applicable, it also contains the versions in which the field may be null, its
-tag, its default, whether a version without it may drop a value (`ignorable`), whether it is part of the key of its list
-(`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible versions. See
-docs/formats/wire.md.
+A schema describes one message in all its versions. The JSON of a field contains its name (in Kafka's spelling), its
+type and the versions that have the field. If applicable, it also contains the versions in which the field may be null,
+its tag, its default, whether a version without the field may drop a value (`ignorable`), whether the field is part of
+the key of its list (`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible
+versions. See docs/formats/wire.md.
 """
 
 import json
@@ -26,19 +26,19 @@ INTEGERS: Mapping[str, tuple[int, str]] = {  # type → (bytes, struct code)
     "int64": (8, "q"),
 }
 FIXED: Mapping[str, tuple[int, str]] = {**INTEGERS, "bool": (1, "b"), "float64": (8, "d"), "uuid": (16, "16s")}
-SIZED = frozenset({"string", "bytes", "records"})  # a length, followed by that many bytes
+SIZED = frozenset({"string", "bytes", "records"})  # encoded as a length, followed by that many bytes
 ZERO_UUID = bytes(16)
 
 
 def snake_case(name: str) -> str:
-    """Converts Kafka's `TransactionalId` to `transactional_id`. `KRaft` counts as one word."""
+    """Converts a name such as Kafka's `TransactionalId` to `transactional_id`. `KRaft` is treated as one word."""
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name.replace("KRaft", "Kraft"))
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends included. `highest` is None if it is open."""
+    """A range of versions, both ends included. `highest` is None if the range is open-ended."""
 
     lowest: int
     highest: int | None
@@ -48,7 +48,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str | None) -> "Versions":
-        """Parses `3+`, `0-7`, `2`, or None for no version at all."""
+        """Parses `3+`, `0-7` or `2`. None stands for an empty range."""
         if text is None:
             return NO_VERSIONS
         if text.endswith("+"):
@@ -61,12 +61,12 @@ NO_VERSIONS = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """One field of a struct. `default` is its value in versions without it. For an empty list or a struct of defaults,
-    `default` is None and `default_is_empty` is true."""
+    """One field of a struct. `default` is its value in versions that do not have the field. For an empty list or a
+    struct of defaults, `default` is None and `default_is_empty` is true."""
 
     name: str
     attribute: str
-    type: str  # the type of an element if `is_array`
+    type: str  # the type of the elements if `is_array`
     is_array: bool
     is_struct: bool
     versions: Versions
@@ -76,7 +76,7 @@ class Field(NamedTuple):
     default_is_empty: bool
     ignorable: bool
     map_key: bool
-    flexible: bool  # False: even flexible versions do not use the compact form
+    flexible: bool  # False if even flexible versions do not use the compact form
 
     @property
     def type_name(self) -> str:
@@ -84,17 +84,17 @@ class Field(NamedTuple):
 
     @property
     def is_none_when_absent(self) -> bool:
-        """Whether the absent value is None: that is so for a tagged struct that cannot be null, which keeps messages
-        with many of them cheap."""
+        """Whether the value is None when the field is absent. This is the case for tagged structs that cannot be null,
+        so that messages with many such structs take little memory."""
         return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
 
 
 class Schema(NamedTuple):
-    """One message in all its versions."""
+    """The schema of one message in all its versions."""
 
     name: str
     kind: str  # request, response, header, data, metadata, coordinator-key, coordinator-value
-    key: int | None  # API key, or the type that precedes a stored record
+    key: int | None  # the API key, or the type that precedes a stored record
     versions: Versions
     flexible: Versions
     latest_version_unstable: bool
@@ -143,7 +143,7 @@ def _field(data: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
 
 
 def parse(data: Mapping[str, Any]) -> Schema:
-    """Builds the schema from its JSON document."""
+    """Builds a schema from its JSON document."""
     structs = data.get("structs", {})
     return Schema(
         name=data["name"],
@@ -164,5 +164,5 @@ def load(module: str) -> Schema:
 
 
 def all_modules() -> list[str]:
-    """Returns the names of all schemas, sorted."""
+    """Returns the names of the modules of all schemas, sorted."""
     return sorted(path.stem for path in SCHEMAS.glob("*.json"))

@@ -1,14 +1,14 @@
-"""SCRAM (RFC 5802, RFC 7677) in Kafka's form: the formulas and the four messages, for client and broker.
+"""SCRAM (RFC 5802, RFC 7677) as used by Kafka: the formulas and the four messages, for client and broker.
 
     client first   n,[a=authzid],n=<saslname>,r=<nonce>[,ext=value…]
     server first   r=<nonce><server nonce>,s=<base64 salt>,i=<iterations>
     client final   c=biws,r=<both nonces>[,ext=value…],p=<base64 proof>
     server final   v=<base64 server signature>, or e=<error>
 
-Both `odradek.client` and the broker's SASL code (`odradek/broker/security/sasl`) use this module. It generates no nonce
-and no salt: these are arguments. Names are UTF-8, where Kafka accepts only ASCII. As in Kafka, passwords are not
-normalized (SASLprep). Parsers raise ScramError if the text is not the message. Source: RFC 5802 sections 3, 5 and 7;
-Kafka's ScramMessages for its restrictions.
+Both `odradek.client` and the broker's SASL code (`odradek/broker/security/sasl`) use this module. It does not generate
+nonces or salts, which are passed as arguments. Names are UTF-8, whereas Kafka accepts only ASCII. As in Kafka,
+passwords are not normalized (SASLprep). Parsers raise ScramError if the text is not the expected message. Source: RFC
+5802 sections 3, 5 and 7; Kafka's ScramMessages for its restrictions.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.alter_user_scram_credentials_request import ScramCredentialUpsertion
 
 MIN_ITERATIONS = 4096  # minimum for both mechanisms, on both sides
-MAX_ITERATIONS = 16_384  # maximum that a broker stores
-NEW_SALT_BYTES = 24  # size of the salt of a password that is set here
+MAX_ITERATIONS = 16_384  # maximum that a broker accepts for storage
+NEW_SALT_BYTES = 24  # size of new salts
 
 _SAFE = "[^\x00=,]"
 _NAME = f"(?:{_SAFE}|=2C|=3D)+"
 _VALUE = "[^\x00,]+"
-_NONCE = "[!-+\\--~]+"  # printable, without a comma
+_NONCE = "[!-+\\--~]+"  # printable characters without commas
 _BASE64 = "(?:[A-Za-z0-9/+]{4})*(?:[A-Za-z0-9/+]{3}=|[A-Za-z0-9/+]{2}==)?"
 _EXTENSIONS = f"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
 _RESERVED = f"(?:m={_VALUE},)?"
@@ -65,7 +65,7 @@ class ScramMechanism(Enum):
 
     @property
     def hash_name(self) -> str:
-        """The name of the hash in hashlib."""
+        """The name of the hash function in hashlib."""
         return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
 
 
@@ -75,7 +75,7 @@ SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism
 def scram_upsertion(
     name: str, mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
 ) -> ScramCredentialUpsertion:
-    """Returns a new password of a user in the form in which requests carry it. Slow: see `salted_password`."""
+    """Returns the request that sets a user's password. This is slow: see `salted_password`."""
     return ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism.value,
@@ -89,8 +89,8 @@ def scram_upsertion(
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Computes the salted password. This is the only slow formula: about 2 ms for 4096 iterations, without the
-    interpreter lock."""
+    """Computes the salted password. This is the only slow formula: it takes about 2 ms for 4096 iterations, during
+    which the interpreter lock is released."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 
 
@@ -108,13 +108,13 @@ def server_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
 
 
 def client_proof(mechanism: ScramMechanism, key: bytes, auth_message: bytes) -> bytes:
-    """Computes the proof that its sender has the client key, without revealing the key."""
+    """Computes the proof that the client has the client key, without revealing the key."""
     signature = hmac.digest(stored_key(mechanism, key), auth_message, mechanism.hash_name)
     return _xor(key, signature)
 
 
 def is_proof_of(mechanism: ScramMechanism, stored: bytes, auth_message: bytes, proof: bytes) -> bool:
-    """Returns whether a client proof belongs to this stored key. False also for a proof of the wrong length."""
+    """Returns whether a client proof matches this stored key. A proof of the wrong length does not match."""
     signature = hmac.digest(stored, auth_message, mechanism.hash_name)
     if len(proof) != len(signature):
         return False
@@ -122,7 +122,7 @@ def is_proof_of(mechanism: ScramMechanism, stored: bytes, auth_message: bytes, p
 
 
 def server_signature(mechanism: ScramMechanism, key: bytes, auth_message: bytes) -> bytes:
-    """Computes the proof that its sender has the server key."""
+    """Computes the proof that the server has the server key."""
     return hmac.digest(key, auth_message, mechanism.hash_name)
 
 
@@ -140,7 +140,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """The client's first message. `bare` is the signed part; `authorization_id` is empty if none was sent."""
+    """The client's first message. `bare` is the part that is signed. `authorization_id` is empty if none was sent."""
 
     user: str
     nonce: str
@@ -198,7 +198,7 @@ class ServerFirst:
 
 @dataclass(frozen=True, slots=True)
 class ClientFinal:
-    """The client's final message. `unproven` is the signed part."""
+    """The client's final message. `unproven` is the part that is signed."""
 
     nonce: str
     unproven: str
@@ -250,7 +250,7 @@ def _match(pattern: re.Pattern[str], token: bytes, what: str) -> re.Match[str]:
     except UnicodeDecodeError:
         found = None
     if found is None:
-        raise ScramError(f"not the SCRAM {what}")  # without the text, which may contain secrets
+        raise ScramError(f"not the SCRAM {what}")  # the text is omitted because it may contain secrets
     return found
 
 

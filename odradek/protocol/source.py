@@ -1,6 +1,7 @@
-"""The common part of the generators for decoders and encoders: lines, names, and runs of fixed-size fields.
+"""The common base of the generators for decoders and encoders, which handles lines, names, and runs of fixed-size
+fields.
 
-Adjacent fields of fixed size become one call of `struct`, even across the boundaries of structs.
+Adjacent fields of fixed size are combined into one call of `struct`, even across the boundaries of structs.
 """
 
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from odradek.protocol.schema import FIXED, Field, Schema
 
 
 class CodecSource:
-    """The source of one function under construction. `run` collects the items for the next `struct` call: a struct
-    code, and the target or the value."""
+    """The source of one function while it is being generated. `run` collects the items for the next `struct` call, each
+    of which consists of a struct code and the target or the value."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
@@ -30,7 +31,7 @@ class CodecSource:
         return f"{prefix}{self._count}"
 
     def early(self, text: str) -> None:
-        """Adds a line that may precede the open run, because it neither reads nor writes bytes."""
+        """Adds a line that may come before the current run, because it neither reads nor writes bytes."""
         self.lines.append(self._indent + text)
 
     def line(self, text: str) -> None:
@@ -39,7 +40,7 @@ class CodecSource:
 
     @contextmanager
     def block(self, text: str) -> Iterator[None]:
-        """Adds an indented block below the line `text`, with its own runs."""
+        """Adds an indented block below the line `text`. Runs do not extend beyond the block."""
         self.line(text)
         indent = self._indent
         self._indent += "    "
@@ -57,26 +58,27 @@ class CodecSource:
         self._indent = indent
 
     def flush(self) -> None:
-        """Adds the line that reads or writes the open run."""
+        """Adds the line that reads or writes the current run, and ends the run."""
         raise NotImplementedError
 
     def text(self, head: str) -> str:
         return head + "\n" + "\n".join(self.lines) + "\n"
 
     def present(self, fields: tuple[Field, ...]) -> tuple[list[Field], list[Field], list[Field]]:
-        """Returns the regular fields of the version, its tagged fields (by tag), and the fields that it does not
-        have."""
+        """Returns the regular fields of the version, its tagged fields in the order of their tags, and the fields that
+        the version does not have."""
         here = [field for field in fields if self.version in field.versions]
         tagged = sorted((field for field in here if field.tag is not None), key=lambda field: field.tag or 0)
         others = [field for field in fields if self.version not in field.versions]
         return [field for field in here if field.tag is None], tagged, others
 
     def compact(self, field: Field) -> bool:
-        """Returns whether the field's length is a varint."""
+        """Returns whether the field's length is encoded as a varint."""
         return self.is_flexible and field.flexible
 
     def min_size(self, field: Field) -> int:
-        """Returns the minimum size of a value that is not null; for an array, of one element."""
+        """Returns the minimum size of a value that is not null. For an array, this is the minimum size of one
+        element."""
         if field.type in FIXED:
             return FIXED[field.type][0]
         if field.is_struct:

@@ -5,17 +5,20 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from mypy_extensions import mypyc_attr
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]  # a list stands for its concatenated parts
+# A list stands for the concatenation of its parts.
+RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]
 
 ZERO_UUID = bytes(16)
 
-# Default in signatures that stands for a new empty list or a new struct of defaults; None would mean null.
+# Default in signatures that stands for a new empty list or a new struct with default values, because None would mean
+# null.
 UNSET: Any = object()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Struct:
-    """A mutable value with one slot for each field of its schema, for all versions. Equal if all fields are equal."""
+    """A mutable value with one slot for each field of its schema in any version. Structs are equal if all fields are
+    equal."""
 
     __slots__: ClassVar[tuple[str, ...]] = ()
 
@@ -31,10 +34,10 @@ class Struct:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Message(Struct):
-    """A struct that is sent or stored on its own. It has versions."""
+    """A struct that is sent or stored on its own, and that has versions."""
 
     __slots__ = ()
-    API_KEY: ClassVar[int]  # or the type of the record; missing if a message has neither
+    API_KEY: ClassVar[int]  # the API key or the type of the record; missing for messages that have neither
     MIN_VERSION: ClassVar[int]
     MAX_VERSION: ClassVar[int]
     FLEXIBLE_SINCE: ClassVar[int | None]
@@ -47,6 +50,6 @@ def _new(made: type[S]) -> S:
     return made.__new__(made)
 
 
-# Creates a struct whose fields will be set afterwards. `object.__new__` cannot create compiled classes; their own
-# `__new__` sets defaults.
+# Creates a struct whose fields will be set later. `object.__new__` cannot create compiled classes, and their own
+# `__new__` sets the default values.
 new = object.__new__ if Struct.__new__ is object.__new__ else _new

@@ -1,4 +1,5 @@
-"""A partition by topic name or topic id and index; error codes by partition; the names of Kafka's internal topics."""
+"""Types for partitions, which are identified by topic name or by topic id and index, and for the error codes of
+partitions. Also contains the names of Kafka's internal topics."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
@@ -17,6 +18,6 @@ class TopicIdPartition(NamedTuple):
 GROUP_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
-CLUSTER_METADATA: Final = "__cluster_metadata"  # no client may write to it, and Metadata does not list it
+CLUSTER_METADATA: Final = "__cluster_metadata"  # clients may not write to this topic, and Metadata does not list it
 
 INTERNAL_TOPICS: Final = frozenset({GROUP_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})

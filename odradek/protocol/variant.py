@@ -1,12 +1,13 @@
-"""Which variant of the code runs: compiled by mypyc, or pure Python (docs/variants.md).
+"""Determines which variant of the code is running: the one compiled by mypyc, or pure Python (docs/variants.md).
 
-If ODRADEK_PURE is set in its environment, a process runs pure Python, whatever is installed (`odradek/__init__.py`). A
-value of several words is the reason, which the broker reports when it starts.
+If the environment variable ODRADEK_PURE is set, a process runs pure Python, even if the compiled variant is installed
+(`odradek/__init__.py`). If its value consists of several words, they are the reason, which the broker reports when it
+starts.
 """
 
 import os
 
-from odradek.protocol import errors  # one of the modules that may be compiled
+from odradek.protocol import errors  # this module is one of those that may be compiled
 
 PURE, COMPILED = "pure", "compiled"
 

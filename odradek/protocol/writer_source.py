@@ -2,8 +2,9 @@
 
     def write(message, out, chunks): ...
 
-The encoder appends bytes to the bytearray `out`. Large records are not copied: `out` and then the records are appended
-to `chunks`, and a new bytearray is begun. At the end, the last bytearray is appended to `chunks`.
+The encoder appends bytes to the bytearray `out`. Large records are not copied. Instead, `out` and then the records are
+appended to `chunks`, and the encoder continues with a new bytearray. At the end, the last bytearray is appended to
+`chunks`.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ HELPERS = (
 
 
 class WriterSource(CodecSource):
-    """Generates an encoder. Each item of a run is a struct code and the expression to pack; a zero byte has no
+    """Generates an encoder. Each item of a run consists of a struct code and the expression to pack. A zero byte has no
     expression."""
 
     def __init__(self, schema: Schema, version: int) -> None:
@@ -36,7 +37,7 @@ class WriterSource(CodecSource):
 
     def write(self) -> str:
         with self.block("try:"):
-            self.early("pass")  # some versions of some messages have no fields
+            self.early("pass")  # required for versions of messages that have no fields
             self.struct(self.schema.fields, "m")
         with self.block("except NO_SUCH_BYTES as error:"):
             self.line(f"raise unfit({f'{self.schema.name} v{self.version}'!r}, error) from error")
@@ -58,8 +59,8 @@ class WriterSource(CodecSource):
         return f"{name}({', '.join(value for _, value in run if value)})"
 
     def length(self, name: str, *, is_string: bool = False, is_records: bool = False) -> None:
-        """Writes a varint. As it nearly always has one byte, or two for records, it becomes part of the run in that
-        case."""
+        """Adds lines that encode a varint. A varint nearly always has one byte, or two bytes for records, in which case
+        it becomes part of the run."""
         short, self.run = [*self.run, ("B", name)], []
         with self.block(f"if {name} < 128:"):
             if len(short) == 1:
@@ -143,7 +144,7 @@ class WriterSource(CodecSource):
         self.struct(self.schema.structs[field.type], var)
 
     def sized(self, field: Field, value: str, is_nullable: bool) -> None:
-        """Writes a string, bytes or records."""
+        """Adds lines that encode a string, bytes or records."""
         body, length = self.name("b"), self.name("n")
         compact = self.compact(field)
         extra = " + 1" if compact else ""
@@ -201,7 +202,7 @@ class WriterSource(CodecSource):
 
 
 def writer_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
-    """Returns the source, and the names that it uses except the message's classes."""
+    """Returns the source of the encoder, and the names that it uses other than the classes of the message."""
     source = WriterSource(schema, version)
     text = source.write()
     return text, source.names

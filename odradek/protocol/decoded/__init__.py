@@ -1,4 +1,4 @@
-"""Decodes the bytes of records into plain JSON-like values: records of internal topics, control records, messages.
+"""Decodes the bytes of records into plain JSON-like values: records of internal topics, control records and messages.
 
-Used by everything that displays them: `odradek inspect`, the page, Spark.
+This package is used by everything that displays records: `odradek inspect`, the page and Spark.
 """

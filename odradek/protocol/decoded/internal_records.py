@@ -1,7 +1,8 @@
-"""Decodes the records of internal topics, and control records.
+"""Decodes control records and the records of internal topics.
 
-Keys and values in a coordinator's topic begin with an int16: the type in a key, the version in a value. A record of the
-metadata log begins with three unsigned varints: frame version, type, version. Pages: docs/formats.
+In a coordinator's topic, keys and values begin with an int16, which is the type in a key and the version in a value. A
+record of the metadata log begins with three unsigned varints: frame version, type and version. The formats are
+described in docs/formats.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ CONTROL_VALUES: Mapping[ControlType, str] = {
 }
 
 KEY_VERSION = 0
-SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their type numbers are also used by offsets
+SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # groups' offsets have the same type numbers
 METADATA_FRAME_VERSION = 1
 CLASSIC_GROUP, CONSUMERS = "GroupMetadata", "consumer"
 CONSUMER_PROTOCOL = {"subscription": "consumer_protocol_subscription", "assignment": "consumer_protocol_assignment"}
-REMOTE_LOG = "remote_"  # metadata of tiered storage: the same type numbers, in another topic
+REMOTE_LOG = "remote_"  # metadata of tiered storage has the same type numbers, in a different topic
 
 TXN_STATES: Mapping[int, str] = {
     0: "Empty",
@@ -71,8 +72,8 @@ def control_fields(record: Record) -> dict[str, Any]:
 
 
 def fields_of(topic: str | None) -> Callable[[Record], dict[str, Any]]:
-    """Returns the function that decodes records of this topic. For a topic that is not internal, the function returns
-    key and value unchanged."""
+    """Returns the function that decodes the records of this topic. For topics that are not internal, that function
+    returns key and value unchanged."""
     return READERS.get(topic or "", plain_fields)
 
 
@@ -83,7 +84,7 @@ def plain_fields(record: Record) -> dict[str, Any]:
 def transaction_fields(record: Record) -> dict[str, Any]:
     fields = _coordinator_fields(record, {0: "transaction_log"})
     value = fields["value"]
-    if isinstance(value, dict):  # bytes if the type is unknown
+    if isinstance(value, dict):  # an unknown type is not decoded
         status = value["data"]["transactionStatus"]
         state = TXN_STATES.get(status, f"unknown ({status})")
         return {"type": fields["type"], "state": state, "key": fields["key"], "value": value}
@@ -102,13 +103,13 @@ def group_fields(record: Record) -> dict[str, Any]:
 
 
 def _said_by_consumer(module: str, encoded: str) -> Any:
-    """Decodes the data that members of a classic group send to one another. Returns the data unchanged if it is not in
+    """Decodes the data that the members of a classic group exchange. Returns the data unchanged if it is not encoded in
     the consumer protocol."""
     data = b64decode(encoded)
     if len(data) < VERSION.sizeof():
         return encoded
     try:
-        # A later version begins with the same fields as the latest known one.
+        # Later versions begin with the same fields as the latest known version.
         version = min(VERSION.parse(data), message_class(module).MAX_VERSION)
         return kafka_json(decode(message_class(module), version, data, VERSION.sizeof()), version)
     except (MalformedMessage, UnsupportedVersion):
@@ -138,7 +139,8 @@ def metadata_fields(record: Record) -> dict[str, Any]:
 
 @cache
 def group_types() -> Mapping[int, str]:
-    """Returns type in the key → module, without its ending, for records of `__consumer_offsets`."""
+    """Returns a mapping from the type in a key to the module, without its ending, for the records of
+    `__consumer_offsets`."""
     return _coordinator_types(lambda module: not module.startswith(("transaction_log", *SHARE_STATE_MODULES)))
 
 

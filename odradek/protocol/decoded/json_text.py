@@ -1,8 +1,8 @@
-"""Indents JSON as it was written, without parsing it.
+"""Indents JSON without parsing its values.
 
-Parsing would change it: 9007199254740993 becomes another number in a reader that knows only doubles, 10.00 becomes 10,
-and of two members with the same name one is lost. The page does the same in its `json_text.js`;
-`tests/unit/broker/http/test_json_text.py` tests both with the same cases. Source: RFC 8259, 2 to 7.
+Parsing could change the text: readers that only have doubles would change 9007199254740993, 10.00 would become 10, and
+one of two members with the same name would be lost. The page does the same in `json_text.js`;
+`tests/unit/broker/http/test_json_text.py` tests both implementations with the same cases. Source: RFC 8259, 2 to 7.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Possessive, so that a text that does not match is rejected in one pass.
+# Possessive quantifiers are used so that a text that does not match is rejected in one pass.
 TOKEN: Final = re.compile(
     r'[ \t\n\r]*+(?:([{}\[\],:])|("[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+")'
     r"|(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
 )
 STEP: Final = "  "
-DEEPEST: Final = 20  # deeper elements stay on one line; otherwise the indents could be far longer than the text
+# Elements nested more deeply stay on one line; otherwise, the indents could be far longer than the text.
+DEEPEST: Final = 20
 OPEN, CLOSED = "[{", "]}"
-# The tokens that may come next: a value, a value or the end of an array, a name, a name or the end of an object, a
-# colon, or a token that follows a value.
+# The kinds of tokens that may come next: a value; a value or the end of an array; a name; a name or the end of an
+# object; a colon; or a token that follows a value.
 VALUE, FIRST_VALUE, NAME, FIRST_NAME, COLON, AFTER = range(6)
 
 
 def indented(text: str) -> str | None:
-    """Returns a JSON object or array with a line for each member or element, or None if the text is not one."""
+    """Returns a JSON object or array with one line for each member or element, or None if the text is not a JSON object
+    or array."""
     if not text.lstrip(" \t\n\r").startswith(("{", "[")):
         return None
     parts: list[str] = []
-    inside: list[str] = []  # the open brackets
+    inside: list[str] = []  # the brackets that are open
     wanted = VALUE
     at = 0
     while inside or at == 0:

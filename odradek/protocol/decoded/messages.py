@@ -1,5 +1,5 @@
-"""Decodes messages inside records and frames with the broker's codec. For errors, construct's codec finds the invalid
-field."""
+"""Decodes messages inside records and frames with the broker's codec. If decoding fails, construct's codec finds the
+invalid field."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from odradek.protocol.struct import Buffer, Message
 
 
 def read_message(module: str, version: int, data: Buffer, position: int) -> Message:
-    """Reads a message, which must fill `data` from `position` on. Raises MalformedMessage with the name of the field,
-    and also if bytes are left over."""
+    """Decodes a message, which must extend from `position` to the end of `data`. Raises MalformedMessage if the message
+    is invalid, with the name of the field, or if bytes remain after it."""
     kind = message_class(module)
     try:
         message, end = decode_from(kind, version, data, position)
@@ -35,12 +35,12 @@ def read_message(module: str, version: int, data: Buffer, position: int) -> Mess
 
 
 def as_tree(module: str, version: int, data: Buffer, position: int) -> dict[str, Any]:
-    """Like `read_message`, but returns Kafka's JSON."""
+    """Like `read_message`, but returns the message as Kafka's JSON."""
     return kafka_json(read_message(module, version, data, position), version)
 
 
 def broken_field(module: str, version: int, data: Buffer, position: int) -> str | None:
-    """Returns the path of the field at which decoding fails, as determined by construct."""
+    """Returns the path of the field at which decoding fails, as found by construct."""
     try:
         structure(module, version).parse(bytes(memoryview(data)[position:]))
     except ConstructError as error:
@@ -53,7 +53,7 @@ def broken_field(module: str, version: int, data: Buffer, position: int) -> str 
 
 
 def json_value(value: object) -> str | Mapping[str, str]:
-    """Converts bytes to JSON, for `json.dumps(default=…)`: to text if they are UTF-8, else to {"base64": …}."""
+    """Converts bytes for `json.dumps(default=…)`: to text if they are valid UTF-8, otherwise to {"base64": …}."""
     assert isinstance(value, bytes | bytearray | memoryview)
     data = bytes(value)
     try:
