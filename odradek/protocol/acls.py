@@ -5,7 +5,7 @@ from typing import Final
 
 
 class Operation(Enum):
-    __hash__ = object.__hash__  # Enum hashes the name, in Python, which is slow; every request looks up decisions
+    __hash__ = object.__hash__  # Enum's own hash is slow, and every request looks up decisions
 
     UNKNOWN = 0
     ANY = 1

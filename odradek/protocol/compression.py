@@ -64,8 +64,8 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     """Decompresses `data`. Raises DecompressedTooLarge if the result exceeds `limit_bytes`, and MalformedMessage if the
     data is not valid.
 
-    For NONE, the result is a view of `data`; otherwise it is a copy. As in Kafka, bytes after the end of a frame are
-    ignored.
+    For NONE, the result is a view of `data`; otherwise it does not share memory with `data`. As in Kafka, bytes after
+    the end of a frame are ignored.
     """
     if kind is Compression.NONE:
         if len(data) > limit_bytes:
@@ -121,7 +121,8 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
 # --- snappy ----------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, which readers of version 1 can read
+# Version 1, which readers from version 1 on accept.
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_BEST_RATIO = 32  # the densest element of the format yields 64 bytes from 3; a higher claimed ratio is wrong
 

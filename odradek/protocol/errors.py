@@ -158,7 +158,7 @@ class ErrorCode(Enum):
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
 
-    __hash__ = object.__hash__  # Enum hashes the name, in Python, which is slow; codes are often looked up in tables
+    __hash__ = object.__hash__  # Enum's own hash is slow, and codes are often looked up in tables
 
 
 class KafkaError(Exception):

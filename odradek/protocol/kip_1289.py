@@ -7,8 +7,8 @@ rows 1, 2 and 27. The schemas repeat the API key and the tags, which a test comp
 """
 
 FEATURE = "odradek.share.transactions"
-# Identifies the wire format, in which TxnShareAcknowledge has key 95 and version 0. A different key would be a new
-# level.
+# Identifies the wire format, in which TxnShareAcknowledge has key 95 and version 0. With a different key, the level
+# would change.
 FEATURE_LEVEL = 1
 API_KEY = 95  # request and response of TxnShareAcknowledge, at FEATURE_LEVEL
 

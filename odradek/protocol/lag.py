@@ -2,9 +2,9 @@
 the commands.
 
 As in `kafka-consumer-groups`, the lag of a partition is the distance from the committed offset to the high watermark. A
-partition without a committed offset has no lag, because only the group's members determine where they would begin
-(auto.offset.reset). Such partitions are counted separately: if they were left out, the group would seem to have read
-more than it has.
+partition without a committed offset has no lag, because only the configuration of the group's members determines where
+they would begin (auto.offset.reset). Such partitions are counted separately: if they were left out, the group would
+seem to have read more than it has.
 """
 
 from __future__ import annotations

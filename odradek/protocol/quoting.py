@@ -13,7 +13,7 @@ from typing import Final
 from odradek.protocol.struct import Struct
 
 MOST_QUOTED: Final = 200  # maximum number of characters of one quoted value
-# maximum number of characters in a whole message, which is at most 8,000 bytes and fits into every response
+# Maximum number of characters in a whole message, which has at most 8,000 bytes and fits into every response.
 MOST_IN_MESSAGE: Final = 2_000
 MOST_ELEMENTS: Final = 3  # number of elements shown of an array
 MOST_LEVELS: Final = 6  # number of levels shown of nested arrays and structs

@@ -137,7 +137,7 @@ class PackedEntries:
         exchange   0 for a request; for other entries, 0 stands for the oldest exchange of the connection that has not
                    ended
         """
-        self._bodies += body  # if it is a view, bytes(body) takes several times as long
+        self._bodies += body  # for a view, appending bytes(body) takes several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
 
     def add_parts(

@@ -78,7 +78,7 @@ if sys.platform == "win32":
     pread, pwrite, pwritev = _seek_and_read, _seek_and_write, _write_joined
 else:
     pread, pwrite = os.pread, os.pwrite
-    # available since macOS 11
+    # Available since macOS 11.
     pwritev = os.pwritev if hasattr(os, "pwritev") else _write_joined
 
 
@@ -148,8 +148,8 @@ else:
     open_file = os.open
 
     def _sync_to_the_medium(descriptor: int) -> None:
-        """Syncs a file on macOS, where fsync leaves the data in the drive's cache. Some file systems, for example
-        network file systems, refuse this stronger call."""
+        """Syncs a file on macOS with F_FULLFSYNC, because fsync leaves the data in the drive's cache. Falls back to
+        fsync on file systems that refuse F_FULLFSYNC, such as network file systems."""
         try:
             fcntl.fcntl(descriptor, _FULL_SYNC)
         except OSError:

@@ -1,5 +1,5 @@
-"""Functions for processes: the age, memory, limits, user and signals of the current process, and whether another one
-runs."""
+"""Functions for processes: the age, memory, limits, user and signals of this process, and whether another process
+exists."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from odradek.broker.configuration.listeners import PublishedAddress, is_loopback
 
 Address = tuple[str, int]
-# Connections from the host of Docker Desktop's virtual machine appear with these addresses.
+# Connections from the host of Docker Desktop's virtual machine appear to come from these addresses.
 DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")
 
 

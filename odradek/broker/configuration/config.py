@@ -40,7 +40,7 @@ DEFAULT_NODE_ID = "1"
 
 
 class ConfigError(Exception):
-    """The broker cannot start with one of its settings."""
+    """One of the settings prevents the broker from starting."""
 
     def __init__(self, name: str, value: object, why: str) -> None:
         super().__init__(f"{name}={value}: {why}")
@@ -68,7 +68,7 @@ class BrokerConfig(BrokerSettings):
             self.given_settings["node.id"] = self.given_settings["broker.id"]
         self.recorded_defaults: Mapping[str, str] = {}  # all settings made by AlterConfigs, as the client sent them
         self.recorded_broker: Mapping[str, str] = {}
-        self.dynamic_defaults: Mapping[str, str] = {}  # those of the recorded settings that take effect
+        self.dynamic_defaults: Mapping[str, str] = {}  # the recorded settings that take effect
         self.dynamic_broker: Mapping[str, str] = {}
         self._topic_defaults: dict[str, str] | None = None
         self._log_config: LogConfig | None = None

@@ -20,7 +20,7 @@ NOT_SETTINGS = frozenset(
         "KAFKA_VERSION",
     }
 )
-CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # the cluster id with which the image formats a new data directory
+CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # the apache/kafka image formats a new data directory with this cluster id
 
 
 def settings_of_environment(environ: Mapping[str, str]) -> dict[str, str]:

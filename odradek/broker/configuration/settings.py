@@ -32,7 +32,7 @@ class ValueType(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether AlterConfigs can change a broker setting while the broker runs, and for which brokers (KIP-226)."""
+    """The scope in which AlterConfigs can change a broker setting while the broker runs (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -179,12 +179,12 @@ class TimePerPrefix(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A row of a table of settings, which describes one setting completely.
+    """A row in a table of settings, which describes one setting completely.
 
     default      as written in a file, or None if the setting has no default
     text         the documentation that DescribeConfigs returns
     is_internal  Kafka's internal tuning: the setting has an effect, but DescribeConfigs does not show it
-    synonyms     for a topic setting: the broker settings that give its default; the first one that has a value takes
+    synonyms     for a topic setting: the broker settings that supply its default; the first one with a value takes
                  effect
     """
 
@@ -288,7 +288,7 @@ def unit_ms(name: str) -> int:
 
 
 def java_double(value: float) -> str:
-    """Formats a double as Java does: without an exponent for values from a thousandth up to ten million."""
+    """Formats a double as Java does: without an exponent for values from 0.001 up to ten million."""
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:

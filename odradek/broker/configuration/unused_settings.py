@@ -1,4 +1,4 @@
-"""The broker settings of Kafka 4.4.0 that have no effect in this broker. It still parses, checks and describes them."""
+"""The broker settings of Kafka 4.4.0 that this broker parses, checks and describes, but that have no effect in it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -47,7 +47,7 @@ UNUSED_ON_ONE_NODE: Mapping[str, Setting] = {setting.name: setting for setting i
     Setting("ssl.protocol", STRING, "TLSv1.3", NO_EFFECT, None, PER_BROKER),
 )}
 
-# Settings that cause a warning that they have no effect.
+# Settings that are accepted with a warning that they have no effect.
 WITHOUT_EFFECT: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("alter.config.policy.class.name", CLASS, None, NO_EFFECT),
     Setting("alter.log.dirs.replication.quota.window.num", INT, "11", NO_EFFECT, Range(1)),

@@ -137,8 +137,9 @@ class PartitionRead:
         This method raises OFFSET_OUT_OF_RANGE in two cases: the offset is outside the log, or the last epoch that the
         reader has read is newer than every epoch of this log (`_divergence`). In either case, a consumer looks for a
         new position. Two other places raise the same code: `FollowerRead.check` for a lagging follower, and `LogReader`
-        if the offset has been removed from the log since this check. Source: docs/spec/client-rules.md#fet-13; KIP-320,
-        KIP-595
+        if the offset has been removed from the log since this check.
+
+        Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
         """
         partition, wanted, log = self._partition, self._wanted, self._partition.log
         check_leader_epoch(partition, wanted.current_leader_epoch)

@@ -1,7 +1,8 @@
 """Handles one Fetch request: reads each of its partitions, then responds, or waits for more data until the time limit.
 
 wanted partitions → (session) → read each → enough? → answer
-                                  ↑          └ no: park → woken by appends or the timer └──────────────────────┘
+                                  ↑          └ no: park → woken by appends or the timer
+                                  └──────────────────────┘
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class FetchBroker(BrokerParts, Protocol):
 
 
 def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
-    """Returns the requested partitions. If a partition occurs more than once, only its last entry is used."""
+    """Returns the requested partitions. If a partition is listed more than once, only its last entry is used."""
     by_id = named_by is NamedBy.TOPIC_ID
     wanted: dict[PartitionKey, FetchPartition] = {}
     for topic in request.topics:
@@ -79,7 +80,8 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
 
 
 class PendingFetch:
-    """A Fetch request from its arrival to its response. The request waits in between if too few bytes are available."""
+    """A Fetch request from its arrival to its response. In between, the request waits if too few bytes are
+    available."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, broker: FetchBroker, begun: Fetch) -> None:
         self._context = context
@@ -222,8 +224,8 @@ class PendingFetch:
     def _topic_id_gone(self, wanted: FetchPartition) -> KafkaError:
         """Returns the error for a topic id that does not exist.
 
-        If the session has found the topic before, the error tells a deleted topic from a recreated one. A client that
-        continues with the id of the recreated topic has to start from the beginning of that topic.
+        If the session has found the topic before, the error distinguishes a deleted topic from a recreated one. A
+        client that continues with the id of the recreated topic has to start from the beginning of that topic.
         """
         if wanted.known_name is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

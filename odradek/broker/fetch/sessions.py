@@ -34,7 +34,8 @@ PartitionKey = tuple[str | bytes, int]
 
 
 class NamedBy(Enum):
-    """How a session identifies its partitions: by topic name for Fetch up to v12, by topic id from v13 on."""
+    """The way in which a session identifies its partitions: by topic name for Fetch up to v12, by topic id from v13
+    on."""
 
     TOPIC_NAME = 0
     TOPIC_ID = 1
@@ -44,8 +45,8 @@ class FetchPartition:
     """A partition as requested by a consumer, with the values that the session last sent for it.
 
     `topic` is the topic's name, or the 16 bytes of its id. The `sent_…` values are -1 until values have been sent.
-    `known_name` is the name of a topic that is requested by id; it is set once the topic has been found. It makes it
-    possible to tell a deleted topic from an id that never existed, and to report the right error to the client.
+    `known_name` is the name of a topic that is requested by id; it is set once the topic has been found. The name
+    distinguishes a deleted topic from an id that never existed, so that the client receives the right error.
     """
 
     __slots__ = (

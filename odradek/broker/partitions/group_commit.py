@@ -1,4 +1,4 @@
-"""Group commit: all appends of clients in one turn of the loop share one write per partition, and all replies that wait
+"""Group commit: clients' appends in the same turn of the loop share one write per partition, and all replies that wait
 for the disk share one fdatasync.
 
     append, append, … → (end of the turn) write each dirty partition → replies → parked fetches

@@ -1,8 +1,8 @@
 """A partition with its pending requests: unanswered appends, replies that wait for an fdatasync, and parked fetches.
 
 Records, offsets and producer state are in the partition's `Log`; this class only holds the requests that wait for them.
-A reply is sent when its records have been written and, if the settings require it, synced. If a write fails, exactly
-those appends fail whose batches were part of the write.
+A reply is sent when its records have been written and, if the settings require it, synced. If a write fails, only the
+appends in that write fail.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Partition:
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
         self._unsynced_bytes = 0  # bytes that have been written, but cannot be read before a sync
-        self._synced_bytes = 0  # bytes made readable by a sync that parked fetches have not been told about
+        self._synced_bytes = 0  # bytes that a sync has made readable, but that have not been reported to parked fetches
         self.bytes_in = self.bytes_out = 0  # bytes appended and read since this process opened the partition
         self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
         # Pairs of an end offset that must be on disk, and an action to call when it is, in ascending order. None until
@@ -108,7 +108,7 @@ class Partition:
         batch                writable; the caller must not change the batch after the call
         header               the header of `batch`; without it, a batch that belongs to a two-phase commit or to a
                              sealed transaction is not recognised
-        transaction_version  the version of transactions in the request that contained a marker
+        transaction_version  for a marker: the transaction version in the request that contained it
         guard                the guard of a transactional batch; see `Log.append`
         raises               KafkaError, for instance SealedTransaction, if the batch is refused; then `on_done` is
                              never called

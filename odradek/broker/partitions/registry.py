@@ -68,7 +68,7 @@ class DirectoryRemovals:
         self._waiting: list[Deferred[None]] = []  # callers that wait for a sync that has not started yet
 
     def sync_renames(self) -> Deferred[None]:
-        """Returns a Deferred that resolves once the renames made so far will survive a power failure. It also resolves
+        """Returns a Deferred that resolves once all renames made so far would survive a power failure. It also resolves
         if the sync fails, which is logged. All topics of a request share one sync."""
         durable: Deferred[None] = Deferred()
         self._waiting.append(durable)

@@ -32,7 +32,7 @@ from odradek.broker.patterns.re2_syntax import (
 
 __all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 
-WORK_PER_STEP: Final = 50  # units between two pauses of `steps`, which take about 20 µs
+WORK_PER_STEP: Final = 50  # units of work between two pauses of `steps`, which take about 20 µs
 # An operation on an integer with this many bits costs about twice as much as one on a small integer.
 BITS_PER_UNIT: Final = 4_096
 # 4 MiB of cached results per pattern; the cache is cleared when it is full.

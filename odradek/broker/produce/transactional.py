@@ -1,6 +1,6 @@
 """Produce requests with transactional batches. All batches are verified before any batch of the request is written.
 
-The steps have Kafka's order: check the header of each batch, check that all batches have the same producer, wait for
+The steps are in Kafka's order: check the header of each batch, check that all batches have the same producer, wait for
 the coordinator's answer, then let the log check the batch and its records. Source: docs/spec/transactions.md#s2-8.
 """
 

@@ -429,7 +429,7 @@ class RegistryRoutes:
         else:
             rights.require_read(subject)
 
-    # Wrappers of all requests.
+    # Processing that all requests share.
 
     def _wrap_handler(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:

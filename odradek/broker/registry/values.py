@@ -38,8 +38,8 @@ MOST_PLACES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _UsableSchema:
-    """A schema used to decode values. `told` describes the schema to the client, and gives the reason if the schema
-    cannot be used because `parsed` is None."""
+    """A schema, which decodes values if it can be used. `told` describes the schema to the client. If `parsed` is None,
+    the schema cannot be used, and `told` contains the reason."""
 
     told: DecodedContent
     parsed: ParsedSchema | None = None
@@ -66,7 +66,7 @@ class RegistryValues:
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], client: ConnectionInfo | None, limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Decodes keys and values in a thread of the registry. The result is None for bytes that do not refer to a
+        """Decodes keys and values in a thread of the registry. The list contains None for bytes that do not refer to a
         schema."""
         ids = [_schema_id(each.data) for each in contents]
         rights = None if client is None else self._rights(client)

@@ -27,7 +27,7 @@ STUCK: Final = 50
 # most one cluster is left, because the collection then delays hardly any clients.
 FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100
-# Added to either limit for each cluster, because the limits are higher if a pause affects more clusters.
+# Added to either limit for each cluster, because the pause is longer if there are more clusters.
 FREEZES_FOR_EACH: Final = 10
 
 
@@ -54,10 +54,10 @@ def return_freed_memory() -> bool:
 class FrozenObjects:
     """Keeps the garbage collector from examining the objects that are alive when a cluster has started.
 
-    Without freezing, a turn of the loop with a collection took at least 15 ms of CPU time for the objects of a fork
-    with 100 partitions, and 30 ms for those of the process itself. A stopped cluster is freed by reference counting,
-    except for cycles. The collector does not find cycles of frozen objects, so all objects are unfrozen for one
-    collection when many cycles may have accumulated, preferably when no cluster is left.
+    Without freezing, a collection blocked the loop for at least 15 ms of CPU time for the objects of a fork with 100
+    partitions, and for 30 ms for those of the process itself. A stopped cluster is freed by reference counting, except
+    for cycles. The collector does not find cycles of frozen objects, so all objects are unfrozen for one collection
+    when many cycles may have accumulated, preferably when no cluster is left.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-SPARED_CANCELLED = 64  # number of cancelled timers that may stay in the heap, unless half of its timers is more
+SPARED_CANCELLED = 64  # number of cancelled timers that may stay in the heap, or half of the heap if that is more
 
 
 class ControlledTimer:
@@ -45,7 +45,8 @@ def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
 
 
 class Pace:
-    """How time has passed since it was last frozen, resumed or moved. Seconds are those of `time.monotonic`."""
+    """The rate at which time has passed since it was last frozen, resumed or moved. Seconds are those of
+    `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
 

@@ -3,11 +3,10 @@
 While a piece of work runs on the loop, every client has to wait. Two measurements are made, neither of which adds to
 the cost of a request:
 
-- A timer is set again and again. Its delay is the time that a request would have waited if it had arrived at the
-due time.
-
+- A timer is set again and again. Its delay is the time that a request would have waited if it had arrived at the due
+  time.
 - Work that is timed anyway (requests) or that runs rarely (writes at the end of a turn, chores, garbage collection) is
-counted by name if it took longer than LONG_S.
+  counted by name if it took longer than LONG_S.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ GARBAGE_COLLECTION = "garbage collection"
 
 @dataclass(slots=True)
 class LongRuns:
-    """Statistics about one kind of work: those of its runs that took longer than LONG_S."""
+    """Statistics about those runs of one kind of work that took longer than LONG_S."""
 
     count: int = 0
     total_s: float = 0.0

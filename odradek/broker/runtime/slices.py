@@ -174,8 +174,8 @@ class Rotation:
     are. The MOST_ROTATING oldest requests take turns.
 
     While MOST_ROTATING requests are in progress, each turn has one additional slice, which all new requests share for
-    their first entries. If that slice is used up, a new request has to begin in a later turn, but it does so before
-    requests that have already begun continue.
+    their first entries. If that slice is used up, a new request begins in a later turn, ahead of waiting requests that
+    have already begun.
 
     Frames are decoded in the order of their arrival, as soon as there is room in memory for the decoded requests.
     """

@@ -1,4 +1,4 @@
-"""The error that prevents a broker from starting."""
+"""The error that is raised if a broker cannot start."""
 
 
 class CannotStart(Exception):

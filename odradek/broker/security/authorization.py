@@ -1,5 +1,5 @@
-"""The authorizer that requests use. It decides by the ACLs of the metadata image and writes its decisions to the audit
-log.
+"""The authorizer that requests use. It makes decisions based on the ACLs of the metadata image, and writes them to the
+audit log.
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
 (docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, permissions at DEBUG, and decisions without consequences

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 IPV4_RANGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 PREFIX_OF_IPV6: Final = re.compile(r"[0-9]{1,3}")
 LAST_OCTET: Final = 255
-MOST_KEPT: Final = 10_000  # cached results; a decision needs the ranges of all ACLs of a resource
+MOST_KEPT: Final = 10_000  # maximum number of cached results; a decision needs the ranges of all ACLs of a resource
 
 
 class AddressRange(NamedTuple):

@@ -17,7 +17,7 @@ from odradek.broker.security.acl.address_ranges import range_of
 from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
-MOST_KEPT = 10_000  # decisions
+MOST_KEPT = 10_000  # maximum number of cached decisions
 # Maximum length of a resource's name; clients choose names, so decisions about longer names are not cached.
 LONGEST_KEPT = 255
 
@@ -37,7 +37,7 @@ class Reason(Enum):
 
 
 class AuthorizationDecision(NamedTuple):
-    """Whether an operation is allowed, and why. `acl` is the ACL that decided this, or None if no single ACL did."""
+    """The decision about an operation, and its reason. `acl` is the ACL that decided, or None if no single ACL did."""
 
     is_allowed: bool
     reason: Reason
@@ -54,7 +54,7 @@ Question: TypeAlias = tuple[str, str, Operation, ResourceType, str]  # principal
 
 
 class StandardAuthorizer:
-    """Decides by the ACLs and the settings of the cluster.
+    """Makes decisions based on the ACLs of the cluster and on two settings.
 
     acls             the current ACLs, which other code changes
     super_users      principals that may do everything, compared as text

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
 MOST = {AllowedNumbers.LONG: float(2**63 - 1), AllowedNumbers.INT: float(2**31 - 1)}
-EPSILON = 1e-6  # distance from a whole number up to which a limit counts as whole
+EPSILON = 1e-6  # a limit this close to a whole number counts as whole
 COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
 
@@ -146,7 +146,7 @@ def invalid_change(why: str) -> KafkaError:
 
 
 class MatchType(Enum):
-    """How a filter component matches names. The numbers are those of DescribeClientQuotas."""
+    """The way in which a filter component matches names. The numbers are those of DescribeClientQuotas."""
 
     EXACT = 0
     DEFAULT = 1

@@ -39,7 +39,7 @@ NEWEST_RAW_VERSION = 0  # the last version of SaslHandshake after which tokens a
 
 
 class PassThrough(Enum):
-    """How to handle a request that is not part of authentication."""
+    """The way in which a request that is not part of authentication must be handled."""
 
     SERVE = "as on any listener"
     REFUSE = "answer ILLEGAL_SASL_STATE in the form of its API after the delay, then close"

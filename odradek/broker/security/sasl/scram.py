@@ -68,8 +68,8 @@ class UsersOfImage:
 class ScramExchange:
     """One exchange with one client.
 
-    made_up_key: a secret of this broker, from which credentials for unknown users are derived new_nonce: returns
-    printable text without commas
+    made_up_key  a secret of this broker, from which credentials for unknown users are derived
+    new_nonce    returns printable text without commas
     """
 
     __slots__ = ("_first", "_identities", "_identity", "_key", "_mechanism", "_new_nonce", "_server_first")

@@ -84,7 +84,7 @@ class Accounts:
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | None = None) -> Offers:
-    """Returns the mechanisms of a SASL listener. kept: mechanisms that must not be set up again. Raises CannotStart"""
+    """Returns the mechanisms of a SASL listener. Raises CannotStart. kept: mechanisms that must not be set up again"""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
