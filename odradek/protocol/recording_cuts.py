@@ -36,8 +36,8 @@ ONE: Final = 2  # encoding of the count 1 in flexible versions
 MOST_IN_ONE_BYTE: Final = 127
 MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values stand for null
 MAGIC_AT: Final = 16
-# Maximum number in a request that is cut. All batches are checked in one turn of the loop, so larger requests are not
-# cut.
+# Maximum number of batches in a request that is cut. Larger requests are kept as they are, because all batches are
+# checked in one turn of the loop.
 MOST_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch

@@ -63,8 +63,8 @@ def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
 
 
 def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | None) -> PartitionAnswer:
-    """Returns the answer for a partition whose read was refused or failed. `current_leader` is set if another broker
-    leads the partition (v16+)."""
+    """Returns the answer for a partition whose read was refused or failed. `current_leader` is set if the client
+    must learn about another leader or leader epoch (v16+)."""
     data = PartitionData(
         partition_index=index,
         error_code=code.value,

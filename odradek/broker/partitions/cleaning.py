@@ -38,8 +38,8 @@ class CleaningStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CleanerServices:
-    """The parts of the broker that a pass needs. `sleep` pauses a worker thread for some seconds; 0 seconds let the
-    loop run."""
+    """The parts of the broker that a pass needs. `sleep` pauses a worker thread for a number of seconds; a pause of 0
+    lets the loop run."""
 
     config: BrokerConfig
     clock: Clock

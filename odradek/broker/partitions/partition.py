@@ -150,7 +150,7 @@ class Partition:
         else:
             self.bytes_in += len(batch)
             if self.log.config.flush_messages != INT64_MAX:
-                self._unsynced_bytes += len(batch)  # another fetch may be parked before the sync
+                self._unsynced_bytes += len(batch)  # a fetch may be parked before the sync
         failure = self._write()
         if failure is not None:
             raise failure

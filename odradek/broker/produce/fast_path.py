@@ -3,8 +3,8 @@
 The fast path reads the bytes of the request and builds the bytes of the response directly, because the general path
 takes twice as much CPU time. Anything unusual or invalid is left to the general path (handlers/records/produce.py),
 which determines the error. The fast path therefore never refuses a request, and only the responses for written batches
-must be identical on both paths. Unless the transaction coordinator confirms the batch immediately, the general path
-sends the coordinator a second request.
+must be identical on both paths. If the transaction coordinator does not confirm the batch immediately, the general path
+asks the coordinator again.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ProduceFastPath:
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
         """Writes the batch of an ordinary request. Returns None if anything is unusual or invalid. In that case nothing
-        has changed, except that a request may have been sent to the transaction coordinator."""
+        has changed, except that the transaction coordinator may have been asked to verify the batch."""
         head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
         head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview is three times as slow
         try:

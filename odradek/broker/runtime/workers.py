@@ -128,7 +128,7 @@ class ThreadWorkers:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # takes this job back; the queue contains no other job
+                self._jobs.get()  # takes back this job, the only one, because no thread ends while a job waits
                 self._do(job, then)
                 self._wake()
 
