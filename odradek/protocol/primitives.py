@@ -70,7 +70,7 @@ def string_varint(length: int) -> bytes:
     return varint(length)
 
 
-# Maximum number in one struct; decoding 100 MiB of unknown tags would take ten seconds.
+# Maximum number of unknown tags in one struct; decoding 100 MiB of them would take ten seconds.
 MAX_UNKNOWN_TAGS: Final = 10_000
 
 

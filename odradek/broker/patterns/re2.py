@@ -40,7 +40,7 @@ MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024
 ENTRY_BITS: Final = 1_024  # size of a cache entry in memory without its integer
 MAX_REMEMBERED_CHARS: Final = 512
 
-END: Final = 0  # the position that means that the pattern has matched
+END: Final = 0  # the position that is reached when the pattern has matched
 Place: TypeAlias = int  # a position if not negative; ~n, which is negative, stands for jump n
 # Start and end offsets of the whole match and of each group, or -1 if the group did not match.
 Captures: TypeAlias = tuple[int, ...]

@@ -12,7 +12,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # total size of compressed batches that wait or are being decompressed
+# Maximum total size of the compressed batches that wait or are being decompressed.
+MOST_OPENED_BYTES: Final = 256 * 1024 * 1024
 # An idle thread ends after this time, because a process may contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
 # Maximum time that one turn of the loop spends on the results of jobs before other work is done.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from odradek.broker.security.quotas.entities import CONNECTION_CREATION_RATE, IP, QuotaEntity
 from odradek.broker.security.quotas.metering import SampledRate, Windows
 
-FIRST_CLEARANCE = 1_000  # number of addresses at which idle ones are removed for the first time
+FIRST_CLEARANCE = 1_000  # number of addresses that triggers the first removal of idle addresses
 
 
 class ConnectionRates:

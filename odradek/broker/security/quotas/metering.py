@@ -156,7 +156,7 @@ def round_throttle_ms(ms: float) -> int:
 
 
 MOST_CLIENTS_KNOWN = 10_000  # number of clients whose quotas are cached, so that not every request has to look them up
-FIRST_CLEARANCE = 1_000  # number of rates at which idle ones are removed for the first time
+FIRST_CLEARANCE = 1_000  # number of rates that triggers the first removal of idle rates
 
 
 class Usage(NamedTuple):

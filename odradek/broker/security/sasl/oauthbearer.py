@@ -23,7 +23,7 @@ from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, Tok
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 END_OF_FAILED = b"\x01"
-# Maximum per exchange, because every token has to be verified, and refusals are sent without a delay.
+# Maximum per exchange. It is needed because every token has to be verified, and refusals are sent without a delay.
 MAX_REFUSED_TOKENS = 3
 AUTH = "auth"
 

@@ -23,7 +23,10 @@ class PlainAccounts:
     __slots__ = ("_digests", "_key")
 
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
-        """key: random bytes, so that the time taken to compare digests reveals nothing about the passwords"""
+        """Hashes the passwords.
+
+        key: random bytes, so that the time taken to compare digests reveals nothing about the passwords
+        """
         self._key = key
         self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}
 

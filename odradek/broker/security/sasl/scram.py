@@ -52,7 +52,7 @@ class UsersOfImage:
     def __init__(
         self, mechanism: ScramMechanism, credentials: Callable[[], ScramCredentials], tokens: TokenLogins | None = None
     ) -> None:
-        """tokens: None if delegation tokens are disabled"""
+        """Creates the lookup for one mechanism. tokens: None if delegation tokens are disabled"""
         self._mechanism = mechanism.value
         self._credentials = credentials
         self._tokens = tokens

@@ -157,9 +157,9 @@ REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
 FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
 
 
-# Maximum work of a pattern for one subject, in units of which this number takes a tenth of a second.
+# Maximum work of a pattern for one subject, in the units of `Pattern.work`. This much work takes a tenth of a second.
 MOST_WORK: Final = 200_000
-LONGEST_NAME: Final = 4_096  # maximum length of a principal, because a replacement may repeat a group many times
+LONGEST_NAME: Final = 4_096  # maximum length of a principal; a replacement could repeat a group many times
 NO_LOOKAROUND = (
     "patterns are matched in a time that grows with the subject's length only, so there are no lookahead, lookbehind,"
     " back references, atomic groups or possessive repetitions"
