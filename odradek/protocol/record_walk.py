@@ -230,7 +230,7 @@ _NO_RUN: Final = AlikeRecords(0, [])
 
 def find_run(data: Opened, start: int, size: int, index: int, count: int) -> AlikeRecords:
     """Finds the records that follow the record of `size` bytes at `start` and have the same layout. Returns no records
-    if there are too few.
+    if comparing columns would not be worthwhile.
 
     index   index of the first of these records, which must also be its offset delta
     count   number of records in the batch

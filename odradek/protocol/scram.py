@@ -75,7 +75,7 @@ SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism
 def scram_upsertion(
     name: str, mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
 ) -> ScramCredentialUpsertion:
-    """Returns the request that sets a user's password. This is slow: see `salted_password`."""
+    """Returns the entry of a request that sets a user's password. This is slow: see `salted_password`."""
     return ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism.value,

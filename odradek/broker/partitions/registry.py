@@ -198,7 +198,7 @@ class Partitions:
                 yield
 
     def truncate(self, topic: str, index: int, offset: int) -> None:
-        """Truncates the log, which loses records as an unclean election does. The caller assigns the new leader epoch.
+        """Truncates the log, as an unclean election does. The caller assigns the new leader epoch.
 
         raises   KafkaError, as `LogDirectory.truncate_log` does; KAFKA_STORAGE_ERROR takes the partition offline
         """
