@@ -1,8 +1,10 @@
-"""State of a running broker as plain values, for the page, the lists of control and its conditions.
+"""The state of a running broker as plain values, for the page and for the lists and wait conditions of the control
+interface.
 
     groups        a group of any type with its members, and its committed offsets
     partitions    the leader and the offsets of a partition
-    shares        the records of a share partition with their states: in a leader's memory, or as they are stored
+    shares        the records of a share partition with their states, from a leader's memory or as the share coordinator
+                  stores them
     transactions  a transaction as its coordinator describes it
 
 The functions read the broker's memory without sending requests, and change nothing. Their callers choose the field

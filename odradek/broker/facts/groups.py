@@ -26,7 +26,7 @@ CLASSIC_VERSION = 6  # version of DescribeGroups
 
 class MemberFacts(NamedTuple):
     """A group member. `epoch` is None if its group type has no epochs. `instance` is None unless the member is static.
-    `partitions` has the tasks of a member of a streams group."""
+    For a member of a streams group, `partitions` contains its tasks."""
 
     id: str
     client: str
@@ -107,7 +107,7 @@ def _member(
 
 
 def _streams_member(each: StreamsMember) -> MemberFacts:
-    """Returns a member of a streams group, which owns tasks: subtopology and partition, as in `0_2`."""
+    """Converts a member of a streams group. Its tasks are written as subtopology and partition, such as `0_2`."""
     owned = [
         f"{tasks.subtopology_id}_{partition}{role}"
         for listed, role in ((each.assignment.active_tasks, ""), (each.assignment.standby_tasks, " (standby)"))
@@ -134,9 +134,9 @@ def decode_assignment(assignment: bytes) -> list[tuple[str, list[int]]]:
 class GroupPosition(NamedTuple):
     """A group's position in one partition.
 
-    committed  None if a member has the partition, and the group has committed nothing in it
+    committed  None if the partition is assigned to a member, but the group has committed no offset in it
     end        the high watermark, or None if the partition no longer exists
-    lag        None if there is no commit or no partition
+    lag        None if there is no committed offset or the partition no longer exists
     """
 
     partition: str
@@ -147,7 +147,8 @@ class GroupPosition(NamedTuple):
 
 
 def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupPosition]:
-    """Returns a row for every partition that has a committed offset or a member, like `odradek groups describe`."""
+    """Returns a row for every partition that has a committed offset or is assigned to a member, like `odradek groups
+    describe`."""
     commits = core.committed_offsets(facts.id)
     places = {*commits, *_assigned_partitions(core, facts, broker)}
     found = []
@@ -163,7 +164,8 @@ def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupP
 
 
 def _assigned_partitions(core: GroupCore, facts: GroupFacts, broker: Broker) -> set[tuple[str, int]]:
-    """Returns the partitions that the members have; none for a share group, which commits no offsets."""
+    """Returns the partitions assigned to members. Returns none for a share group, since share groups commit no
+    offsets."""
     if facts.type == "share":
         return set()
     if facts.type == "streams":

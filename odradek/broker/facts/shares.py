@@ -1,4 +1,5 @@
-"""Share partitions: their records with states, from the memory of a leader or as the share coordinator stores them.
+"""The records of share partitions with their states, from the memory of a leader or as the share coordinator stores
+them.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores all share
 partitions.
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class RecordRange(NamedTuple):
-    """Neighbouring records of a share partition in the same state. `producer_id` belongs to the transaction that holds
-    them."""
+    """Adjacent records of a share partition in the same state. `producer_id` is that of the transaction in which their
+    acknowledgement is pending."""
 
     first_offset: int
     last_offset: int
@@ -38,8 +39,8 @@ class RecordRange(NamedTuple):
 
 
 def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
-    """Yields the stored batches in ascending order. Records with a pending acknowledgement are stored as available; the
-    pending range replaces them."""
+    """Yields the stored batches in ascending order. Records with a pending acknowledgement are also stored in a batch,
+    as available; only their pending range is yielded."""
     pending = [
         RecordRange(
             each.first_offset,
@@ -71,14 +72,14 @@ def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
 
 class SharePartitionFacts(NamedTuple):
     """The records of a share partition in ascending order. All records before `start_offset` are acknowledged or
-    archived. Records in no range are available and were never delivered."""
+    archived. Records outside all ranges are available and have never been delivered."""
 
     key: SharePartitionKey
     start_offset: int
     ranges: Sequence[RecordRange]
 
     def at(self, offset: int) -> RecordRange:
-        """Returns the range that contains a record at or after the start offset."""
+        """Returns the range that contains `offset`, which must not be below the start offset."""
         never_delivered = RecordRange(offset, offset, RecordState.AVAILABLE, 0)
         covering = (each for each in self.ranges if each.first_offset <= offset <= each.last_offset)
         return next(covering, never_delivered)
@@ -128,7 +129,7 @@ def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
 
 
 def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
-    """Returns the state that the share coordinator stores, or None if there is none or the coordinator is loading."""
+    """Returns the state that the share coordinator stores. Returns None if it stores none, or while it is loading."""
     if not broker.has_started("share_coordinator"):
         return None
     try:

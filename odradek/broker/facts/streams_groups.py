@@ -22,7 +22,7 @@ KINDS_OF_NODES = {1: "Source", 2: "Processor", 3: "Sink"}
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the broker creates for the group. `partitions` is None while the number is not decided."""
+    """A topic that the broker creates for the group. `partitions` is None until the number is decided."""
 
     name: str
     partitions: int | None
@@ -32,10 +32,10 @@ class SubtopologyFacts(NamedTuple):
     """A part of the application that exchanges data with other parts only through topics.
 
     tasks                the number of its tasks, or None if not all of the topics that it reads exist
-    sources              topics of others that it reads
+    sources              external topics that it reads
     repartition_sources  topics of the group that it reads
-    repartition_sinks    topics of the group that it writes for other subtopologies
-    changelogs           topics that keep its stores
+    repartition_sinks    internal topics of the group that it writes for other subtopologies
+    changelogs           internal topics that back up its state stores
     """
 
     id: str
@@ -47,7 +47,7 @@ class SubtopologyFacts(NamedTuple):
 
 
 class TaskOwner(NamedTuple):
-    """A member. A task is written as its subtopology and partition, as in `0_2`."""
+    """A member of a streams group with its tasks. A task is written as its subtopology and partition, such as `0_2`."""
 
     id: str
     client: str
@@ -64,7 +64,8 @@ class StreamsFacts(NamedTuple):
     """
     A streams group with its topology and tasks.
 
-    description  the lines of the description that a member has sent (KIP-1331); None if there is none
+    description  the lines of the topology description that a member has sent (KIP-1331), or None if no member has sent
+                 one
     """
 
     assignment_epoch: int
@@ -88,7 +89,7 @@ def streams_facts(name: str, core: GroupCore, image: MetadataImage) -> StreamsFa
 
 
 def partitions_read(found: DescribedGroup, image: MetadataImage) -> set[tuple[str, int]]:
-    """Returns the partitions that the active tasks of all members read, as far as they exist."""
+    """Returns the existing partitions that the active tasks of all members read."""
     topology = found.topology
     reads = {each.subtopology_id: read_topics(each) for each in (topology.subtopologies if topology else None) or ()}
     return {

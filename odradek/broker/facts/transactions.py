@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class TransactionFacts(NamedTuple):
-    """A transactional id with its latest transaction. `started_ms` is None if no transaction is open or being ended."""
+    """A transactional id with its latest transaction. `started_ms` is None unless a transaction is open or is being
+    completed."""
 
     transactional_id: str
     state: str

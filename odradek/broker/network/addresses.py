@@ -22,12 +22,13 @@ MOST_WARNINGS: Final = 20  # maximum number of client hosts to warn about, since
 
 
 class ClientAddresses:
-    """Decides on an address once for each connection. Must be used in the loop's thread only."""
+    """Decides once for each connection which address of the broker its client is given. Not thread-safe: must be used
+    in the thread of the event loop."""
 
     def __init__(
         self, published: Mapping[str, PublishedAddress] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
     ) -> None:
-        """published: odradek.advertise.published by listener; None if it is not set"""
+        """published: the setting odradek.advertise.published, by listener; None if it is not set"""
         self._published = published
         self._is_by_arrival = is_by_arrival
         self._networks = networks

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits on connections; `None` means no limit. `max_connections_per_ip_overrides` is by peer address."""
+    """Limits on connections; `None` means no limit. The keys of `max_connections_per_ip_overrides` are peer
+    addresses."""
 
     max_request_bytes: int = 100 * 1024 * 1024  # socket.request.max.bytes
     max_idle_ms: int | None = 600_000  # connections.max.idle.ms
@@ -28,14 +29,14 @@ class ConnectionLimits:
     max_connections_per_ip: int | None = None
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     queued_max_request_bytes: int | None = None
-    accept_backlog: int = 50  # socket.listen.backlog.size: the number of connections that may wait for a place
+    accept_backlog: int = 50  # socket.listen.backlog.size: the number of connections that may wait to be served
     max_connections_of_listeners: Mapping[str, int] = field(default_factory=dict)  # listener.name.*.max.connections
 
 
 class Admission(Enum):
     ACCEPTED = auto()
-    WAITS = auto()  # the peer is connected, but nothing is read from it until a place is free or its delay is over
-    HELD = auto()  # the peer's address opens connections too fast: closed after a delay, without being read
+    WAITS = auto()  # the peer is connected, but nothing is read until another connection closes or a delay ends
+    HELD = auto()  # closed unread after a delay, because the peer's address opens connections too fast
     REFUSED = auto()  # closed at once
 
 
@@ -111,7 +112,7 @@ class ConnectionQuota:
 class RequestMemory:
     """queued.max.request.bytes: the total size of the requests that may be in memory, over all connections.
 
-    Like Kafka's memory pool it is not strict: as long as any byte is free, one more request of any size is admitted.
+    Like Kafka's memory pool, this is not a strict limit: if any byte is free, a request of any size is admitted.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -125,7 +126,7 @@ class RequestMemory:
         return True
 
     def release(self, size_bytes: int) -> list[Callable[[], None]]:
-        """Returns memory. Returns the callbacks of requests that were refused and may try again now."""
+        """Frees memory. Returns the callbacks of the requests that were refused memory and may now try again."""
         self._left_bytes += size_bytes
         if self._left_bytes <= 0 or not self._waiting:
             return []
@@ -136,25 +137,27 @@ class RequestMemory:
         self._waiting.append(again)
 
 
-# Connections of addresses that connect too fast, which are closed after a delay. More are closed at once.
+# Maximum number of connections that are held because their addresses connect too fast. Further ones are closed at once.
 MOST_HELD: Final = 1_000
 
 
 class CreationRates(Protocol):
-    """Rates of new connections: the quotas of addresses and the settings max.connection.creation.rate."""
+    """Limits the rates of new connections by the quotas of client addresses and the settings
+    max.connection.creation.rate."""
 
     def held_ms(self, address: str) -> int:
-        """Counts a connection. Returns 0, or the delay after which to close it if its address connects too fast."""
+        """Counts a new connection. Returns the delay after which to close it if its address connects too fast, else
+        0."""
 
     def waits_ms(self, listener: str) -> int:
-        """Counts an accepted connection. Returns how long it has to wait before it is served."""
+        """Counts an accepted connection. Returns the time to wait before serving it."""
 
 
 class NewConnection(Protocol):
     @property
     def info(self) -> ConnectionInfo: ...
     def serve(self) -> None:
-        """Called when a place is free for a connection that had to wait."""
+        """Called when a connection that had to wait may be served."""
 
     def abort(self) -> None: ...
 
@@ -172,9 +175,10 @@ class ThrottleCounts:
 
 
 class Admissions:
-    """
-    rates                None while no rate of connections is limited
-    delayed_at, held_at  connections that were delayed before they were served, or before they were closed; by listener
+    """Admits the new connections of all listeners of a broker, within its limits.
+
+    rates                None if the rates of new connections are unlimited
+    delayed_at, held_at  by listener: connections that were delayed before they were served, or before they were closed
     """
 
     def __init__(self, limits: ConnectionLimits, timers: Timers) -> None:
@@ -216,7 +220,7 @@ class Admissions:
         return admission
 
     def release(self, newcomer: NewConnection, admission: Admission) -> None:
-        """Removes a connection. admission: its last state"""
+        """Removes a connection, whose last state is `admission`."""
         timer = self._held.pop(newcomer, None) or self._delayed.pop(newcomer, None)
         if timer is not None:
             timer.cancel()
@@ -232,7 +236,7 @@ class Admissions:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Serves waiting connections, the longest wait first. A full listener does not delay the connections of other
+        """Serves waiting connections, oldest first. A full listener does not delay the connections of other
         listeners."""
         if not self._waiting:
             return

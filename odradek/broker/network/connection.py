@@ -1,11 +1,11 @@
-"""One connection: splits the bytes into frames, passes them to the dispatcher, and sends the responses in the order of
-the requests.
+"""The connection of a client: splits the bytes into frames, passes them to the dispatcher, and sends the responses in
+the order of the requests.
 
 A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a buffer
 of its own. That buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
-at a time, except that requests of the same API may overlap if their handler allows it. Meanwhile at most one receive
-buffer or one frame of further input is stored; then reading stops. It also stops if the peer does not read its
-responses.
+at a time, except that requests of the same API may overlap if their handler allows it. While a request is in flight, at
+most one receive buffer or one frame of further input is stored; then reading stops. Reading also stops if the peer does
+not read its responses.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ API_KEY_BYTES: Final = 2
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum buffer for a frame that did not arrive as a whole
 GROWTH_FACTOR: Final = 8  # the frame's buffer is at most this many times as long as the bytes that have arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
-# If the peer has more than this left to read, none of its further requests is handled.
+# While more bytes than this are still to be sent to the peer, no further request of the peer is handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
-# Limits on the use of one turn of the loop by one connection; afterwards other connections get their turn.
+# Limits on the work that one connection does in one turn of the event loop, before other connections get their turn.
 REQUESTS_PER_TURN: Final = 32
 TURN_S: Final = 0.002
 
@@ -84,13 +84,13 @@ class Connection(asyncio.BufferedProtocol):
         self._held: HeldBytes | None = None  # holds bytes that arrived too early to be handled
         self._file_sender: FileSender | None = None  # created when first needed
         self._admission = Admission.ACCEPTED
-        # A frame, with its length field, that has arrived in part; the bytes that have arrived, and its full size.
+        # A partially received frame with its length field, the number of bytes received so far, and its full size.
         self._partial: bytearray | None = None
         self._filled = 0
         self._wanted = 0
         # Frames, with their length fields, that wait to be handled. Nothing is read meanwhile.
         self._backlog: memoryview | None = None
-        # Whether the partial frame, or the first of the backlog, is counted in queued.max.request.bytes.
+        # Whether the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
         # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
         # for earlier ones.
@@ -99,8 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
-        self._mutes = 0  # number of mutes that have not ended
-        self._mute_timers: list[TimerHandle] = []  # timers of these mutes, and possibly of mutes that have ended
+        self._mutes = 0  # number of active mutes
+        self._mute_timers: list[TimerHandle] = []  # timers of the active mutes, and possibly of past ones
         self._takes_requests = True  # whether the peer reads its responses and is not muted
         self._turn_is_due = False  # whether the loop is going to call `_next_turn`
         self._closing = False
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
     # Called by the server.
 
     def serve(self) -> None:
-        """Starts a connection that had to wait, now that there is a place for it."""
+        """Starts a connection that had to wait until the connection limits admitted it."""
         self._admission = Admission.ACCEPTED
         held, transport = self._held, self._transport
         if held is None or transport is None or self._closing:
@@ -225,14 +225,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def throttle(self, throttle_ms: int) -> None:
-        """Stops reading for this long, because the peer exceeds its quota. Answers are still sent."""
+        """Stops reading for `throttle_ms` because the peer exceeds its quota. Responses are still sent."""
         if self._transport is None:
             return
         self._mutes += 1
         self._mute_timers.append(self._server.timers.after(throttle_ms, self._resume_after_throttle))
         self._takes_requests = False
         self._stop_reading()
-        if self._is_paid:  # a request that waits for time to pass must not hold memory that other requests need
+        if self._is_paid:  # a throttled request must not hold memory that other requests need
             self._is_paid = False
             self._release_memory(self._wanted - LENGTH_BYTES)
 
@@ -252,8 +252,8 @@ class Connection(asyncio.BufferedProtocol):
         return unsent_bytes(self._transport)
 
     def drain(self) -> None:
-        """Handles no more requests, and closes once all responses are sent, except those that wait for time or for
-        other clients."""
+        """Handles no more requests, and closes the connection once all responses are sent. Does not wait for responses
+        that depend on a timer or on other clients."""
         self._backlog = None
         self._stop_reading()
         self._closing = True
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """Closes without waiting for the peer to read its responses."""
+        """Closes the connection without waiting for the peer to read its responses."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_data(self, data: memoryview) -> None:
         """Handles the frames in `data`. Stores the frames that have to wait, and an incomplete frame at the end.
 
-        If `data` is read-only it lies in the shared buffer, whose bytes are overwritten after this has returned.
+        If `data` is read-only, it lies in the shared buffer, which is overwritten after this method has returned.
         """
         server, info = self._server, self.info
         position, end, handled, began_s = 0, len(data), 0, 0.0
@@ -327,10 +327,10 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = len(received)
         capacity = min(self._wanted, max(FIRST_BUFFER_BYTES, GROWTH_FACTOR * self._filled))
         self._partial = bytearray(capacity)
-        memoryview(self._partial)[: self._filled] = received  # the slice of a bytearray would be copied once more
+        memoryview(self._partial)[: self._filled] = received  # without the memoryview, the bytes would be copied twice
 
     def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
-        """Returns whether the request in `data` has to wait until earlier responses have been sent."""
+        """Returns whether the request in `data` has to wait, for earlier responses or because of throttling."""
         if not self._takes_requests:
             return True
         if not self._in_flight:
@@ -347,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
 
     def _resume_reading(self) -> None:
-        """Retries the waiting frames. Called when the reason for their wait may have ended."""
+        """Handles the waiting frames and resumes reading. Called when the reason to wait may have ended."""
         if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
@@ -445,12 +445,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
         """Sends a response that has parts in files. If it cannot be sent at once, it becomes the first in flight, and
-        all others wait for it."""
+        all other responses wait for it."""
         sender = self._file_sender
         if sender is None:
             try:
                 sender = self._file_sender = FileSender(transport, self._server.loop, self)
-            except OSError:  # no file descriptor left
+            except OSError:  # no file descriptor is left
                 self.info.sends_files = False
                 transport.writelines(in_memory(chunks))
                 return
@@ -470,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.release_memory(size)
 
     def _waits_for_others(self) -> bool:
-        """Returns whether every request in flight waits for time to pass or for other clients."""
+        """Returns whether every request in flight waits for a timer or for other clients."""
         return all(not isinstance(one, AnsweredRequest) and one.waits_for_others for one in self._in_flight or ())
 
     def _refuse(self, reason: str) -> None:

@@ -34,7 +34,7 @@ class ConnectionHost(Protocol[C]):
     def requests(self) -> FrameReceiver: ...
     @property
     def handshakes(self) -> Handshakes[C] | None:
-        """None if the listener has no TLS."""
+        """Creates TLS handshakes; None if the listener has no TLS."""
 
     @property
     def limits(self) -> ConnectionLimits: ...
@@ -54,7 +54,7 @@ class ConnectionHost(Protocol[C]):
     def listener_name(self) -> str: ...
     @property
     def addresses(self) -> Addresses | None:
-        """Decides on the addresses to give to clients; None if clients get the registered ones."""
+        """Chooses the broker addresses that clients are given; None if clients get the registered addresses."""
 
     @property
     def receive_buffer(self) -> memoryview:
@@ -76,7 +76,8 @@ class ConnectionHost(Protocol[C]):
 
 
 class FrameReceiver(Protocol):
-    """Answers frames: `odradek.broker.api.dispatch.Dispatcher`, alone or behind authentication."""
+    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication in front of
+    it."""
 
     @property
     def logins(self) -> LoginCounts | None:
@@ -95,7 +96,8 @@ class FrameReceiver(Protocol):
 
 
 class RequestReceiver(FrameReceiver, Protocol):
-    """A `FrameReceiver` that can be placed behind authentication: `odradek.broker.api.dispatch.Dispatcher`."""
+    """A `FrameReceiver` that can be placed behind authentication. Implemented by
+    `odradek.broker.api.dispatch.Dispatcher`."""
 
     def serves(self, number: int, version: int) -> bool:
         """Returns whether this version of this API is served."""
@@ -105,18 +107,19 @@ class RequestReceiver(FrameReceiver, Protocol):
 
 
 class ConnectionHandshake(Protocol):
-    """The exchange that precedes the frames: `odradek.broker.security.tls.handshake.TlsHandshake`."""
+    """The handshake that precedes the frames. Implemented by `odradek.broker.security.tls.handshake.TlsHandshake`."""
 
     def start(self, transport: asyncio.Transport, held: HeldBytes) -> None:
         """Starts the handshake, which ends with a call of `handshake_completed` or `connection_lost`.
 
-        held: the transport's protocol so far
+        held: the current protocol of the transport
         """
 
 
 @dataclass(slots=True)
 class LoginCounts:
-    """Logins since the start. `…_again` are re-authentications of open connections (KIP-368)."""
+    """Numbers of logins since the start. Fields that end in `_again` count re-authentications of open connections
+    (KIP-368)."""
 
     succeeded: int = 0
     failed: int = 0
@@ -126,7 +129,7 @@ class LoginCounts:
 
 
 def has_unread_bytes(transport: asyncio.Transport | None, info: ConnectionInfo) -> bool:
-    """Returns whether the kernel holds bytes of the peer that have not been read. Only used by recordings."""
+    """Returns whether the kernel holds bytes from the peer that have not been read. Only used by recordings."""
     if transport is None or transport.is_closing():
         return False
     if info.descriptor is None:

@@ -25,7 +25,7 @@ class ExchangeObserver:
     """Receives the requests of one connection, and their responses in the same order.
 
     maker   the factory that created this observer
-    unseen  number of responses still to come to requests that arrived before this observer
+    unseen  number of expected responses to requests that arrived before this observer was created
     """
 
     __slots__ = ("maker", "unseen")
@@ -40,8 +40,8 @@ class ExchangeObserver:
         raise NotImplementedError
 
     def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
-        """Called after the last request was handled, whose frame may have changed by then. Not called if handling
-        raised an exception."""
+        """Called after the last received request was handled. The request's frame may have changed by then. Not called
+        if the handler raised an exception."""
 
     def response_sent(self, chunks: list[Chunk]) -> None:
         """Called before a response is written, for the oldest request without a response. `chunks` is empty if the
@@ -51,7 +51,8 @@ class ExchangeObserver:
     def closed_without_response(self, is_newest: bool) -> None:
         """Called when the connection closes instead of giving a response.
 
-        is_newest: whether the missing response is for the last request; otherwise for the oldest without a response
+        is_newest: whether the missing response is for the newest request, and not for the oldest request without a
+        response
         """
         raise NotImplementedError
 
@@ -63,7 +64,7 @@ class ObserverFactory(Protocol):
 
 
 class ObservedServer(Protocol):
-    """The server of controlled connections: `odradek.broker.network.server.Server`."""
+    """The server of controlled connections. Implemented by `odradek.broker.network.server.Server`."""
 
     requests: FrameReceiver
 
@@ -75,7 +76,7 @@ class ObservedServer(Protocol):
 
 
 def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
-    """Makes these factories, and no others, observe a server whose requests have not been observed so far.
+    """Makes exactly these factories observe a server whose requests have not been observed so far.
 
     An open connection is observed from its next request on, so that the loop need not visit all connections at once.
     """
@@ -122,11 +123,11 @@ class ControlledConnection(Connection):
         self._paced: PacedSender | None = None  # set while a paced response is being sent
         self.makers: Sequence[ObserverFactory] = ()  # the factories of `observers`
         self.observers: list[ExchangeObserver] = []
-        self.senders = 0  # senders of observed responses; each will report an empty response when it is done
+        self.senders = 0  # number of senders of observed responses; each reports an empty response when it is done
 
     @property
     def holds_input(self) -> bool:
-        """Whether bytes of the peer wait here, or in the kernel because reading has stopped."""
+        """Whether input from the peer may be waiting, either here or, because reading has stopped, in the kernel."""
         return self._backlog is not None or self._partial is not None or not self._is_reading
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,7 +135,7 @@ class ControlledConnection(Connection):
         self.observers = []  # an observer refers to its connection; this breaks the cycle
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
-        """Makes each of these factories, and no others, observe this connection from now on."""
+        """Makes exactly these factories observe this connection from now on."""
         self.makers = makers
         kept = [observer for observer in self.observers if observer.maker in makers]
         known = [observer.maker for observer in kept]
@@ -188,8 +189,8 @@ class ControlledConnection(Connection):
             self.senders += 1
 
     def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
-        """Sends a response in pieces. Until all are sent it is the first in flight, and all other responses wait for
-        it."""
+        """Sends a response in pieces. Until all pieces are sent, the response is the first in flight, and all other
+        responses wait for it."""
         data = b"".join(in_memory(chunks))
         sender = PacedSender(self, transport, data, chunks.pieces(len(data)))
         self._paced = sender
@@ -207,7 +208,7 @@ class ControlledConnection(Connection):
         self._on_answer(sender)
 
     def pause(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
-        """Calls `action` after this delay by the broker's clock, but never in this turn of the loop."""
+        """Calls `action` after this delay on the broker's clock, but never in the current turn of the event loop."""
         if delay_ms > 0:
             return self._server.timers.after(delay_ms, action)
         return self._server.loop.call_soon(action)
@@ -217,7 +218,7 @@ class ControlledConnection(Connection):
 
 
 class PacedSender:
-    """Sends one response. To its connection it is a parked request until the response has been sent."""
+    """Sends one response in pieces. Until the response has been sent, its connection treats it as a parked request."""
 
     __slots__ = (
         "_connection",
@@ -259,7 +260,7 @@ class PacedSender:
         self._on_done = action
 
     def abandon(self) -> None:
-        """Stops sending, because the connection is gone."""
+        """Stops sending, because the connection has closed."""
         self._on_done = None
         if self._timer is not None:
             self._timer.cancel()
@@ -269,7 +270,7 @@ class PacedSender:
         return []
 
     def send_next_piece(self) -> None:
-        """Waits until the next piece is due."""
+        """Schedules the next piece, or reports that all pieces have been sent."""
         piece = next(self._pieces, None)
         if piece is not None:
             delay_ms, end = piece

@@ -1,5 +1,5 @@
-"""Sends responses of one connection that have parts in files. The kernel copies these parts from the page cache to the
-socket, at a third of the CPU cost of reading and writing them.
+"""Sends those responses of a connection that have parts in files. The kernel copies these parts from the page cache to
+the socket, at a third of the CPU cost of reading and writing them.
 
 The loop's transport cannot do that, so this module writes to a duplicate of the transport's descriptor. It writes only
 while the transport has nothing left to write, and the connection passes nothing to the transport until the response has
@@ -79,8 +79,8 @@ class FileSenderConnection(Protocol):
 
 
 class FileSender:
-    """Sends one response at a time. To the connection, a response that is not sent at once is a parked request until it
-    has been sent."""
+    """Sends one response at a time. If a response cannot be sent at once, the connection treats it as a parked request
+    until it has been sent."""
 
     __slots__ = (
         "_cached_bytes",
@@ -117,8 +117,8 @@ class FileSender:
         self.is_done = True
 
     def send(self, chunks: list[Chunk]) -> None:
-        """Starts to send a response, whose file parts were just found in the page cache. `is_done` is true if all was
-        sent at once."""
+        """Starts to send a response whose file parts were just found in the page cache. Afterwards, `is_done` is true
+        if the whole response was sent at once."""
         assert self.is_done
         self.is_done = False
         self._unsent = UnsentChunks(chunks)
@@ -137,7 +137,7 @@ class FileSender:
         return []
 
     def close(self) -> None:
-        """Stops sending, because the connection is gone."""
+        """Stops sending, because the connection has closed."""
         self._wait_for_room(False)
         self._unsent = UnsentChunks(())
         self._on_done = None
@@ -189,8 +189,8 @@ class FileSender:
         return StopReason.END
 
     def _wait_for_room(self, waits: bool) -> None:
-        """Waits for space in the socket's buffer, or stops waiting. Also used to give other work its turn: then the
-        buffer has space, and the callback comes in the next turn."""
+        """Waits for space in the socket's buffer, or stops waiting. Also used to let other work run first: the buffer
+        then has space, so the callback runs in the next turn of the event loop."""
         if waits is not self._is_waiting:
             self._is_waiting = waits
             if waits:
@@ -213,7 +213,7 @@ class FileSender:
     def _warm(self, portion: asyncio.Future[Buffer]) -> None:
         error = portion.exception()
         if self._unsent.next() is None:
-            return  # closed meanwhile
+            return  # the connection was closed meanwhile
         if error is not None:
             self._give_up(error)
             return

@@ -1,4 +1,4 @@
-"""The protocol of a connection that cannot handle bytes yet, because it waits for a place or for its TLS handshake.
+"""The protocol of a connection that cannot handle bytes yet, because it waits to be admitted or for its TLS handshake.
 
 A transport cannot be stopped from reading during its `connection_made` callback: uvloop reads once more.
 """
@@ -16,7 +16,7 @@ class HeldBytes(asyncio.Protocol):
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None
     ) -> None:
         """
-        transport   reading from it is paused
+        transport   the transport to pause when bytes arrive
         connection  is notified when the transport is lost
         """
         self._data = bytearray()
@@ -35,7 +35,7 @@ class HeldBytes(asyncio.Protocol):
     def release(self, transport: asyncio.Transport) -> None:
         """Passes the stored bytes to the transport's current protocol, as the transport would."""
         data, self._data = memoryview(self._data), bytearray()
-        # This is a BufferedProtocol, or uvloop's TLS protocol, which has the same methods.
+        # The protocol is a BufferedProtocol, or uvloop's TLS protocol, which has the same methods.
         protocol: Any = transport.get_protocol()
         while data and not transport.is_closing():
             buffer = protocol.get_buffer(len(data))

@@ -1,7 +1,8 @@
 """The recent requests of a controlled broker and their responses, as its clients saw them.
 
-A connection stores bytes that exist anyway, and the time; nothing is decoded until the exchanges are read. Only the
-size is stored of a request or a response that is longer than MOST_KEPT_BYTES or may hold a secret.
+To keep the cost low, a connection stores only the time and the bytes that are in memory anyway; nothing is decoded
+until the exchanges are read. If a request or a response is longer than MOST_KEPT_BYTES or may contain a secret, its
+content is not stored, only its size and, for a request, its first HEAD_BYTES.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.controlled_time import Pace
 
 MOST_EXCHANGES: Final = 1_000
-SPARE_EXCHANGES: Final = 100  # excess over MOST_EXCHANGES at which the oldest are dropped
+SPARE_EXCHANGES: Final = 100  # the oldest exchanges are dropped when MOST_EXCHANGES is exceeded by more than this
 MOST_BYTES: Final = 4 * 1024 * 1024
 MOST_KEPT_BYTES: Final = 16 * 1024  # per request, and per response
 HEAD_BYTES: Final = 8  # the start of a frame: API key, version, correlation id
@@ -34,9 +35,9 @@ Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 
 
 class KeptExchange:
-    """A request and its response, in two tuples because as many attributes would take three times as long to set.
-    Times are those of the loop; the pace translates them into the cluster's time. `answered` is None while the
-    client waits."""
+    """A request and its response. They are stored as two tuples, because setting as many attributes would take three
+    times as long. Times are those of the loop; the pace translates them into the cluster's time. `answered` is None
+    while the client waits."""
 
     __slots__ = ("answered", "received")
 
@@ -54,7 +55,7 @@ class KeptExchange:
 
 
 class PacedClock(Protocol):
-    """A clock with a pace: `odradek.broker.runtime.controlled_time.ControlledTime`."""
+    """A clock with a pace. Implemented by `odradek.broker.runtime.controlled_time.ControlledTime`."""
 
     @property
     def pace(self) -> Pace: ...
@@ -72,7 +73,7 @@ class KeptExchanges:
         self.exchanges: deque[KeptExchange] = deque()
         self.kept_bytes = 0
         self.dropped = 0  # number of the last exchange that was dropped
-        self.clients: dict[int, ObservedClient] = {}  # by the identity of their connection's ConnectionInfo
+        self.clients: dict[int, ObservedClient] = {}  # by the `id` of the connection's ConnectionInfo
 
     def observe(self, connection: ControlledConnection) -> ObservedClient:
         return ObservedClient(self, connection)
@@ -87,12 +88,13 @@ class KeptExchanges:
             oldest = self.exchanges.popleft()
             self.dropped += 1
             self.kept_bytes -= oldest.kept_bytes
-            if oldest.answered is None:  # the response may still arrive, and must not be stored
+            if oldest.answered is None:  # its response may still arrive, but must not be stored
                 oldest.received = (*oldest.received[:5], False)
 
 
 class ObservedClient(ExchangeObserver):
-    """Stores the exchanges of one connection. first: the beginning of its first request; None before that"""
+    """Stores the exchanges of one connection. `first_request` is the beginning of its first request, or None before
+    it."""
 
     __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first_request", "unanswered")
 
@@ -102,7 +104,7 @@ class ObservedClient(ExchangeObserver):
         self._connection, self._info = connection, connection.info
         self._connection_id = connection.info.connection_id
         self.first_request: bytes | None = None
-        # exchanges in order; None for exchanges that are not stored at all
+        # Unanswered exchanges, oldest first; None stands for an exchange that is not stored.
         self.unanswered: deque[KeptExchange | None] = deque()
 
     @property

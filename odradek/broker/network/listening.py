@@ -1,7 +1,7 @@
 """Opens the configured listeners and reads the connection limits. Errors name the setting to correct.
 
-Settings and quotas of addresses may name hosts. Resolving a name may block. Names in quotas are resolved in a thread;
-those in max.connections.per.ip.overrides are resolved by the caller.
+The setting max.connections.per.ip.overrides and the quotas of client addresses may contain host names. Resolving a name
+may block, so `connection_limits` and `addresses_of_hosts` should be called in a thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
 
 
 def of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
-    """Returns a numeric setting of single listeners, by listener name."""
+    """Returns the values of a numeric setting that is set for individual listeners, by listener name."""
     texts = {one.name: config.listener_settings(one.name).own_text(setting) for one in config.serving}
     return {name: int(text) for name, text in texts.items() if text is not None}
 
@@ -85,7 +85,7 @@ def by_address(overrides: str) -> dict[str, int]:
 
 
 def names_hosts(config: BrokerConfig) -> bool:
-    """Returns whether `max.connections.per.ip.overrides` gives a host by its name, which has to be resolved."""
+    """Returns whether `max.connections.per.ip.overrides` contains a host name, which has to be resolved."""
     return any(address_of(host) is None for host, _ in host_counts(config.max_connections_per_ip_overrides))
 
 
@@ -96,7 +96,7 @@ def host_counts(overrides: str) -> list[tuple[str, str]]:
 
 
 def address_of(text: str) -> str | None:
-    """Normalizes an address to the spelling that peer addresses have. Returns None for a host name."""
+    """Returns an IP address in the spelling that peer addresses have, or None if the text is a host name."""
     from ipaddress import ip_address  # imported here because most brokers have no limits by address
 
     try:
@@ -106,7 +106,7 @@ def address_of(text: str) -> str | None:
 
 
 def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Resolves host names, and leaves out hosts without an address. Call it in a thread, since it may block."""
+    """Resolves host names, and leaves out hosts that have no address. Call it in a thread, since it may block."""
     found = {}
     for host in hosts:
         try:

@@ -9,7 +9,7 @@ from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
 STEP_MS: Final = 100.0
-# Divides a response of a given size into pieces: for each, the delay in ms before it, and its end position.
+# Divides a response of a given size into pieces. Yields the delay before each piece, in ms, and its end position.
 Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
 
 
@@ -25,8 +25,8 @@ class _NoFile:
 
 
 class PacedAnswer(list[Chunk]):
-    """The chunks of a response, and how to divide it into pieces. An empty FileSlice follows the chunks: connections
-    look for file slices in any case, so no response needs a check for this class."""
+    """The chunks of a response, and how to divide it into pieces. An empty FileSlice follows the chunks. Connections
+    look for file slices anyway, so ordinary responses need no additional check for this class."""
 
     def __init__(self, chunks: Iterable[Chunk], pieces: Pieces) -> None:
         super().__init__([*chunks, FileSlice(_NoFile(), 0, 0)])
@@ -34,7 +34,7 @@ class PacedAnswer(list[Chunk]):
 
 
 def cut_at(position: int) -> Pieces:
-    """Divides a response into two pieces, the second right after the first."""
+    """Divides a response into two pieces, and sends the second right after the first."""
     return lambda size: iter(((0.0, position), (0.0, size)))
 
 

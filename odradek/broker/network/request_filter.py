@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestFilter:
-    """A `FrameReceiver` that passes everything on. Subclasses inspect frames in `start`, and new connections in
-    `connected`.
+    """A `FrameReceiver` that passes all requests on to another one. Subclasses inspect frames in `start`, and new
+    connections in `connected`.
 
     plain: the receiver behind the filter
     """

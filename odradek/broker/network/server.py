@@ -1,4 +1,4 @@
-"""The server: its listening sockets, the resources that all connections share, and the sweep that closes idle
+"""The server of a listener: its socket, the resources that its connections share, and the sweep that closes idle
 connections."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek.system.sockets import OWN_PORT
 if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection, ObserverFactory
 
-# Kafka's default of 50 drops connections when many clients start at once, and a longer queue costs nothing
+# With Kafka's default of 50, connections are dropped when many clients start at once. A longer queue costs nothing.
 LEAST_BACKLOG: Final = 128
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
 SWEEPS_PER_IDLE_TIME: Final = 8  # an idle connection is closed after connections.max.idle.ms plus up to 1/8 of it
@@ -62,8 +62,8 @@ def _bound(family: int, address: Any) -> socket.socket:
 
 
 def _receive_buffer(loop: asyncio.AbstractEventLoop) -> memoryview:
-    """Returns the receive buffer that all servers of the loop share. That is safe, since a connection handles the bytes
-    that it has read before another one reads."""
+    """Returns the receive buffer that all servers of the loop share. Sharing is safe, since each connection handles the
+    bytes that it has read before another connection reads."""
     found = _receive_buffers.get(loop)
     if found is None:
         found = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
@@ -75,8 +75,8 @@ _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = Wea
 
 
 class Server:
-    """The server of one listener. Must be used in the loop's thread only. The broker calls `listen`, then `stop`;
-    connections call the remaining methods."""
+    """The server of one listener. Not thread-safe: must be used in the thread of the event loop. The broker calls
+    `listen`, then `stop`; connections call the remaining methods."""
 
     def __init__(
         self,
@@ -95,9 +95,11 @@ class Server:
         make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
         """
-        authentication_timeout_ms  for a listener whose connections begin unauthenticated; None for others
+        authentication_timeout_ms  the time within which clients must authenticate; None if the listener has no
+                                   authentication
         admissions                 shared by the listeners of a broker
-        connection_ids             shared by the listeners of the broker and by the cluster's nodes
+        connection_ids             the source of connection ids, shared by the listeners of the broker and the nodes of
+                                   its cluster
         now_s                      measures how much of a turn of the loop a connection uses
         make_connection            creates a `Connection` or an object of a derived class
         """
@@ -135,8 +137,8 @@ class Server:
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
-        """Replaces the factories of observers. Called by `observe`. All connections must be a `ControlledConnection`;
-        they drop the observers of other factories at once."""
+        """Replaces the factories of observers. Called by `observe`. Every connection must be a `ControlledConnection`;
+        it drops the observers of other factories at once."""
         self.observers = makers
         for connection in self._connections:
             controlled = cast("ControlledConnection", connection)
@@ -145,7 +147,7 @@ class Server:
 
     @property
     def connections_made(self) -> int:
-        """Number of connections since the start."""
+        """Number of connections that were opened since the start."""
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
@@ -168,7 +170,7 @@ class Server:
             connection.abort()
 
     async def stop(self, timeout_s: float) -> None:
-        """Answers the requests in flight, except those that wait for time or for other clients; then closes all
+        """Answers the requests in flight, except those that wait for a timer or for other clients; then closes all
         connections."""
         self.stop_accepting()
         if self._sweep_timer is not None:
@@ -211,15 +213,14 @@ class Server:
             self._all_gone.set()
 
     def release_memory(self, size_bytes: int) -> None:
-        """Frees the memory of requests of this size. Requests that waited for memory try again in the loop's next
-        turn."""
+        """Frees the memory of answered requests. Requests that waited for memory try again in the loop's next turn."""
         assert self.memory is not None
         for again in self.memory.release(size_bytes):
             self.loop.call_soon(again)
 
     def _give_time(self, connection: Connection, timeout_ms: int) -> None:
-        """Refuses the connection if it has not authenticated in time. The client loses nothing, since it was not
-        permitted to do anything yet."""
+        """Closes the connection if it has not authenticated in time. No work is lost, since the client was not yet
+        permitted to do anything."""
 
         def over() -> None:
             del self._deadlines[connection]
