@@ -1,12 +1,12 @@
 """The HTTP port for operators, by default on the loopback interface: /metrics, /healthz, /readyz and the page.
 
 listener     the socket, which is open from the start; all other modules are imported at the first connection
-pages        the HTTP server, with aiohttp
-connections  the limits of connections to it
+pages        the HTTP server, which uses aiohttp
+connections  the limits on connections to the HTTP server
 measures     the metrics as plain numbers, collected on the loop
 exposition   the metrics in Prometheus' text format
 access       decides which requests are answered
 guard        checks the Host and Origin headers
-page/        the page for people
+page/        the page on which people look at the broker
 records/     records as JSON for programs
 """

@@ -3,13 +3,13 @@
     configuration                                  answered requests
     odradek.http.token is set                      from any address, if they have the token; below the path of a test
                                                    cluster, the token of that cluster is sufficient
-    no token; TLS requires client certificates     all that arrive, since their clients have a certificate
-    neither; listens on the loopback interface     all from this machine
+    no token; TLS requires client certificates     all requests, since every client has presented a certificate
+    neither; listens on the loopback interface     all requests from this machine
     neither; listens on another interface          health checks only
 
-Health checks (/healthz, /readyz) are always answered. A request for records may have the name and the password of a
-user of the broker instead of the token; then it is answered in each configuration, with the rights of that user.
-Source: RFC 6750, 2.1; RFC 7617.
+Health checks (/healthz, /readyz) are always answered. A request for records may contain the name and password of a user
+of the broker instead of the token. It is then answered in every configuration, with the rights of that user. Source:
+RFC 6750, 2.1; RFC 7617.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Refusal:
     status: int
     text: str
     headers: dict[str, str] = field(default_factory=dict)
-    code: str | None = None  # Kafka's error code with the same meaning
+    code: str | None = None  # the error code of Kafka that has the same meaning
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
-    """Returns which requests the HTTP port answers.
+    """Decides which requests the HTTP port answers.
 
     host   the setting `odradek.http.host`
     token  the setting `odradek.http.token`
@@ -75,12 +75,14 @@ def has_token(tokens: Sequence[str], authorization: str) -> bool:
 
 
 def is_login(tokens: Sequence[str], authorization: str) -> bool:
-    """Whether the header contains the name and password of a user, not one of the tokens as the password."""
+    """Returns whether the header contains the name and password of a user, and not one of the tokens as the
+    password."""
     return authorization.strip().lower().startswith("basic ") and not has_token(tokens, authorization)
 
 
 def token_in(authorization: str) -> str:
-    """Returns the token in `Bearer <token>`, or the password of Basic with any user name; else an empty text."""
+    """Returns the token of `Bearer <token>`, or the password of Basic authentication with any user name. Returns an
+    empty text if the header has neither."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()

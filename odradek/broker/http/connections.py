@@ -36,8 +36,9 @@ class HttpLimits:
     """Limits of one HTTP port.
 
     most_connections   maximum number of ordinary connections
-    reserve            number of additional connections, which only serve health checks, so that monitoring works even
-                       if all others are in use. When one more arrives, the oldest is closed
+    reserve            number of additional connections, which serve only health checks, so that monitoring works even
+                       if all ordinary connections are in use. If yet another connection arrives, the oldest additional
+                       one is closed
     request_timeout_s  longest time for a TLS handshake, and for the head of a request. The latter counts from the start
                        of the connection or from the previous response
     most_headers       maximum number of headers per request
@@ -48,11 +49,12 @@ class HttpLimits:
     reserve: int = 8
     request_timeout_s: float = 30.0
     most_headers: int = 64
-    max_line_bytes: int = 8190  # large, since browsers send the cookies of all servers on localhost
+    max_line_bytes: int = 8190  # large, since browsers send the cookies of all servers on localhost to each of them
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Whether an exception is a bug of ours. Malformed requests are not logged, since peers could fill the log."""
+    """Returns whether a log record reports a bug in our code. Malformed requests are not logged, since peers could fill
+    the log with them."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
@@ -120,7 +122,7 @@ class HttpConnections:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
-        self._reserved = reserved  # the oldest first
+        self._reserved = reserved  # oldest first
         self._in_reserve: deque[asyncio.Task[None]] = deque()  # the last `reserve` tasks that set up such a connection
 
     async def accept(self) -> None:

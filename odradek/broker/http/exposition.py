@@ -1,4 +1,4 @@
-"""Formats the metrics as Prometheus' text, with the names that the usual JMX exporter gives to Kafka's metrics.
+"""Formats the metrics as text for Prometheus, with the names that the usual JMX exporter gives to Kafka's metrics.
 
 docs/metrics.md lists the MBean of each metric. With thousands of partitions, formatting takes milliseconds, so it runs
 in a thread.
@@ -39,7 +39,7 @@ STATES_OF_GROUPS = {
     "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
 }
 REBALANCED = ("consumer", "share", "streams")
-COUNTED = {  # Kafka's names of metrics of groups without `-count`
+COUNTED = {  # names of Kafka's group metrics, without the suffix `-count`
     "offset-commit": "Offsets that were committed",
     "offset-expiration": "Offsets that have expired",
     "offset-deletion": "Offsets that OffsetDelete has removed",
@@ -53,7 +53,7 @@ COUNTED = {  # Kafka's names of metrics of groups without `-count`
     "streams-group-topology-description-cleanup-cycle": "Searches for groups that expire with their descriptions",
     "streams-group-topology-description-cleanup-eligible": "Groups that expired with their descriptions",
 }
-RUNNING = 3  # Kafka's number for the state RUNNING
+RUNNING = 3  # the number that Kafka uses for the broker state RUNNING
 
 # Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
 QUOTAS = {
@@ -138,7 +138,8 @@ def requests(measures: Measures) -> Families:
 
 
 def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
-    """Returns the cumulative count for each upper bound in ms. Bounds double from 32 µs to about half a minute."""
+    """Returns the upper bounds of a histogram, in ms, with their cumulative counts. Bounds double from 32 µs to about
+    half a minute."""
     counts = list(accumulate(answered_in))
     bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
     return [*bounds, ("+Inf", counts[-1])]
@@ -268,7 +269,7 @@ def groups(measures: Measures) -> Families:
         count = counts.get((CLASSIC, state), 0)
         yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups in state {state}", count)
     yield gauge(f"{prefix}_numoffsets", "Committed offsets of groups", measures.groups.offsets)
-    # Groups of all types, and the offsets under their name since Kafka 4.4 (KIP-1301).
+    # Groups of all types, and their offsets under the name that this metric has since Kafka 4.4 (KIP-1301).
     prefix = "kafka_server_group_coordinator_metrics"
     family = GaugeMetricFamily(f"{prefix}_group_count", "Groups of each type", labels=("protocol",))
     for group_type, count in by_type.items():

@@ -20,7 +20,7 @@ def host_name(header: str) -> str:
 
 
 def is_our_name(name: str, ours: Container[str]) -> bool:
-    """Whether a name certainly means this broker: localhost, an IP address, or one of `ours`.
+    """Returns whether a host name certainly means this broker: localhost, an IP address, or one of `ours`.
 
     name  in lower case
     """

@@ -1,7 +1,7 @@
 """The socket of the HTTP port. It listens from the start, but the HTTP server is imported at the first connection.
 
-Importing aiohttp and prometheus-client takes longer than starting the broker, and as much memory again. A broker whose
-HTTP port nobody uses saves both. The import runs in a thread, so that Kafka clients are served meanwhile.
+Importing aiohttp and prometheus-client takes longer than starting the broker, and doubles its memory. A broker whose
+HTTP port is not used saves both. The import runs in a thread, so that Kafka clients are served meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 BACKLOG = 16
-KEPT = 200  # number of recent warnings for the page
+KEPT = 200  # number of recent warnings that the page can show
 CLOSED = -1  # file descriptor of a closed socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
 
@@ -46,7 +46,7 @@ Serve: TypeAlias = (
 def port_of(config: BrokerConfig) -> int:
     """Returns the configured port.
 
-    If the port is not configured and the Kafka listener uses any free port, the HTTP port does so, too.
+    If no HTTP port is configured and the Kafka listener uses any free port, the HTTP port is any free port, too.
     """
     if config.serving[0].port == 0 and "odradek.http.port" not in config.given_settings:
         return ANY_FREE_PORT
@@ -56,7 +56,7 @@ def port_of(config: BrokerConfig) -> int:
 def bind_pages(config: BrokerConfig) -> socket.socket | None:
     """Binds the HTTP port. Returns None if HTTP is switched off. Raises CannotStart.
 
-    If another process has the default port, and no port was configured, this takes any free port.
+    If no port is configured and another process uses the default port, this takes any free port.
     """
     host, port = config.odradek_http_host, port_of(config)
     if port == NO_HTTP:
@@ -199,6 +199,7 @@ def listen(
         connection.context = certificates.tls_of(HTTP_LISTENER).context
 
     loaded = certificates.tls_of(HTTP_LISTENER)
-    # A server cannot change its context later, but calls this at each handshake; so renewed certificates are used.
+    # A server cannot change its context later. It calls this function at each handshake, so renewed certificates are
+    # used.
     loaded.context.sni_callback = newest
     return ControlListener(broker, traffic, bound, loaded, add_routes)

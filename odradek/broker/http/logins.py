@@ -1,4 +1,4 @@
-"""Logins of HTTP clients with the users of the broker: the schema registry and records over HTTP accept them."""
+"""Logins of HTTP clients as users of the broker. The schema registry and the calls for records accept them."""
 
 from __future__ import annotations
 

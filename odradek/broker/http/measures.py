@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
 METRICS = "metrics"  # name of this work in the loop watch
-MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; the total includes all of them
+MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; totals include the other rows
 MOST_LAGS = 1000  # maximum number of groups whose lag is computed
 SHARE = "share"
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
@@ -56,11 +56,11 @@ class Traffic(NamedTuple):
 
 
 class RequestMeasure(NamedTuple):
-    """Counters of the requests of one API version. Times are sums over all requests.
+    """Counters of the requests of one API version. Times are totals over all requests.
 
     local_ms     time until requests were answered or parked
     remote_ms    time for which requests were parked
-    answered_in  see `Route`
+    answered_in  number of requests by duration, see `Route`
     throttle_ms  time for which clients were throttled after their requests because of a quota
     """
 
@@ -86,8 +86,10 @@ class RequestMeasure(NamedTuple):
 class ListenerMeasure(NamedTuple):
     """Counters of the connections of one listener.
 
-    delayed  number of connections that had to wait because of the listener's connection rate, and their total time, ms
-    held     number of connections that were held and then closed because of the rate of their address, and that time
+    delayed  number of connections that had to wait because of the listener's connection rate, and their total waiting
+             time in ms
+    held     number of connections that were held and then closed because of the connection rate of their address, and
+             the total time in ms for which they were held
     logins   None if the listener has no SASL
     """
 
@@ -102,7 +104,7 @@ class ListenerMeasure(NamedTuple):
 class QuotaMeasure(NamedTuple):
     """Use of one quota by the clients that share it.
 
-    user, client_id  None: the quota does not depend on it
+    user, client_id  None if the quota does not depend on the user or client id
     throttle_ms      total time for which connections were muted
     throttled        how often connections were muted
     """
@@ -119,9 +121,10 @@ class QuotaMeasure(NamedTuple):
 class PartitionMeasure(NamedTuple):
     """Measures of one partition's log.
 
-    stable_lag   records between last stable offset and high watermark, which read_committed consumers wait for
+    stable_lag   number of records between last stable offset and high watermark, for which read_committed consumers
+                 wait
     records_in, bytes_in, bytes_out
-                 since this process opened the partition; markers count as records, as in Kafka
+                 totals since this process opened the partition; markers count as records, as in Kafka
     """
 
     topic: str
@@ -152,8 +155,8 @@ class GroupMeasure(NamedTuple):
     offsets     the number of committed offsets of groups of all types
     rebalances  by type; see `GroupCore.rebalances`
     counts      by the names of `groups.common.outcome.COUNTED`; see `GroupCore.counts`
-    lags        at most `MOST_LAGS` groups that have an offset or a partition. Share groups have none
-    left_out    number of such groups that `lags` lacks
+    lags        lags of at most `MOST_LAGS` groups that have an offset or a partition. Share groups have no lag
+    left_out    number of further groups that have an offset or a partition, but are not in `lags`
     """
 
     by_type_and_state: Mapping[tuple[str, str], int]
@@ -169,8 +172,8 @@ class TransactionMeasure(NamedTuple):
 
     ids_by_state      number of ids in each state
     open_time_max_ms  age of the oldest open transaction
-    kept              open transactions that are kept until their recovery decides them (KIP-939)
-    partitions        partitions in open transactions (KIP-1289)
+    kept              number of open transactions that are kept until their recovery decides them (KIP-939)
+    partitions        number of partitions in open transactions (KIP-1289)
     """
 
     ids_by_state: Mapping[str, int]
@@ -182,7 +185,7 @@ class TransactionMeasure(NamedTuple):
 class PendingMeasure(NamedTuple):
     """The number of records that one transaction has pending in one share partition (KIP-1289).
 
-    transactional_id  None if the stored records do not name it
+    transactional_id  None if the stored records do not contain the id
     """
 
     group: str
@@ -205,11 +208,11 @@ class DeadLetterMeasure(NamedTuple):
 class ShareMeasure(NamedTuple):
     """Acknowledgements of share groups in transactions (KIP-1289), and dead-letter queues (KIP-1191).
 
-    txn_pending       number of records whose acknowledgement waits for the end of a transaction, from the share
-                      coordinator; None while it loads
+    txn_pending       number of records whose acknowledgement waits for the end of a transaction, as the share
+                      coordinator counts them; None while it loads
     txn_lock_expired  number of pending records that were released since the process started because their lock expired
     pending           pending records by share partition and transaction; at most `MOST_PENDING` rows
-    dead_letters      a row for each group that has had dead letters
+    dead_letters      one row for each group that has had dead letters
     """
 
     txn_pending: int | None
@@ -224,7 +227,7 @@ class DiskMeasure(NamedTuple):
     sync_ms     total time of the fdatasyncs of partitions
     synced_in   number of fdatasyncs by duration, see `LogSyncs`
     total_bytes, usable_bytes
-                of the file system with the data directory
+                size and free space of the file system that contains the data directory
     """
 
     sync_ms: float
@@ -234,7 +237,8 @@ class DiskMeasure(NamedTuple):
 
 
 class BlockingMeasure(NamedTuple):
-    """One kind of work that blocked the loop for longer than `loop_watch.LONG_S`: how often, and for how long."""
+    """One kind of work that blocked the event loop for longer than `loop_watch.LONG_S`, with the number of times and
+    their total duration."""
 
     name: str
     occurrences: int
@@ -243,7 +247,7 @@ class BlockingMeasure(NamedTuple):
 
 
 class LoopMeasure(NamedTuple):
-    """Lateness of the loop's ticks: the total, and the number of ticks by lateness (see `LoopWatch`)."""
+    """The lateness of the event loop's ticks: the total, and the number of ticks by lateness (see `LoopWatch`)."""
 
     late_ms: float
     late_by: Sequence[int]
@@ -275,7 +279,7 @@ class Measures:
 async def measure(broker: Broker, traffic: Traffic) -> Measures:
     """Collects all measures.
 
-    Clients are served in between, so the measures are not from a single moment, and may include deleted objects.
+    Clients are served meanwhile, so the measures are not from a single moment, and may include deleted objects.
     """
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS

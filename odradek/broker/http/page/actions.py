@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 
 
 class Fields:
-    """The JSON body of an action. Raises KafkaError (INVALID_REQUEST) for missing, mistyped or unknown fields."""
+    """The JSON body of an action. Its methods raise KafkaError (INVALID_REQUEST) for missing, mistyped or unknown
+    fields."""
 
     def __init__(self, body: object, known: frozenset[str]) -> None:
         if not isinstance(body, Mapping):
@@ -85,7 +86,7 @@ class Fields:
         return found
 
     def without(self, name: str) -> Mapping[str, object]:
-        """Returns the other fields."""
+        """Returns all fields except this one."""
         return {each: value for each, value in self._body.items() if each != name}
 
     def number(self, name: str, *, least: int, default: int | None = None) -> int:
@@ -110,7 +111,8 @@ class Fields:
         return float(found)
 
     def texts(self, name: str) -> Mapping[str, str]:
-        """Returns a field whose value is an object with texts; empty if the field is missing."""
+        """Returns a field whose value is an object with texts as its values; an empty object if the field is
+        missing."""
         found = self._body.get(name)
         if found is None:
             return {}
@@ -126,7 +128,7 @@ def invalid_request(words: str) -> KafkaError:
 TIMEOUT_MS = 30_000
 BEFORE_TWO_PHASE_COMMIT = 5  # the newest version of InitProducerId without two-phase commit
 ONGOING = "Ongoing"
-NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # timeouts of transactions in a two-phase commit
+NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # the timeouts that transactions in a two-phase commit have
 BROKER_DEFAULT = -1
 RETRY_S = 0.02
 RETRIES = 1000
@@ -137,7 +139,7 @@ class PageAction:
     """An action of the page.
 
     fields  names of the fields that its body may have
-    hidden  those that the broker's log leaves out
+    hidden  names of the fields whose values must not be logged
     """
 
     run: Callable[[Ask, Fields], Awaitable[View]]
@@ -153,7 +155,8 @@ def check(code: int, words: str | None = None) -> None:
 
 
 async def abort(ask: Ask, fields: Fields) -> View:
-    """Aborts an ordinary transaction and fences its producer, like a new producer with the same transactional id."""
+    """Aborts an ordinary transaction and fences its producer, as a new producer with the same transactional id
+    would."""
     found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     if found.transaction_state != ONGOING:
@@ -230,7 +233,7 @@ async def create_topic(ask: Ask, fields: Fields) -> View:
 
 
 async def add_partitions(ask: Ask, fields: Fields) -> View:
-    """Raises the number of partitions of a topic to `partitions`."""
+    """Increases the number of partitions of a topic to `partitions`."""
     topic, count = fields.text("topic"), fields.number("partitions", least=1)
     named = CreatePartitionsTopic(name=topic, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[named], timeout_ms=TIMEOUT_MS)
@@ -244,8 +247,8 @@ SET, DELETE = 0, 1
 
 
 async def alter_topic(ask: Ask, fields: Fields) -> View:
-    """Changes settings of a topic. `configs`: the new values as texts. `reset`: the name of a setting that gets its
-    default again."""
+    """Changes settings of a topic. `configs` has new values as texts; `reset` is the name of a setting to set back to
+    its default."""
     topic, values = fields.text("topic"), fields.texts("configs")
     changes = [AlterableConfig(name=name, config_operation=SET, value=value) for name, value in values.items()]
     if "reset" in fields:
@@ -265,7 +268,7 @@ CONTENT = ("key", "key_base64", "value", "value_base64", "headers")
 async def produce(ask: Ask, fields: Fields) -> View:
     """Writes one record, whose fields `record_grammar` describes.
 
-    If the record names no partition, its key determines the partition, as in Kafka's clients.
+    If the record does not name a partition, its key determines the partition, as in Kafka's clients.
     """
     topic = fields.text("topic")
     sent = parse_record(fields.without("topic"))
@@ -383,7 +386,8 @@ async def find_listed_group(ask: Ask, group: str) -> ListedGroup | None:
 
 
 async def coordinator_of(ask: Ask, group: str) -> None:
-    """Waits until the group has a coordinator, since the first request only creates the coordinators' topic."""
+    """Waits until the group has a coordinator. The wait is needed because the first request only creates the
+    coordinators' topic."""
     request = FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[group])
     for _ in range(RETRIES):
         (found,) = (await ask(request, FindCoordinatorResponse)).coordinators
@@ -428,7 +432,7 @@ async def alter(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
 
 
 def require_none(code: int, what: str) -> None:
-    """Raises KafkaError, whose message is `what`, for any code but NONE."""
+    """Raises KafkaError with the message `what` for any code but NONE."""
     if code != ErrorCode.NONE.value:
         raise KafkaError(ErrorCode(code), f"{what}.".replace("..", "."))
 

@@ -2,8 +2,8 @@
 
 The script is written as modules, which browsers would fetch one by one. This module turns each of them into a function
 that is called once, after the modules that it imports: `const $text = (() => { ...; return { whole, size }; })();`.
-Only two forms are supported, `import { a, b } from "./c.js"` and `export const`;
-`tests/unit/broker/http/test_document.py` checks that the modules use no others. Libraries in `assets/vendor` are
+Only two forms are supported: `import { a, b } from "./c.js"` and `export const`.
+`tests/unit/broker/http/test_document.py` checks that the modules use no other form. Libraries in `assets/vendor` are
 stored as their authors publish them, with `export{a as b}` at their end.
 """
 
@@ -48,7 +48,7 @@ def script(folder: Path) -> str:
 
 
 def add_module(path: Path, parts: dict[Path, str]) -> None:
-    """Adds the module at `path` to `parts`, after those that it imports."""
+    """Adds the module at `path` to `parts`, after the modules that it imports."""
     text = path.read_text(encoding="utf-8")
     if path.parent.name == VENDOR:
         code, _, exported = text.rpartition("export{")

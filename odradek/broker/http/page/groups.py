@@ -25,14 +25,14 @@ HISTORY_RECORDS = 100_000  # records that are searched in the group's partition,
 
 
 SORTED_BY = ("id", "type", "state", "partitions", "lag", "uncommitted")
-DETAILS_SORTED_BY = (  # members and offsets, which the page sorts itself
+DETAILS_SORTED_BY = (  # columns of members and offsets; the page sorts these lists itself
     *("id", "client", "host", "epoch"),
     *("partition", "committed", "end", "lag", "committed_ms"),
 )
 
 
 async def groups(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists groups. `find`: only those whose id contains this text. `sort`, `from`: `Order`."""
+    """Lists groups. `find` selects those whose id contains this text; for `sort` and `from` see `Order`."""
     broker, order = served.broker, order_of(query, SORTED_BY)
     if not broker.has_started("groups"):
         return {"total": 0, "from": 0, "groups": []}
@@ -75,7 +75,7 @@ def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> dict[str,
 
 
 def shown_streams(facts: StreamsFacts) -> dict[str, JsonValue]:
-    """Returns the topology and the owners of tasks of a streams group; of each at most SHOWN."""
+    """Returns at most SHOWN subtopologies and at most SHOWN owners of tasks of a streams group."""
     subtopologies: list[JsonValue] = [
         {
             **each._asdict(),

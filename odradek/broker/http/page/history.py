@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 def records_naming(name: bytes, portions: Iterable[bytes]) -> Iterator[Record]:
-    """Yields the records of batches that contain the bytes of the name or are compressed. Decodes no other batches."""
+    """Yields the records of the batches that contain the bytes of the name or are compressed. Other batches are not
+    decoded."""
     for portion in portions:
         for position, header in batches(portion):
             if header.is_compressed or portion.find(name, position, position + header.size_bytes) >= 0:
                 yield from records_of(portion, position)
 
 
-HISTORY_RECORDS = 100_000  # records that are searched in the id's partition, which other ids use as well
+HISTORY_RECORDS = 100_000  # maximum number of records to search in the id's partition, which other ids use as well
 
 
 class TxnStep(NamedTuple):
-    """A change of a transactional id, by one record.
+    """A change in the state of a transactional id, recorded by one record.
 
     before  the state before the record; None if the record is the first
     txn     the state after the record; None if the id has expired
@@ -68,7 +69,7 @@ def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
 
 
 def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
-    """Describes in words how a record changed a transactional id. `kind` determines the color."""
+    """Describes in words how a record changed a transactional id. The field `kind` determines the color."""
     if txn is None:
         return {"kind": "end", "what": "expired: the id was unused for too long"}
     pair = f"producer id {txn.producer_id}, epoch {txn.producer_epoch}"
@@ -91,8 +92,8 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
         case TxnState.PREPARE_ABORT:
             why = ""
             if is_new_epoch and before is not None:
-                # This is a guess. Between the timeout and the coordinator's next check, which is seconds later, a new
-                # producer could have caused the abort as well.
+                # This is a guess. A new producer could have caused the abort as well, between the timeout and the
+                # coordinator's next check some seconds later.
                 is_late = before.is_timed_out(txn.updated_ms)
                 why = " after its timeout" if is_late else " because a new producer took over"
             return {"kind": "abort", "what": f"abort decided{why}; markers are written to each partition"}
@@ -107,14 +108,14 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
 OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of the keys of offset commits, which the history leaves out
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
-REVOKING = 1  # state of a member that must revoke partitions for others
-MemberDescription = tuple[str, str]  # the kind, which determines the color; the description
+REVOKING = 1  # state of a member that must revoke partitions that other members wait for
+MemberDescription = tuple[str, str]  # the kind, which determines the color, and the description
 
 
 def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str, str]) -> list[JsonValue]:
     """Returns the last steps of a group, oldest first.
 
-    topics  names of topics by id; ids have the form that the decoder uses
+    topics  names of topics by id, in the form in which the decoder returns ids
     """
     history = GroupHistory(group_id, topics)
     steps: list[JsonValue] = []
@@ -131,7 +132,7 @@ def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str,
 
 
 class GroupHistory:
-    """Compares each record of a group with the state from the records before, and describes the difference."""
+    """Compares each record of a group with the state from earlier records, and describes the difference."""
 
     def __init__(self, group_id: str, topics: Mapping[str, str]) -> None:
         self._group_id = group_id
@@ -230,7 +231,7 @@ def _tasks(value: Mapping[str, Any], suffix: str) -> str:
 
 
 def assigned(said: object) -> str:
-    """Describes the assignment of a member of a classic group; lists its partitions if it is a consumer."""
+    """Describes the assignment of a member of a classic group. Lists the partitions if the member is a consumer."""
     if not isinstance(said, Mapping):
         return "an assignment in the form of its protocol"
     found = [f"{each['topic']}-{index}" for each in said["assignedPartitions"] for index in each["partitions"]]

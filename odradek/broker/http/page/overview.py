@@ -44,7 +44,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
         "connections": sum(server.connection_count for server in traffic.servers),
         "groups": groups,
         "transactions": transactions,
-        # These are totals since the start. The browser computes rates from the difference between two of them.
+        # These are totals since the start. The browser computes rates from the differences between successive totals.
         "requests_total": sum(route.requests for route in traffic.dispatcher.routes),
         "records_in_total": totals.records_in,
         "bytes_in_total": totals.bytes_in,
@@ -64,7 +64,7 @@ class Totals:
     bytes_out: int = 0
 
     def add(self, partition: Partition) -> None:
-        if partition.is_deleted:  # it was deleted while other partitions were visited
+        if partition.is_deleted:  # deleted while other partitions were visited
             return
         log = partition.log
         self.partitions += 1

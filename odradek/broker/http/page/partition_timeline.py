@@ -1,9 +1,9 @@
 """The timeline of a partition: the batches and markers of its log, and the steps of the transactions' coordinators.
 
-The order is that of the offsets. Steps come from `__transaction_state`, as far as it still contains them. The
-timestamps of batches are from the producers' clocks, which may be wrong; those of markers and steps are from the
-broker's clock. Therefore the place of a step depends on its transaction, not on its time: the begin comes before the
-first batch, the decision before the marker, and the completion after the marker.
+Events are in the order of their offsets. Steps come from `__transaction_state`, as far as that topic still contains
+them. The timestamps of batches are from the producers' clocks, which may be wrong; those of markers and steps are from
+the broker's clock. Therefore a step is placed by its transaction, not by its time: the beginning comes before the first
+batch, the decision before the marker, and the completion after the marker.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class BatchRun:
     """Consecutive batches of one producer and transaction, or a single marker.
 
     first_offset, last_offset  both inclusive
-    is_commit                  whether the marker commits; None if the run is not a marker
-    is_broker_time             whether `at_ms` is from the broker's clock, and not from the producer's
+    is_commit                  True for a commit marker, False for an abort marker; None if the run is not a marker
+    is_broker_time             whether `at_ms` is from the broker's clock, not the producer's
     """
 
     at_ms: int
@@ -110,7 +110,7 @@ def transactions_of(steps: Iterable[TxnStep]) -> list[PastTransaction]:
 
 @dataclass(slots=True)
 class SurroundingSteps:
-    """The steps to show before and after a run."""
+    """The coordinator's steps to show before and after a run."""
 
     before: list[tuple[str, TxnStep]] = field(default_factory=list)
     after: list[tuple[str, TxnStep]] = field(default_factory=list)
@@ -159,7 +159,7 @@ def timeline(
 
 
 def decided_before(transactions: Sequence[PastTransaction], at_ms: int) -> PastTransaction | None:
-    """Returns the transaction that a marker with this time ends."""
+    """Returns the transaction that is ended by a marker with this timestamp, or None if it is not known."""
     found = [each for each in transactions if each.decided_ms is not None and each.decided_ms <= at_ms]
     return found[-1] if found else None
 
@@ -174,7 +174,7 @@ def place(
 ) -> None:
     """Places the steps of a transaction around its runs.
 
-    is_open  whether the transaction has no marker. Then `end` is the last run, and decisions come after it
+    is_open  whether the transaction has no marker yet. `end` is then the last run, and decisions are placed after it
     """
     for step in transaction.steps:
         state = None if step.txn is None else step.txn.state

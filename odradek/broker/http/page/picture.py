@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COORDINATOR = 0  # number of the coordinator's lane
 MOST_LANES = 8  # maximum number of lanes for partitions
-MOST_COLUMNS = 24  # only the most recent columns are drawn; the list below the diagram has all events
+MOST_COLUMNS = 24  # maximum number of columns; older events appear only in the list below the diagram
 AT_PARTITIONS = frozenset({"marker", "received", "applied", "replying"})
 PARALLEL = frozenset({"batch", "marker", "hold"})
 
@@ -30,9 +30,9 @@ class DrawnEvent:
 
     kind   step, batch, marker, hold or ahead
     tone   name of the color
-    at_ms  None if the event is not over yet
+    at_ms  None if the event is still to come
     is_broker_time
-           whether `at_ms` is from the broker's clock, and not from that of a producer
+           whether `at_ms` is from the broker's clock, not a producer's
     """
 
     lane: int
@@ -60,7 +60,7 @@ class Lane:
 class Hold:
     """A hold at which an event of this timeline waits.
 
-    who  the waiter, in the form of `GET /control/v1/holds`
+    who  the request or step that waits, in the form of `GET /control/v1/holds`
     """
 
     name: str
@@ -73,7 +73,7 @@ class Hold:
 
     @property
     def sentence(self) -> str:
-        """A sentence about what waits, and what would let it continue."""
+        """A sentence that describes the waiting request or step, and how to let it continue."""
         where = ", ".join(self.partitions)
         within = f" in {where}" if where else ""
         match self.who.get("at"):
@@ -122,8 +122,8 @@ def picture(
 ) -> View:
     """Returns the lanes, columns and events of the diagram as JSON.
 
-    events  in their order; the events that wait at `holds` follow them
-    until   completes the sentence "read_committed consumers wait …"; None if another text says it
+    events  the events in their order; the events that wait at `holds` are added after them
+    until   completes the sentence "read_committed consumers wait …"; None if the view shows this elsewhere
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)
@@ -152,9 +152,10 @@ def picture(
 
 
 def times_of(shown: Iterable[tuple[int, DrawnEvent]], columns: int, *, is_broker_time: bool) -> list[JsonValue]:
-    """Returns the time of each column, or None. The times are from the same kind of clock, and never fall.
+    """Returns the time of each column, or None for a column without a time. All times are from one kind of clock, and
+    never decrease.
 
-    is_broker_time  whether to use the times of the broker's clock, or else those of the producers' clocks
+    is_broker_time  whether to use times from the broker's clock; otherwise, times from the producers' clocks
     """
     times: list[JsonValue] = [None] * columns
     latest = -1
@@ -202,7 +203,7 @@ def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, DrawnEvent]],
 
 
 def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[DrawnEvent]:
-    """Returns an event for each lane in which something waits at the hold."""
+    """Returns one event for each lane in which a request or step waits at the hold."""
     at = [number for number, lane in enumerate(lanes) if number != COORDINATOR and lane.name in hold.partitions]
     if hold.who.get("at") not in AT_PARTITIONS or not at:
         at = [COORDINATOR]
@@ -251,7 +252,7 @@ def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> 
 
 
 def last_transaction(transactions: Sequence[PastTransaction]) -> PastTransaction | None:
-    """Returns the last transaction that has any partition, or None."""
+    """Returns the last transaction that has at least one partition, or None."""
     return next((each for each in reversed(transactions) if each.partitions), None)
 
 
@@ -260,10 +261,10 @@ def transaction_events(
 ) -> list[DrawnEvent]:
     """Returns the events of a transaction in their order.
 
-    Batches have the time of their producer's clock, which may be wrong. So they are always placed between the step that
-    added their partition and the decision.
+    The times of batches are from their producers' clocks, which may be wrong. Batches are therefore always placed
+    between the step that added their partition and the decision.
 
-    runs  batches and marker of the transaction by partition, in the order of the lanes
+    runs  the batches and the marker of the transaction, by partition; in the order of the lanes
     """
     begun_ms = transaction.steps[0].at_ms
     decided_ms = transaction.decided_ms
@@ -291,7 +292,8 @@ def transaction_events(
 
 
 def phase(step: TxnStep, last_ms: int) -> tuple[int, int]:
-    """Returns the sort key of a step. At the same time, batches have the number 1 and markers 3."""
+    """Returns the sort key of a step: its time, and a rank among simultaneous events. Batches have the rank 1 and
+    markers 3."""
     state = None if step.txn is None else step.txn.state
     if state in COMPLETE or state is None:
         return max(step.at_ms, last_ms), 4
@@ -304,7 +306,7 @@ def runs_of_last(
     """Returns the runs of the last transaction of a producer in one partition.
 
     is_open     whether the transaction has records in this partition, but no marker yet
-    decided_ms  time of the decision, to recognize its marker; None if the transaction is not decided
+    decided_ms  time of the decision, by which its marker is recognized; None if the transaction is not decided
     """
     parts: list[list[BatchRun]] = [[]]
     for run in runs:

@@ -1,9 +1,10 @@
 """Records of several partitions in one list, in the order of time, with a bounded amount of work for each request.
 
-Each partition has one place in a heap: first the header of its next batch, then the records of that batch one by one,
-then its next batch. The records of a partition stay in the order of their offsets. Among partitions, the timestamps at
-the heads decide. When the budget of a request is used up, the positions that were reached tell the next request where
-to resume. Only headers of batches are kept before it is their turn, and batches that are small.
+Each partition has one entry in a heap: first the header of its next batch, then the records of that batch one by one,
+then the header of the batch after it. The records of a partition stay in the order of their offsets. The entry with the
+next timestamp determines which partition continues. When a request has used up its budget, it returns the positions
+that it has reached, and the next request resumes there. Until a batch is decoded, only its header is kept in memory, or
+the whole batch if it is small.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
     from odradek.broker.http.page.record_filter import WantedRecords
     from odradek.storage.log_reader import LogReader
 
-MOST_RECORDS = 20_000  # records that one request decodes
-MOST_BYTES = 8 * 1024 * 1024  # bytes of batches that one request looks at
+MOST_RECORDS = 20_000  # maximum number of records that one request decodes
+MOST_BYTES = 8 * 1024 * 1024  # maximum size of the batches that one request examines
 CHUNK_BYTES = 128 * 1024
-KEPT_BYTES = 32 * 1024  # a larger batch is read again when it is its turn
+KEPT_BYTES = 32 * 1024  # a larger batch is not kept, but read again when it is decoded
 MOST_SPAN = 1 << 20
 COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
 
 
 class RecordSource(NamedTuple):
-    """The part of a partition that a request may look at.
+    """The part of a partition that a request may read.
 
-    start, end  offsets; `end` is exclusive
-    open_ids    the first offset of the open transaction of each producer id
+    start, end  the first offset, and the offset after the last one
+    open_ids    by producer id: the first offset of its open transaction
     """
 
     partition: int
@@ -51,9 +52,11 @@ class FoundRecord(NamedTuple):
 
 
 class BrowseResult(NamedTuple):
-    """
-    positions  by partition: where the next request resumes, the end of what is left if newest records come first
-    is_done    nothing is left
+    """The records that one request has found.
+
+    positions  by partition: the offset at which the next request resumes; if the newest records come first, the end of
+               the offsets that are left
+    is_done    whether no records are left
     """
 
     records: Sequence[FoundRecord]
@@ -63,7 +66,7 @@ class BrowseResult(NamedTuple):
 
 
 class BrowsedBatch(NamedTuple):
-    """data  None if the batch is too large to be kept"""
+    """A batch that has been read, but not decoded yet. `data` is None if the batch is too large to be kept."""
 
     header: BatchHeader
     data: bytes | None
@@ -80,7 +83,7 @@ class ReadBudget:
 
 
 def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_first: bool, most: int) -> BrowseResult:
-    """Returns up to `most` records that match, in the order of time. Reads files, so it runs in a thread.
+    """Returns up to `most` matching records in the order of time. Must be called in a thread, since it reads files.
 
     Raises KafkaError if a log cannot be read, or a batch is damaged.
     """
@@ -105,12 +108,12 @@ def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_fir
 
 @dataclass(slots=True, order=False)
 class PartitionCursor:
-    """Where a request is in one partition.
+    """The position of a request in one partition.
 
-    order     its place in the heap; smaller comes first
-    position  everything on the way up to this offset has been passed
-    shown     the record at this place, if it matches
-    is_cut    records on the way were deleted in the meantime. The next request resumes at the new start of the log
+    order     its key in the heap; the cursor with the smallest key continues first
+    position  the offset up to which (or, if the newest records come first, down to which) everything has been examined
+    shown     the record at the current position if it matches, otherwise None
+    is_cut    whether the next records were deleted meanwhile; the next request then resumes at the new start of the log
     """
 
     source: RecordSource
@@ -132,7 +135,7 @@ class PartitionCursor:
         self._batches = batches_backward(source) if self.newest_first else batches_forward(source)
 
     def advance(self) -> bool:
-        """Goes on to the next place. Returns False at the end."""
+        """Moves to the next matching record or the next batch. Returns False at the end."""
         self.position = self._passed
         if self._batch is not None and self._records is None:
             self._records = self._in_batch(self._batch)
@@ -165,7 +168,7 @@ class PartitionCursor:
         return True
 
     def _in_batch(self, batch: BrowsedBatch) -> Iterator[FoundRecord]:
-        """Yields the records of a batch that match, and counts all of them."""
+        """Yields the matching records of a batch. The budget counts all records of the batch."""
         source, header = self.source, batch.header
         self.budget.bytes -= header.size_bytes
         data = batch.data
@@ -175,9 +178,9 @@ class PartitionCursor:
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                return  # it was deleted in the meantime
+                return  # the batch was deleted meanwhile
         position = next((at for at, each in batches(data) if each.base_offset == header.base_offset), None)
-        if position is None:  # it was compacted away in the meantime
+        if position is None:  # the batch was removed by compaction meanwhile
             return
         batch_bytes = memoryview(data)[position : position + header.size_bytes]
         if not header.is_compressed and not self.wanted.may_match(batch_bytes):
@@ -197,7 +200,7 @@ class PartitionCursor:
 
 
 class states_in:
-    """Returns the state of each record of a batch. Looks up aborted transactions once."""
+    """A function that returns the state of a record of one batch. Aborted transactions are looked up only once."""
 
     def __init__(self, header: BatchHeader, source: RecordSource) -> None:
         self._header = header
@@ -238,12 +241,12 @@ def batches_forward(source: RecordSource) -> Iterator[BrowsedBatch]:
 
 
 def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
-    """Yields batches from the end to the start. Reads spans of offsets, which grow while batches are small."""
+    """Yields batches from the last to the first. Reads spans of offsets, which become longer if batches are small."""
     end, span = source.end, 1
     while end > source.start:
         begin = max(source.start, end - span)
         chunk = batches_between(source, begin, end)
-        if chunk is None:  # more than a chunk of bytes
+        if chunk is None:  # the span has more bytes than a chunk
             span = max(1, span // 8)
             continue
         yield from reversed(chunk)
@@ -254,7 +257,7 @@ def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
 
 def batches_between(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | None:
     """Returns the batches with offsets in [begin, end). Returns None if they are larger than a chunk, unless the span
-    has one offset only."""
+    is a single offset."""
     data = b"".join(source.reader.read_cold(begin, max_bytes=CHUNK_BYTES if end - begin > 1 else 1).chunks)
     found: list[BrowsedBatch] = []
     reached = begin

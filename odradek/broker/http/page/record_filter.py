@@ -1,4 +1,4 @@
-"""Which records the view of records shows: by text, by a JSONPath in the value, by time and by state.
+"""Selects the records that the view of records shows: by text, by a JSONPath in the value, by time and by state.
 
 A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally
 a comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared as they are written, so `10.00` and `10`
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SearchedPart(Enum):
-    """The part of a record in which a text is searched."""
+    """The part of a record that is searched for a text."""
 
     ANY = "any"
     KEY = "key"
@@ -29,14 +29,14 @@ class SearchedPart(Enum):
 
 
 class JsonNumber(str):
-    """A number as it is written."""
+    """A JSON number in its original spelling."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JsonMembers:
-    """The members of an object, including those whose name comes twice."""
+    """The members of a JSON object. Names may occur more than once."""
 
     pairs: list[tuple[str, Parsed]]
 
@@ -48,9 +48,11 @@ MOST_STEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """
-    deep      the number of the step before which `..` stands; None if there is no `..`
-    expected  the value that one of the selected values must have, as JSON; None if any value will do
+    """A path that selects values in a JSON document, optionally with an expected value.
+
+    deep         number of the step that follows `..`, or None if the path has no `..`
+    expected     the JSON value that one of the selected values must equal
+    is_compared  whether there is an expected value
     """
 
     steps: Sequence[PathStep]
@@ -59,7 +61,8 @@ class JsonPath:
     is_compared: bool
 
     def matches(self, data: bytes) -> bool:
-        """Whether the path selects something in a JSON text, with the expected value if there is one."""
+        """Returns whether the path selects a value in a JSON text and, if a value is expected, whether it equals that
+        value."""
         try:
             found = [parsed(data.decode())]
         except (ValueError, RecursionError):
@@ -74,7 +77,7 @@ class JsonPath:
 
 
 def parsed(text: str) -> Parsed:
-    """Parses JSON, and keeps numbers as they are written and members whose name comes twice. Raises ValueError."""
+    """Parses JSON. Keeps the spelling of numbers, and all members that have the same name. Raises ValueError."""
     found: Parsed = json.loads(
         text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=JsonMembers
     )
@@ -103,7 +106,7 @@ def children(parent: Parsed, step: PathStep) -> Iterator[Parsed]:
 
 
 def json_path(text: str) -> JsonPath:
-    """Parses a path. Raises KafkaError (INVALID_REQUEST) that says what is wrong with it."""
+    """Parses a path. Raises KafkaError (INVALID_REQUEST) whose message names the mistake."""
     path, is_compared, right = text.partition("==")
     try:
         expected = parsed(right) if is_compared else None
@@ -157,12 +160,13 @@ def invalid(words: str) -> KafkaError:
 
 @dataclass(frozen=True, slots=True)
 class WantedRecords:
-    """
-    text     bytes that must occur in `place`; empty if there is no such condition
-    path     None if there is no such condition
-    since    the earliest timestamp, in ms; None if there is no such condition
-    until    the latest timestamp, in ms; None if there is no such condition
-    states   the states of records that are shown; empty for all
+    """The conditions that a record must meet to be shown. A condition that is None or empty is not checked.
+
+    text    bytes that must occur in `place`
+    path    a path that must select something in the value
+    since   the earliest timestamp, in ms
+    until   the latest timestamp, in ms
+    states  the allowed states
     """
 
     text: bytes = b""
@@ -173,7 +177,8 @@ class WantedRecords:
     states: frozenset[str] = frozenset()
 
     def may_match(self, batch: memoryview) -> bool:
-        """Whether an uncompressed batch may have a record that matches; False saves decoding its records."""
+        """Returns whether an uncompressed batch may contain a matching record. If not, its records need not be
+        decoded."""
         return not self.text or self.text in bytes(batch)
 
     def matches(self, record: Record, state: str) -> bool:

@@ -1,10 +1,10 @@
-"""A record as JSON: what clients send, and what they get.
+"""The JSON form of a record, which clients send and receive.
 
     {"key": "7", "value": {"total": 12}, "headers": {"source": "shop"}, "partition": 0, "timestamp": 1767225600000}
 
-A key or value that is a text stands for its UTF-8 bytes, null and a missing field for null, and any other JSON value
-for its JSON text. Other bytes are in `key_base64` or `value_base64`. `headers` is an object, or a list of pairs if a
-name occurs twice. Pure.
+If a key or value is a string, its bytes are those of the string in UTF-8. If it is null or missing, the record has no
+key or value. Any other JSON value stands for its JSON text. Bytes that are not text are in `key_base64` or
+`value_base64`. `headers` is an object, or a list of pairs if a name occurs twice. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SentContent:
     """A key or value as the client sent it.
 
     data   its bytes
-    value  the JSON value, for encoding by a schema
+    value  the JSON value, which a schema may encode
     """
 
     data: bytes | None
@@ -43,7 +43,7 @@ class SentContent:
 
 @dataclass(frozen=True, slots=True)
 class SentRecord:
-    """partition: None if the client leaves the choice to the broker."""
+    """A record as the client sent it. `partition` is None if the client leaves the choice to the broker."""
 
     key: SentContent
     value: SentContent
@@ -52,14 +52,14 @@ class SentRecord:
     timestamp: int | None
 
     def with_bytes(self, key: bytes | None, value: bytes | None, now_ms: int = NO_TIMESTAMP) -> NewRecord:
-        """Returns the record to produce. now_ms: its timestamp, unless the client sent one."""
+        """Returns the record to produce. `now_ms` becomes its timestamp if the client sent none."""
         return NewRecord(key, value, now_ms if self.timestamp is None else self.timestamp, self.headers)
 
 
 def parse_record(body: object, place: str = "") -> SentRecord:
     """Parses a record. Raises KafkaError (INVALID_REQUEST).
 
-    place  where the record is in the body, such as `records[2].`; errors begin with it
+    place  the position of the record in the body, such as `records[2].`; error messages begin with it
     """
     if not isinstance(body, Mapping):
         raise invalid(f"{place.rstrip('.') or 'the body'} must be a JSON object")
@@ -132,8 +132,8 @@ def invalid(words: str) -> KafkaError:
 def record_json(partition: int, record: Record, decoded: Mapping[str, DecodedContent | str] | None = None) -> str:
     """Returns a record as JSON on one line, which `parse_record` reads except for its offset.
 
-    decoded  the result for `key` and `value`, if they are to be decoded, or the reason why there is none. JSON of a
-             decoded part becomes a part of the record as it is, because numbers would change if it were parsed
+    decoded  the results of decoding `key` and `value`, or the reasons why they could not be decoded. Decoded JSON is
+             copied into the record unchanged, because parsing it would change numbers
     """
     fields = {
         "partition": json.dumps(partition),

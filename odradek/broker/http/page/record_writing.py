@@ -1,5 +1,5 @@
 """Produces records for an HTTP client, with the same requests that a producer sends. Rights, limits and errors are
-therefore the same."""
+therefore those of a producer."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NAMED_TOPICS: Final = 12  # the newest version of Produce that has topic names i
 ALL: Final = -1  # acks
 TIMEOUT_MS: Final = 30_000
 NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
-RETRIES, RETRY_S = 20, 0.05  # while a topic is created automatically
+RETRIES, RETRY_S = 20, 0.05  # while waiting for a topic that is created automatically
 _without_key = count()
 
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """What became of a record. offset: None if it was refused (`error`), or if acks is 0."""
+    """The result of writing a record. `offset` is None if the record was refused with `error`, or if acks is 0."""
 
     partition: int
     offset: int | None
@@ -41,7 +41,7 @@ class RecordResult:
 async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
     """Returns the number of partitions. Creates the topic if auto.create.topics.enable is set, as for a producer.
 
-    may_create  the setting auto.create.topics.enable: then the topic may not exist yet for some milliseconds
+    may_create  the setting auto.create.topics.enable; if it is true, a new topic may take some milliseconds to appear
     Raises KafkaError.
     """
     named = [MetadataRequestTopic(name=topic)]
@@ -57,9 +57,10 @@ async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
 
 
 def chosen_partitions_of(records: Sequence[SentRecord], keys: Sequence[bytes | None], partitions: int) -> list[int]:
-    """Chooses a partition for each record: the one that it names, or that of its key as Kafka's producers compute it.
+    """Chooses a partition for each record: the partition that it names, or else the one that Kafka's producers compute
+    from its key.
 
-    Records without both go to one partition after the other.
+    Records with neither a partition nor a key are distributed round robin.
     """
     found = []
     for record, key in zip(records, keys, strict=True):
@@ -73,7 +74,7 @@ def chosen_partitions_of(records: Sequence[SentRecord], keys: Sequence[bytes | N
 def produce_request(
     topic: str, places: Sequence[int], records: Sequence[NewRecord], acks: int = ALL
 ) -> tuple[ProduceRequest, dict[int, list[int]]]:
-    """Returns a request with one batch for each partition, and the numbers of the records in each of them."""
+    """Returns a request with one batch for each partition, and the numbers of the records in each batch."""
     by_partition: dict[int, list[int]] = {}
     for number, partition in enumerate(places):
         by_partition.setdefault(partition, []).append(number)
@@ -90,7 +91,7 @@ def produce_request(
 def produce_unanswered(
     client: InProcessClient, topic: str, places: Sequence[int], records: Sequence[NewRecord]
 ) -> None:
-    """Writes records with acks=0: nobody is told whether they were written."""
+    """Writes records with acks=0, so that it remains unknown whether they were written."""
     request, _ = produce_request(topic, places, records, acks=0)
     client.begin(request, client.version_of(request, NAMED_TOPICS))
 
@@ -98,7 +99,7 @@ def produce_unanswered(
 async def produce(
     ask: Ask, topic: str, places: Sequence[int], records: Sequence[NewRecord], acks: int = ALL
 ) -> list[RecordResult]:
-    """Writes records, in one batch for each partition. Returns what became of each, in the same order."""
+    """Writes records, in one batch for each partition. Returns the result for each record, in the same order."""
     request, by_partition = produce_request(topic, places, records, acks)
     answer = await ask(request, ProduceResponse, max_version=NAMED_TOPICS)
     found: dict[int, RecordResult] = {}
