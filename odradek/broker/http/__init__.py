@@ -7,6 +7,6 @@ measures     the metrics as plain numbers, collected on the loop
 exposition   the metrics in Prometheus' text format
 access       decides which requests are answered
 guard        checks the Host and Origin headers
-page/        the page on which people look at the broker
+page/        the page, which shows people the state of the broker
 records/     records as JSON for programs
 """

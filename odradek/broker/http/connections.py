@@ -123,7 +123,7 @@ class HttpConnections:
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._reserved = reserved  # oldest first
-        self._in_reserve: deque[asyncio.Task[None]] = deque()  # the last `reserve` tasks that set up such a connection
+        self._in_reserve: deque[asyncio.Task[None]] = deque()  # the last `reserve` tasks for reserved connections
 
     async def accept(self) -> None:
         while True:

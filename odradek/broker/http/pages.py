@@ -97,7 +97,7 @@ def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allow
 
 
 class AccessRefused(web.HTTPException):
-    """Refuses a request before its handler runs. Becomes an HTTP response with the reason in `refusal`."""
+    """Raised to refuse a request before its handler runs. Becomes an HTTP response with the reason in `refusal`."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.status_code = refusal.status
@@ -128,7 +128,7 @@ def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Midd
         if request.can_read_body:
             try:
                 async with asyncio.timeout(LIMITS.request_timeout_s):
-                    await request.read()  # aiohttp keeps the body for the handler
+                    await request.read()  # aiohttp stores the body for the handler
             except TimeoutError:
                 raise web.HTTPRequestTimeout from None
             except ConnectionResetError:  # the client has disconnected
@@ -142,7 +142,7 @@ def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Midd
 
 
 def accepts_logins(request: web.Request) -> bool:
-    """Whether users of the broker may log in for this request: only for records, which have rights of their own."""
+    """Returns whether users of the broker may log in for this request. Only the calls for records accept logins."""
     resource = request.match_info.route.resource
     return resource is not None and resource.canonical == PATH
 

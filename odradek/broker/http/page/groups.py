@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-HISTORY_RECORDS = 100_000  # records that are searched in the group's partition, which other groups use as well
+HISTORY_RECORDS = 100_000  # maximum number of records to search in the group's partition, shared with other groups
 
 
 SORTED_BY = ("id", "type", "state", "partitions", "lag", "uncommitted")

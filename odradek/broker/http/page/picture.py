@@ -30,7 +30,7 @@ class DrawnEvent:
 
     kind   step, batch, marker, hold or ahead
     tone   name of the color
-    at_ms  None if the event is still to come
+    at_ms  None if the event waits at a hold
     is_broker_time
            whether `at_ms` is from the broker's clock, not a producer's
     """

@@ -2,9 +2,9 @@
 
     {"key": "7", "value": {"total": 12}, "headers": {"source": "shop"}, "partition": 0, "timestamp": 1767225600000}
 
-If a key or value is a string, its bytes are those of the string in UTF-8. If it is null or missing, the record has no
-key or value. Any other JSON value stands for its JSON text. Bytes that are not text are in `key_base64` or
-`value_base64`. `headers` is an object, or a list of pairs if a name occurs twice. Pure.
+If a key or value is a string, its bytes are those of the string in UTF-8. If it is null or missing, it is null in the
+record. Any other JSON value stands for its JSON text. Bytes that are not text are in `key_base64` or `value_base64`.
+`headers` is an object, or a list of pairs if a name occurs twice. Pure.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The views of records: a list of the records of a topic, and one record whole, in pieces.
+"""The views of records: a list of the records of a topic, and a single complete record, which is returned in pieces.
 
-The list has the records of all partitions or of some, in the order of time, and the start of each key and value. The
-work for one request is bounded (`record_browsing`); `next` tells where the following request resumes.
+The list contains the records of all or some partitions in the order of time, with the start of each key and value. The
+work for one request is bounded (`record_browsing`); the following request resumes at the position in `next`.
 
-If the schema registry is on, a key or value whose bytes name a schema is decoded too: `key_schema` and `value_schema`
-name the schema and contain the start of the JSON, or the reason why the bytes cannot be decoded.
+If the schema registry is on, a key or value whose bytes contain the id of a schema is also decoded. `key_schema` and
+`value_schema` then name the schema, and contain the start of the JSON or the reason why the bytes cannot be decoded.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from odradek.storage.log_reader import LogReader
 
 SHOWN = 50
-SHOWN_BYTES = 512  # in the list, longer keys, values and headers are truncated, and shown with their size
+SHOWN_BYTES = 512  # longer keys, values and headers are truncated in the list, and shown with their size
 SHOWN_HEADERS = 20
-MOST_PARTITIONS = 256  # partitions of a list; a query can name others
+MOST_PARTITIONS = 256  # maximum number of partitions in a list; a query can name others
 PIECE_BYTES = 256 * 1024
 DECODED_IN_A_LIST = DecodingLimits(100_000, 4 << 20, values_each=2_000, characters_each=64 << 10)
 DECODED_ALONE = DecodingLimits(300_000, 32 << 20, values_each=300_000, characters_each=32 << 20)
@@ -51,7 +51,7 @@ KEY, VALUE, HEADER = "key", "value", "header"
 
 
 class LogPositions(NamedTuple):
-    """Offsets of a log, as the loop reads them when the view is requested."""
+    """Offsets of a log at the time when the view was requested."""
 
     partition: int
     reader: LogReader
@@ -64,14 +64,15 @@ class LogPositions(NamedTuple):
 def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     """Lists records of `topic`. Raises KafkaError.
 
-    `partition`  numbers with commas; without it, all partitions of the topic
-    `order`      `newest` or `oldest` first; by default the oldest if `offset` or `timestamp` is given, else the newest
+    `partition`  numbers separated by commas; if missing, all partitions of the topic
+    `order`      `newest` or `oldest`, which come first; by default `oldest` if `offset` or `timestamp` is given, else
+                 `newest`
     `offset`, `timestamp`, `until`  the first offset, and the earliest and latest time in ms
-    `state`      with commas: plain, committed, aborted, open, control. `isolation=committed` means the first two, up
-                 to the last stable offset
-    `find`, `in` a text that occurs in the key, value or headers (`any`, `key`, `value`, `headers`)
+    `state`      states separated by commas: plain, committed, aborted, open, control. `isolation=committed` selects the
+                 first two, up to the last stable offset
+    `find`, `in` a text, and where it must occur: `key`, `value`, `headers` or `any` of them
     `path`       a JSONPath that selects something in the value, see `record_filter`
-    `at`         where to resume: `next` of the answer before, or `ends` for records that come later
+    `at`         where to resume: `next` of the previous response, or `ends` for records that are appended later
     """
     topic = query["topic"]
     wanted = wanted_records_of(query)
@@ -157,7 +158,7 @@ async def _with_schemas(
 
 
 def shown_schema(content: DecodedContent) -> Mapping[str, JsonValue]:
-    """Returns the names of a schema, and the start of the JSON or the reason why there is none."""
+    """Returns the names of a schema, with the start of the decoded JSON or the reason why there is no JSON."""
     fields: dict[str, JsonValue] = {"id": content.schema_id}
     if content.kind is not None:
         fields |= {"type": content.kind, "subject": content.subject, "version": content.version}
@@ -220,7 +221,8 @@ def invalid(words: str) -> KafkaError:
 
 
 def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[list[Partition], int]:
-    """Returns the partitions that the query names or all of the topic, and the number of those beyond the limit."""
+    """Returns the partitions that the query names, or else all partitions of the topic, and the number of partitions
+    beyond the limit."""
     partitions = served.broker.partitions
     if query.get("partition"):
         names = query["partition"].split(",")
@@ -230,7 +232,7 @@ def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[l
     else:
         chosen = sorted(partitions.of_topic(topic), key=lambda each: each.index)
         if not chosen:
-            partitions.get(topic, 0)  # raises the error of a topic that does not exist
+            partitions.get(topic, 0)  # raises KafkaError if the topic does not exist
     return chosen[:MOST_PARTITIONS], max(0, len(chosen) - MOST_PARTITIONS)
 
 
@@ -273,14 +275,15 @@ def row(topic: str, found: FoundRecord) -> dict[str, JsonValue]:
 
 
 def value_view(data: bytes | None) -> JsonValue:
-    """Returns bytes as text if they are UTF-8, or else as hexadecimal digits; adds their size if they are truncated."""
+    """Returns bytes as text if they are UTF-8, otherwise as hexadecimal digits. Adds their size if they are
+    truncated."""
     if data is None:
         return None
     part = data[:SHOWN_BYTES]
     try:
         text: dict[str, JsonValue] = {"text": part.decode()}
     except UnicodeDecodeError as error:
-        cut = len(data) > SHOWN_BYTES and error.start > len(part) - 4  # the truncation split a character
+        cut = len(data) > SHOWN_BYTES and error.start > len(part) - 4  # the truncation has split a character
         text = {"text": part[: error.start].decode()} if cut else {"hex": part.hex(" ")}
     if len(data) > SHOWN_BYTES:
         text["size"] = len(data)
@@ -288,10 +291,11 @@ def value_view(data: bytes | None) -> JsonValue:
 
 
 def record(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
-    """Shows the record at `topic`, `partition` and `offset`: its headers whole, and a piece of its key or value.
+    """Shows the record at `topic`, `partition` and `offset`, with its complete headers and a piece of its key or value.
 
     `of`       `value` (default), `key`, or `header:N` with the number of the header
-    `from`     the first byte of the piece. `next` is the first byte of the following one, or None at the end
+    `from`     position of the first byte of the piece. `next` is the position of the following piece, or None at the
+               end
     `decoded`  `true` for the JSON of the key or value, decoded by the schema registry
     """
     part = content_at(served, query)
@@ -319,7 +323,8 @@ def is_decoded(query: Query) -> bool:
 
 
 async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -> str:
-    """Returns the JSON of a key or value that `content_at` has read. Raises KafkaError that says why there is none."""
+    """Decodes a key or value that `content_at` has read to JSON. Raises KafkaError with the reason if that is
+    impossible."""
     part = query.get("of") or VALUE
     if served.decoder is None:
         raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
@@ -334,7 +339,7 @@ async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -
 
 
 def piece(data: bytes | None, start: int) -> Mapping[str, JsonValue]:
-    """Returns a piece as text if it is UTF-8 and ends at a character, or else as hexadecimal digits."""
+    """Returns a piece as text if it is UTF-8 and does not end within a character, otherwise as hexadecimal digits."""
     if data is None:
         return {"from": 0, "next": None, "text": None}
     part = data[start : start + PIECE_BYTES]
@@ -350,9 +355,10 @@ def piece(data: bytes | None, start: int) -> Mapping[str, JsonValue]:
 
 
 def content_at(served: ViewedBroker, query: Query) -> Callable[[], tuple[Record, bytes | None]]:
-    """Returns a job that reads one record, and the key, value or header of it that the query names.
+    """Returns a job that reads one record, and returns it with the key, value or header that the query names.
 
-    Raises KafkaError, as does the job: OFFSET_OUT_OF_RANGE if there is no such record or header.
+    Both this function and the job raise KafkaError; its code is OFFSET_OUT_OF_RANGE if the record or header does not
+    exist.
     """
     partition = served.broker.partitions.get(query["topic"], whole(query, "partition") or 0)
     offset, of = whole(query, "offset"), query.get("of") or VALUE

@@ -23,7 +23,7 @@ ANONYMOUS = "User:ANONYMOUS"
 class Right(NamedTuple):
     """The permission that a view needs.
 
-    like       the API that returns the same facts; used in the audit log
+    like       the Kafka API that returns the same facts; it is named in the audit log
     parameter  the query parameter that names the resource; None if the resource is the cluster
     """
 
@@ -46,9 +46,9 @@ def require_right(
     *,
     audit: Audit = Audit.CHECK,
 ) -> None:
-    """Raises KafkaError if the permission is missing, with the code for that type of resource.
+    """Raises KafkaError, with the error code for the type of resource, if the client lacks the permission.
 
-    Raises KeyError, with the name of the parameter, if the query does not name the resource.
+    Raises KeyError with the name of the missing parameter if the query does not name the resource.
     """
     name = CLUSTER_NAME if needed.parameter is None else query[needed.parameter]
     context = RequestContext(needed.like, 0, 0, None, now_ms, client, authorizer)

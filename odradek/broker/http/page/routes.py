@@ -1,13 +1,13 @@
 """The HTTP routes of the page.
 
-`/` is the page. `/api/<view>` returns the facts of a view as JSON, and `/live/<view>` sends the same as server-sent
+`/` is the page. `/api/<view>` returns the facts of a view as JSON, and `/live/<view>` sends these facts as server-sent
 events. `/download` returns the bytes of one key, value or header. `/api/actions` lists the actions. A view accepts the
 query parameters that its function documents, and `cluster` if control is on. Source: HTML, 9.2, for server-sent events.
 
 A POST is accepted only if `odradek.http.actions` is true, its Host and Origin belong to this broker (`guard`), its body
 is JSON, and the header X-Odradek-Token contains the token that this process created at its start. A page of another
-site cannot read the token. It cannot send the header either, because browsers first ask the server for permission.
-Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
+site cannot read the token. Such a page cannot send the header either, because browsers first ask the server for
+permission. Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
 """
 
 from __future__ import annotations
@@ -217,7 +217,8 @@ class PageRoutes:
         return handle
 
     def metrics_by(self, handler: Handler) -> Handler:
-        """Protects the metrics like a view, since they contain the names of topics and groups.
+        """Wraps the handler of the metrics, which need the same permission as a view since they contain the names of
+        topics and groups.
 
         If a token is configured, requests have already presented it, so they may use any host name.
         """
@@ -274,8 +275,8 @@ class PageRoutes:
         return response
 
     async def download(self, request: web.Request) -> web.Response:
-        """Returns the bytes of a key, value or header, or the JSON of a key or value, as a file. Parameters: those of
-        the view `record`."""
+        """Returns the bytes of a key, value or header, or the JSON of a key or value, as a file. Accepts the parameters
+        of the view `record`."""
         query = request.query
         try:
             self._require(READ_TOPIC, request)
@@ -306,9 +307,9 @@ class PageRoutes:
     def _require(
         self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK, query: Query | None = None
     ) -> None:
-        """Raises KafkaError or KeyError if the permission is missing, see `require_right`.
+        """Raises KafkaError or KeyError, as `require_right` does, if the client lacks a permission.
 
-        query  names the resource; the query of the request if None
+        query  the query that names the resource; None for the query of the request
 
         If a token is configured, a request without a login has already presented it, and may see everything.
         """
@@ -320,7 +321,7 @@ class PageRoutes:
             )
 
     def _restricted(self, request: web.Request) -> ConnectionInfo | None:
-        """Returns the client, whose ACLs decide what it may see; or None if it has presented the token, and may see
+        """Returns the client, if ACLs decide what it may see. Returns None if it has presented the token, and may see
         everything."""
         user = request.get(USER)
         has_token = user is None and bool(self._broker.config.odradek_http_token)
@@ -337,7 +338,7 @@ class PageRoutes:
             return json.dumps({"error": str(error), "code": error.code.name})
 
     async def _view(self, show: Show, request: web.Request) -> View:
-        """Returns a view of the cluster that the query names, or else of the broker of the process.
+        """Returns a view of the cluster that the query names, or of the process's own broker if it names none.
 
         Raises KafkaError, or KeyError with the name of a missing parameter.
         """

@@ -1,4 +1,4 @@
-"""The views of permissions and limits: ACLs, users with passwords, and quotas, from the metadata of the broker."""
+"""The views of ACLs, of users with passwords, and of quotas, all from the metadata of the broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Rows = list["dict[str, JsonValue]"]
 
 
 async def acls(served: ViewedBroker, query: Query) -> Job:
-    """Lists ACLs. `find`: only those whose principal or resource contains this text. `sort`, `from`: `Order`."""
+    """Lists ACLs. `find` selects those whose principal or resource contains this text; for `sort` and `from` see
+    `Order`."""
     rows: Rows = []
     part = query.get("find", "")
 
@@ -46,8 +47,8 @@ async def acls(served: ViewedBroker, query: Query) -> Job:
 
 
 async def users(served: ViewedBroker, query: Query) -> Job:
-    """Lists users with SCRAM credentials, without salts and keys. `find`: only those whose name contains this text.
-    `sort`, `from`: `Order`."""
+    """Lists users with SCRAM credentials, without salts and keys. `find` selects those whose name contains this text;
+    for `sort` and `from` see `Order`."""
     rows: Rows = []
     part = query.get("find", "")
 
@@ -64,7 +65,7 @@ async def users(served: ViewedBroker, query: Query) -> Job:
 
 
 async def quotas(served: ViewedBroker, query: Query) -> Job:
-    """Lists quotas. `find`: only those whose entity contains this text. `sort`, `from`: `Order`."""
+    """Lists quotas. `find` selects those whose entity contains this text; for `sort` and `from` see `Order`."""
     rows: Rows = []
     part = query.get("find", "")
 
@@ -82,6 +83,7 @@ async def quotas(served: ViewedBroker, query: Query) -> Job:
 
 
 def listed(name: str, rows: Rows, query: Query, columns: Sequence[str]) -> Job:
-    """Returns the job that sorts the rows and shows a part of them. Raises KafkaError for an order that is unknown."""
+    """Returns a job that sorts the rows and shows a part of them. Raises KafkaError if the query asks for an unknown
+    order."""
     order = order_of({**query, "sort": query.get("sort") or columns[0]}, columns)
     return lambda: {"total": len(rows), "from": order.start, name: order.visible_rows(rows)}

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     E = TypeVar("E", bound=Enum)
 
-ANY_VALUES = frozenset({"UNKNOWN", "ANY", "MATCH"})  # only filters contain them
+ANY_VALUES = frozenset({"UNKNOWN", "ANY", "MATCH"})  # only filters may contain these values
 OPERATIONS = {each.name: each for each in Operation if each.name not in ANY_VALUES}
 RESOURCES = {each.name: each for each in ResourceType if each.name not in ANY_VALUES}
 PATTERNS = {each.name: each for each in PatternType if each.name not in ANY_VALUES}
@@ -53,7 +53,7 @@ ENTITY_FIELDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
 
 
 async def add_acl(ask: Ask, fields: Fields) -> View:
-    """Creates an ACL. `permission` is ALLOW, `pattern` LITERAL and `host` * if they are missing."""
+    """Creates an ACL. By default, `permission` is ALLOW, `pattern` is LITERAL and `host` is *."""
     resource, name, pattern, principal, host, operation, permission = acl_of(fields)
     creation = AclCreation(
         resource_type=resource.value,
@@ -117,10 +117,10 @@ def one_of(fields: Fields, name: str, allowed: Mapping[str, E], default: E | Non
 
 
 async def set_password(ask: Ask, fields: Fields) -> View:
-    """Creates a user with a SCRAM password, or changes the password. `mechanism` is SCRAM-SHA-512 if it is missing."""
+    """Creates a user with a SCRAM password, or changes the password. By default, `mechanism` is SCRAM-SHA-512."""
     user, mechanism, password = fields.text("user"), mechanism_of(fields), fields.text("password")
     iterations = fields.number("iterations", least=1, default=MIN_ITERATIONS)
-    if iterations > MAX_ITERATIONS:  # the broker refuses more, but only after they have been computed
+    if iterations > MAX_ITERATIONS:  # the broker refuses more iterations only after computing them all
         raise invalid_request(f"iterations must be at most {MAX_ITERATIONS}")
     salt = secrets.token_bytes(NEW_SALT_BYTES)
     upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)
@@ -145,8 +145,8 @@ async def alter_user(ask: Ask, request: AlterUserScramCredentialsRequest) -> Non
 
 
 async def set_quota(ask: Ask, fields: Fields) -> View:
-    """Sets one limit of an entity, which `user`, `client_id`, both, or `ip` name. An empty text stands for all entities
-    of the type that have no quota. Without `value` the limit is removed."""
+    """Sets one limit of an entity. The entity is named by `user`, `client_id`, both of them, or `ip`; an empty text
+    stands for all entities of the type that have no quota of their own. If `value` is missing, the limit is removed."""
     entity = [
         EntityData(entity_type=kind, entity_name=fields.any_text(field) or None)
         for field, kind in ENTITY_FIELDS.items()

@@ -23,9 +23,9 @@ View: TypeAlias = "Mapping[str, JsonValue]"
 
 
 Query: TypeAlias = "Mapping[str, str]"
-Job: TypeAlias = "Callable[[], View]"  # the rest of a view's work, which reads from the disk and so runs in a thread
+Job: TypeAlias = "Callable[[], View]"  # the rest of a view's work; it runs in a thread because it reads from the disk
 Show: TypeAlias = (
-    "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # a coroutine if it visits many items
+    "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # views that visit many items are coroutines
 )
 
 T = TypeVar("T")
@@ -36,10 +36,10 @@ SHOWN = 200  # maximum number of rows in a list; `find` gives access to the othe
 
 
 class Order(NamedTuple):
-    """The order and the part of a list that a query asks for, with `sort` and `from`.
+    """The order of a list, and the part of it, that a query requests by `sort` and `from`.
 
-    by       the property of a row; empty for the list's own order
-    is_down  the largest comes first: the query has a "-" before the property
+    by       the property to sort by; empty for the default order of the list
+    is_down  whether the largest value comes first, because the query has a "-" before the property
     start    the number of the first row to show
     """
 
@@ -52,7 +52,7 @@ class Order(NamedTuple):
         return self.start + SHOWN
 
     def visible_rows(self, rows: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
-        """Sorts rows by their property, those without a value last, and returns the part that is shown."""
+        """Sorts rows by the property, with rows that lack a value last, and returns the part that is shown."""
         if self.by:
             found = [each for each in rows if each.get(self.by) is not None]
             found.sort(key=lambda each: sort_key(each[self.by]), reverse=self.is_down)
@@ -66,10 +66,10 @@ def sort_key(value: JsonValue) -> Any:
 
 
 def name_order(name: str) -> str:
-    """Returns a sort key which compares the numbers in names as numbers: t-2 is before t-10.
+    """Returns a sort key that compares the numbers in names as numbers, so that t-2 comes before t-10.
 
-    In the key, the number of its digits stands before each number. A group id may contain more digits than `int`
-    accepts.
+    Each number in the key is preceded by the number of its digits. It is not parsed, because a group id may contain
+    more digits than `int` accepts.
     """
     return NUMBER.sub(with_length, name)
 
@@ -80,7 +80,7 @@ def with_length(number: re.Match[str]) -> str:
 
 
 def order_of(query: Query, properties: Sequence[str]) -> Order:
-    """Returns the order of a list whose rows can be sorted by `properties`. Raises KafkaError for any other."""
+    """Returns the order that a query requests. Raises KafkaError unless it is an order by one of `properties`."""
     asked = query.get("sort", "")
     by, start = asked.removeprefix("-"), query.get("from") or "0"
     if by and by not in properties:
@@ -91,7 +91,7 @@ def order_of(query: Query, properties: Sequence[str]) -> Order:
 
 
 class ControlledClusters(Protocol):
-    """The clusters that tests control, if control is on (docs/testing.md)."""
+    """The clusters that tests control (docs/testing.md). Exists only if control is on."""
 
     def list(self, part: str, order: Order) -> View:
         """Lists the clusters whose id contains `part`."""
@@ -106,7 +106,7 @@ class ControlledClusters(Protocol):
         """
 
     def tokens(self, name: str | None) -> Sequence[str]:
-        """Returns the tokens, besides that of the process, that give access to the calls of a cluster."""
+        """Returns the tokens that give access to the calls of a cluster, in addition to the token of the process."""
 
 
 def no_holds() -> Sequence[View]:
@@ -115,9 +115,9 @@ def no_holds() -> Sequence[View]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaDecoder:
-    """Decodes keys and values by the schema registry, for the client of one request.
+    """Decodes keys and values with the schema registry, for the client of one request.
 
-    client  None if it may see everything
+    client  None if the client may see everything
     """
 
     values: SchemaValues
@@ -126,7 +126,7 @@ class SchemaDecoder:
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Returns None for bytes that do not name a schema."""
+        """Decodes keys and values of a topic. The result for bytes that contain no schema id is None."""
         return await self.values.decode(topic, contents, self.client, limits)
 
 
@@ -136,7 +136,7 @@ class ViewedBroker:
 
     warnings  the most recent warnings of the log, oldest first
     clusters  None if control is off
-    holds     returns the holds at which something waits, in the form of `GET /control/v1/holds`
+    holds     returns the holds at which requests or steps wait, in the form of `GET /control/v1/holds`
     decoder   None if the broker has no schema registry
     """
 
@@ -148,8 +148,8 @@ class ViewedBroker:
     decoder: SchemaDecoder | None = None
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
-        """Calls `look` for each item, in slices, so that clients are served in between.
+        """Calls `look` for each item. Works in slices, so that clients are served meanwhile.
 
-        There may be very many items. An item may have been deleted when its turn comes.
+        An item may already have been deleted when it is visited.
         """
         await visit_in_slices(items, look, self.broker.watch, PAGE)

@@ -1,8 +1,9 @@
 """The view of share partitions: records in flight by state, and the transactions with pending acknowledgements.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
-all of them, so the list shows both: what a leader has in memory, and the stored state of the others. Therefore the list
-shows a transaction whose application died, or that was open before a restart, although nobody is connected.
+all share partitions. The list shows both kinds: share partitions in a leader's memory, and the stored state of all
+others. So it also shows transactions without a connected client, because the application died or the broker was
+restarted.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ STORED = "stored"  # the phase of a share partition that no leader has in memory
 
 
 async def shares(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists share partitions. `find`: only those whose group id contains this text. `sort`, `from`: `Order`.
+    """Lists share partitions. `find` selects those whose group id contains this text; for `sort` and `from` see
+    `Order`.
 
-    Unless the query names an order, share partitions with pending acknowledgements come first, then those that members
-    fetch from, then all others that have a stored state.
+    Unless the query names an order, share partitions with pending acknowledgements come first, then share partitions
+    that members fetch from, then all others that have a stored state.
     """
     broker = served.broker
     part, order = query.get("find", ""), order_of(query, SORTED_BY)
@@ -109,7 +111,7 @@ def share_row(live: LiveSharePartition, topic: str) -> View:
 def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | None:
     """Shows a share partition that no leader has in memory, from the state that the share coordinator has stored.
 
-    Returns None if it was deleted meanwhile.
+    Returns None if the state was deleted meanwhile.
     """
     stored = stored_facts(broker, key)
     if stored is None:
@@ -129,7 +131,7 @@ def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | Non
 
 
 def records_shown(facts: SharePartitionFacts) -> View:
-    """Counts the records of a share partition by state and by deliveries, and shows the first ranges."""
+    """Counts the records of a share partition by state and by number of deliveries, and shows the first ranges."""
     states: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
     for each in facts.ranges:
@@ -155,7 +157,8 @@ def records_shown(facts: SharePartitionFacts) -> View:
 
 
 async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
-    """Counts the pending records of every producer id that has any. Returns None while the share coordinator loads."""
+    """Counts the pending records of each producer id that has pending records. Returns None while the share coordinator
+    loads."""
     found: Counter[int] = Counter()
     places: list[tuple[Shard[StateCore], SharePartitionKey]] = []
 
@@ -177,7 +180,7 @@ async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
 
 
 def places_of(pending: Sequence[PendingCount], broker: Broker) -> list[JsonValue]:
-    """Shows the share partitions in which a transaction has records pending."""
+    """Shows the share partitions in which a transaction has pending records."""
     topics = broker.metadata.image.topics_by_id
     return [
         {

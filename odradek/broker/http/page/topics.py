@@ -35,7 +35,8 @@ SORTED_BY = ("name", "partitions", "records", "size_bytes", "bytes_in_total", "b
 
 
 async def topics(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists topics, internal topics last. `find`: only those whose name contains this text. `sort`, `from`: `Order`."""
+    """Lists topics, internal topics last. `find` selects those whose name contains this text; for `sort` and `from` see
+    `Order`."""
     part, order = query.get("find", ""), order_of(query, SORTED_BY)
     members: dict[str, list[Partition]] = {}
 
@@ -73,11 +74,12 @@ PARTITIONS_SORTED_BY = (
     *("partition", "log_start_offset", "last_stable_offset", "high_watermark", "size_bytes"),
     *("segments", "leader_epoch", "producers"),
 )
-SETTINGS_SORTED_BY = ("name", "source")  # the page sorts them itself
+SETTINGS_SORTED_BY = ("name", "source")  # columns of the settings; the page sorts this list itself
 
 
 async def topic(served: ViewedBroker, query: Query) -> View | Job:
-    """Shows the topic `name` with its partitions; `sort`, `from`: `Order`. Raises KafkaError if it does not exist."""
+    """Shows the topic `name` with its partitions; for `sort` and `from` see `Order`. Raises KafkaError if the topic
+    does not exist."""
     broker, name = served.broker, query["name"]
     order = order_of(query, (*PARTITIONS_SORTED_BY, *SETTINGS_SORTED_BY))
     image = broker.metadata.image.topics.get(name)
@@ -129,11 +131,12 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonVa
     }
 
 
-WRITERS = 20  # only the steps of this many producers, those that wrote last, are searched
+WRITERS = 20  # maximum number of producers, those that wrote last, whose steps are searched
 
 
 async def partition(served: ViewedBroker, query: Query) -> Job:
-    """Shows the timeline of `topic` and `partition`, from `offset`, or by default its end. Raises KafkaError."""
+    """Shows the timeline of a partition (`topic` and `partition`) from `offset`, or by default the end of the timeline.
+    Raises KafkaError."""
     try:
         index = int(query.get("partition", "0"))
         offset = int(query["offset"]) if query.get("offset") else None
@@ -178,7 +181,7 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
 
 
 async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
-    """Returns the transactional ids that wrote to a partition last, as far as the coordinators know them."""
+    """Returns the transactional ids that wrote to a partition last and are still known to their coordinators."""
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
     )
@@ -195,7 +198,8 @@ async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
 
 
 def producer_ids(txn: Txn) -> tuple[int, int]:
-    """Returns the producer id of the transaction's records, and that of the present owner of the transactional id."""
+    """Returns two producer ids: that of the transaction's records, and that of the current owner of the transactional
+    id."""
     return txn.producer_id, txn.client_pair[0]
 
 

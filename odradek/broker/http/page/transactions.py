@@ -1,6 +1,7 @@
 """The views of transactional ids, and the transactions that make read_committed consumers wait.
 
-The list begins with transactions that somebody must decide. The views also say what ends each transaction.
+The list begins with transactions that an external coordinator must decide. The views also describe what ends each
+transaction.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.core import TransactionCore
 
 UNKNOWN = "This id is unknown: it was never used, or it has expired."
-# The order of the list: decided by an external coordinator; open; decided, but not complete; complete.
+# The order of the list: transactions that an external coordinator must decide; open ones; ones that are decided, but
+# not complete; complete ones.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
@@ -56,7 +58,7 @@ async def all_ids(served: ViewedBroker) -> list[Txn]:
 
 
 def open_ids(broker: Broker) -> list[Txn]:
-    """Returns the ids whose transaction is open, or decided but not complete.
+    """Returns the transactional ids whose transaction is open, or decided but not complete.
 
     Raises KafkaError while a coordinator loads.
     """
@@ -72,7 +74,7 @@ def rank(txn: Txn) -> int:
 
 
 async def transaction_counts(served: ViewedBroker) -> JsonValue:
-    """Returns the number of ids by rank, or None while a coordinator loads."""
+    """Returns the number of transactional ids by rank, or None while a coordinator loads."""
     broker = served.broker
     ids = 0
     ranks: Counter[int] = Counter()
@@ -101,7 +103,8 @@ async def transaction_counts(served: ViewedBroker) -> JsonValue:
 
 
 async def transactions(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists transactional ids by rank and age. `find`: only those that contain this text. `sort`, `from`: `Order`."""
+    """Lists transactional ids by rank and age. `find` selects those that contain this text; for `sort` and `from` see
+    `Order`."""
     part, order = query.get("find", ""), order_of(query, tuple(SORT_KEYS))
     try:
         ids = await all_ids(served)
@@ -146,7 +149,7 @@ SORT_KEYS: Mapping[str, Callable[[Txn], str | int]] = {
 
 
 def place(txn: Txn) -> tuple[int, int]:
-    """Returns the sort key of an id in the list."""
+    """Returns the sort key of a transactional id in the list."""
     of = rank(txn)
     return of, (txn.started_ms or 0 if of < ENDED else -txn.updated_ms)
 
@@ -219,7 +222,7 @@ def transaction_picture(
 def last_runs(partition: Partition, producer_id: int, begin: int | None, decided_ms: int | None) -> list[BatchRun]:
     """Returns the runs of a producer's last transaction in a partition.
 
-    begin  its first offset in the partition, if it has no marker there yet
+    begin  first offset of the transaction in the partition, if the partition has no marker of it yet
     """
     start, end = bounds(partition, begin)
     runs = runs_of(partition.log.reader.scan(start, end), start, end)
@@ -231,7 +234,7 @@ BYTES_READ = 16 << 20
 
 
 def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
-    """Returns the range of offsets to read: `RECORDS_READ` records, or fewer if records are large."""
+    """Returns the range of offsets to read, which has `RECORDS_READ` records, or fewer if records are large."""
     log = found.log
     count = max(1, log.log_end_offset - log.log_start_offset)
     records = min(RECORDS_READ, max(1, BYTES_READ * count // max(1, log.size_bytes)))
@@ -241,7 +244,7 @@ def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
 
 
 def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
-    """Returns the events that will happen without anybody's action: the timeout of an open transaction."""
+    """Returns the events that will happen by themselves: the timeout of an open transaction."""
     if txn is None or txn.state is not TxnState.ONGOING or txn.is_two_phase or txn.started_ms is None:
         return []
     return [
@@ -297,7 +300,7 @@ def release_condition(txn: Txn | None) -> str | None:
 
 
 def end_condition(txn: Txn) -> tuple[str, str | None]:
-    """Describes what ends a transaction, and returns the command with which a person can end it, or None."""
+    """Describes what will end a transaction. Also returns the command with which a person can end it, or None."""
     name = txn.transactional_id
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
@@ -321,7 +324,7 @@ def end_condition(txn: Txn) -> tuple[str, str | None]:
 
 
 async def held_partitions(served: ViewedBroker) -> list[JsonValue]:
-    """Returns the partitions in which read_committed consumers wait, at most `SHOWN`."""
+    """Returns at most `SHOWN` partitions in which read_committed consumers wait."""
     held: list[Partition] = []
 
     def add(partition: Partition) -> None:
@@ -339,7 +342,7 @@ def is_held(partition: Partition) -> bool:
 
 
 def held_in(partition: Partition, broker: Broker) -> JsonValue:
-    """Returns `held_back` of one partition, or None if read_committed consumers can read all of it."""
+    """Returns the field `held_back` of a partition, or None if read_committed consumers can read all of its records."""
     return held_back_view(partition, holders(broker)) if is_held(partition) else None
 
 

@@ -1,7 +1,7 @@
-"""Reads records for an HTTP client, from positions on, and waits for more.
+"""Reads records for an HTTP client from given positions, and waits for further records.
 
-The work of one look is bounded by `record_browsing`, and the size of one answer by MOST_BYTES. A reader that waits is
-woken by appends, like a fetch of a consumer.
+`record_browsing` bounds the work for one read, and MOST_BYTES the size of one response. Appended records wake a waiting
+reader, as they wake the Fetch request of a consumer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 MOST_RECORDS: Final = 1000
 DEFAULT_RECORDS: Final = 100
-MOST_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in one answer; one larger record is sent alone
+MOST_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in a response; a larger record is sent alone
 MOST_WAIT_MS: Final = 60_000
 MOST_READERS: Final = 64
 MOST_DECODED: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
@@ -59,18 +59,19 @@ UNCOMMITTED: Final = "uncommitted"
 
 
 class TooManyReaders(Exception):
-    """MOST_READERS requests read already."""
+    """Raised if MOST_READERS requests are reading already."""
 
 
 class ReaderLimit:
-    """Counts the requests that read, so that they cannot use up the connections of the HTTP port."""
+    """Limits the number of requests that read at the same time, so that they cannot use up the connections of the HTTP
+    port."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Raises TooManyReaders."""
+        """Counts one reader while the context is active. Raises TooManyReaders if the limit is reached."""
         if self.count >= MOST_READERS:
             raise TooManyReaders
         self.count += 1
@@ -82,11 +83,11 @@ class ReaderLimit:
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """What a request reads.
+    """The parameters of a request that reads records.
 
-    start    where it starts in each partition; `end` and `beginning` for all partitions that it does not contain
-    most     maximum number of records of one answer
-    formats  the formats in which `key` and `value` are decoded by the schema registry, if they are
+    start    first offset by partition. All other partitions start at `default_start`: an offset, `end` or `beginning`
+    most     maximum number of records in one response
+    formats  formats in which the schema registry decodes `key` and `value`; only the parts to be decoded are named
     """
 
     topic: str
@@ -103,7 +104,7 @@ class ReadQuery:
 def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
     """Parses the parameters of a read. Raises KafkaError (INVALID_REQUEST).
 
-    last_event_id  the header Last-Event-ID, with which a browser resumes; it replaces `from`
+    last_event_id  the header Last-Event-ID, which browsers send to resume; it replaces the parameter `from`
     """
     given = last_event_id or query.get("from") or BEGINNING
     start: Mapping[int, int] = {}
@@ -140,10 +141,11 @@ def _bounded(query: Query, name: str, least: int, most: int, default: int) -> in
 
 
 class RecordReader:
-    """Reads one batch of records after the other for one request. `next` is the position to resume at."""
+    """Reads successive batches of records for one request. `next` is the position at which to resume."""
 
     def __init__(self, served: ViewedBroker, query: ReadQuery) -> None:
-        """Raises KafkaError if the topic or a partition does not exist, or if nothing can be decoded."""
+        """Raises KafkaError if the topic or a partition does not exist, or if the query asks for decoding without a
+        schema registry."""
         if query.formats and served.decoder is None:
             raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
         self._served = served
@@ -162,18 +164,19 @@ class RecordReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything has been looked at. Raises KafkaError if the topic was deleted."""
+        """Whether all available records have been examined. Raises KafkaError if the topic was deleted."""
         return all(self._positions[each.partition] >= self._end(each) for each in self._logs())
 
     async def read(self) -> list[str]:
         """Returns the JSON of the next records. Raises KafkaError.
 
-        Looks at a bounded part of the log, so there may be none before the end if the query has a filter.
+        Each call examines a bounded part of the log. If the query has a filter, a call may return no records although
+        the end is not reached.
         """
         return [] if self.is_at_end else await self._read_batch()
 
     async def wait(self, wait_ms: int) -> None:
-        """Waits until something is appended, but not longer than `wait_ms`."""
+        """Waits until a record is appended, but not longer than `wait_ms`."""
         if not self.is_at_end:
             return
         woken = asyncio.Event()
@@ -227,7 +230,8 @@ class RecordReader:
         return texts
 
     async def _decoded(self, found: Sequence[FoundRecord]) -> list[dict[str, DecodedContent | str]]:
-        """Decodes keys and values of the first records, at least one: as many as can be decoded within MOST_DECODED."""
+        """Decodes the keys and values of as many records as the limits of MOST_DECODED allow, but of at least one
+        record."""
         decoder, formats = self._served.decoder, self._query.formats
         assert decoder is not None
         places: list[tuple[int, str]] = []
@@ -259,7 +263,7 @@ class RecordReader:
 
 
 def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
-    """Returns the first records, at least one, that are together not larger than MOST_BYTES."""
+    """Returns as many of the first records as fit in MOST_BYTES, but at least one."""
     size = 0
     for number, each in enumerate(found):
         record = each.record
@@ -271,7 +275,7 @@ def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
 
 
 def move_before(positions: dict[int, int], left: Sequence[FoundRecord]) -> None:
-    """Changes the positions at which to resume, so that they are before the records that an answer leaves out."""
+    """Moves the positions at which to resume back, so that they precede the records that a response leaves out."""
     for each in reversed(left):
         positions[each.partition] = each.record.offset
 

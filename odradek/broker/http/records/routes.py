@@ -1,11 +1,11 @@
 """The HTTP handlers of `POST` and `GET /api/topics/{topic}/records`, and of their OpenAPI document.
 
 A POST needs the same setting as the actions of the page (`odradek.http.actions`), and a body with the media type of
-JSON. It does not need the token of the actions: browsers do not send a JSON body to another site without asking first
-(CORS), and a request whose Host or Origin is not this broker's is refused before.
+JSON. It does not need the token of the actions. Browsers do not send a JSON body to another site without asking that
+site first (CORS), and a request whose Host or Origin does not belong to this broker is refused in any case.
 
-A GET has the rights of the page's view of records. A client that has logged in as a user of the broker has the rights
-of that user.
+A GET needs the same permission as the page's view of records. A client that has logged in as a user of the broker has
+the rights of that user.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 SETTING: Final = "odradek.http.actions"
-TICK_MS: Final = 1000  # a reader that waits looks this often whether its client is still there and has its rights
-IDLE_MS: Final = 10_000  # time without an event after which a comment keeps the stream open
+TICK_MS: Final = 1000  # interval at which a waiting reader checks its client's connection and rights
+IDLE_MS: Final = 10_000  # time without an event after which a comment is sent to keep the stream open
 TOP_FIELDS: Final = WRITE.body_names - {"records"}
 HTTP_STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
@@ -79,7 +79,7 @@ HTTP_STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: 500,
     ErrorCode.REQUEST_TIMED_OUT: 504,
 }
-CONFLICT: Final = 409  # for other errors
+CONFLICT: Final = 409  # HTTP status for all other errors
 
 
 def add_records(app: web.Application, page: PageRoutes, broker: Broker, traffic: Traffic) -> None:
@@ -90,7 +90,8 @@ def add_records(app: web.Application, page: PageRoutes, broker: Broker, traffic:
 
 
 class RecordRoutes:
-    """page: decides who may read a topic, and which cluster a query names."""
+    """The HTTP handlers of the calls for records. `page` decides who may read a topic, and finds the cluster that a
+    query names."""
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], page: PageRoutes) -> None:
         self._broker = broker
@@ -134,7 +135,7 @@ class RecordRoutes:
     async def _written(
         self, client: InProcessClient, topic: str, body: object, reader: ConnectionInfo
     ) -> list[RecordResult]:
-        """reader: the client whose ACLs decide which schemas may be used"""
+        """Writes the records of a request body. The ACLs of `reader` decide which schemas may be used."""
         if not isinstance(body, Mapping):
             raise invalid("the body must be a JSON object: a record, or an object with the field records")
         common = {name: body[name] for name in TOP_FIELDS & body.keys()}
@@ -165,7 +166,7 @@ class RecordRoutes:
         return await produce(client.ask, topic, places, new, ALL if acks == "all" else acks)
 
     async def _encoded(self, content: SentContent, subject: object, reader: ConnectionInfo) -> bytes | None:
-        """Returns the bytes of a key or value, encoded by the latest schema of a subject if one is given."""
+        """Returns the bytes of a key or value, encoded with the latest schema of `subject` if a subject is given."""
         if subject is None or content.data is None:
             return content.data
         if not isinstance(subject, str) or not subject:
@@ -217,7 +218,7 @@ class RecordRoutes:
         is_events = media_type == EVENTS
         clock = self._broker.steady_clock
         response = web.StreamResponse(headers={**self._headers, "Content-Type": media_type})
-        with suppress(ConnectionResetError):  # the client has gone
+        with suppress(ConnectionResetError):  # the client has disconnected
             await response.prepare(request)
             sent_ms = found_ms = clock.now_ms()
             while self._is_wanted(request):
@@ -234,7 +235,7 @@ class RecordRoutes:
                     elif reader.is_at_end:
                         break
                     self._require(request, query.topic, False)
-                except KafkaError as error:  # the topic was deleted, or a right was taken away
+                except KafkaError as error:  # the topic was deleted, or a permission was withdrawn
                     row = {"error": _words(error), "code": error.code.name}
                     text = f"event: error\ndata: {json.dumps(row)}\n\n" if is_events else f"{json.dumps(row)}\n"
                     await response.write(text.encode())
@@ -263,7 +264,7 @@ WORDS: Final[Mapping[ErrorCode, str]] = {
 
 
 def _words(error: KafkaError, principal: str = "") -> str:
-    """principal: the user that the client acts as"""
+    """Returns the message of an error for the client, which acts as the user `principal`."""
     words = WORDS.get(error.code, f"The request is refused: {error.code.name}.")
     return error.message or words.format(principal=principal)
 
@@ -282,6 +283,7 @@ def _lines(found: list[str]) -> str:
 
 
 def _events(found: list[str], position: str) -> str:
-    """Returns an event for each record. The last one has the id, so a client that resumes may get some again."""
+    """Returns an event for each record. Only the last event has an id, so a client that resumes may receive some
+    records again."""
     *others, last = found
     return "".join(f"data: {each}\n\n" for each in others) + f"id: {position}\ndata: {last}\n\n"
