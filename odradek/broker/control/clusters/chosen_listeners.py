@@ -31,7 +31,7 @@ PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 CLIENT_AUTH = ("none", "requested", "required")
 HOST = "localhost"
-CERTIFIED = (HOST, "127.0.0.1", "::1")  # the broker's names in certificates that this module issues
+CERTIFIED = (HOST, "127.0.0.1", "::1")  # the broker's names and addresses in the certificates that this module issues
 CERTIFIED_DAYS = 365
 SALT_BYTES = 16
 LISTENER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -50,11 +50,13 @@ class KeyAndChain:
 
 @dataclass(frozen=True, slots=True)
 class ChosenListener:
-    """A listener as the test requests it.
+    """A listener that a test has requested.
 
-    ports        one port per node, in the order of the nodes; 0 for any free port. Empty: any free port on each node
+    ports        one port per node, in the order of the nodes; 0 for any free port. If empty, each node gets any free
+                 port
     certificate  provided by the test; None if the cluster issues one, or if the listener has no TLS
-    client_ca    PEM of the authorities that clients' certificates must come from; None for the cluster's own authority
+    client_ca    certificates of the authorities that clients' certificates must come from, in PEM; None for the
+                 cluster's own authority
     """
 
     name: str
@@ -75,8 +77,8 @@ class IssuedCertificates:
     """Certificates that the cluster's own authority has issued, in PEM.
 
     ca       the certificate of the authority, for the clients' trust stores
-    server   key and certificate chain of the broker
-    clients  by user: key, certificate and the authority's certificate in one text
+    server   the private key and certificate chain of the broker
+    clients  by user: private key, certificate, and the authority's certificate, in one text
     """
 
     ca: str
@@ -93,7 +95,8 @@ class ListenersAndUsers:
     issued: IssuedCertificates | None = None
 
     def forked(self) -> ListenersAndUsers:
-        """Returns the listeners and users for a fork of the cluster, on free ports because the old ones are in use."""
+        """Returns the listeners and users for a fork of the cluster. The listeners get any free ports, because the
+        ports of the original cluster are in use."""
         free = tuple(
             ChosenListener(one.name, one.protocol, (), one.mechanisms, one.client_auth, one.certificate, one.client_ca)
             for one in self.listeners
@@ -110,7 +113,7 @@ class ListenersAndUsers:
         """Returns the settings that configure these listeners in the broker.
 
         node   id of the first node of the cluster
-        ports  by node and listener name; a listener that is missing gets any free port
+        ports  ports by node and listener name; a listener that is not included gets any free port
         """
         names = [(one, ports.get((node, one.name), 0)) for one in self.listeners]
         found = {
@@ -143,7 +146,7 @@ class ListenersAndUsers:
             yield f"{mechanism.lower()}.sasl.jaas.config", module
 
     def scram_decision(self, image: MetadataImage) -> Steps[Decision[None]]:
-        """Decides the metadata records that store the users' passwords, for each SCRAM mechanism that is offered."""
+        """Decides which metadata records store the users' passwords, for each SCRAM mechanism that is offered."""
         offered = {mechanism for one in self.listeners for mechanism in one.mechanisms} & SCRAM_MECHANISMS.keys()
         records = []
         for name in sorted(offered):
@@ -169,7 +172,7 @@ def parse_listeners_and_users(
     """Parses the fields `listeners` and `users` of a request to create a cluster. Raises Problem.
 
     nodes   number of nodes of the cluster
-    source  listeners and users of the cluster that is forked; used for a field that the request leaves out
+    source  listeners and users of the cluster to fork; used for fields that the request leaves out
     """
     inherited = ListenersAndUsers() if source is None else source.forked()
     named = {**inherited.users, **_users(users)}
@@ -189,7 +192,7 @@ def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
     # Imported here because most clusters have no TLS.
     from odradek.protocol.certificates import new_authority, new_client, new_server
 
-    now = datetime.now(UTC)  # not the cluster's clock: clients check the validity period against their own clocks
+    now = datetime.now(UTC)  # not from the cluster's clock, since clients check the validity period by their own clocks
     authority = new_authority(now, CERTIFIED_DAYS)
     ca = authority.certificate_pem.decode()
     server = new_server(authority, CERTIFIED, now, CERTIFIED_DAYS)

@@ -1,4 +1,4 @@
-"""Clusters: many brokers in one process, each with its own port, directory, clock and faults.
+"""Runs many clusters in one process, each with its own broker, ports, directory, clock and faults.
 
 The broker that `odradek serve` starts is the cluster `default`. All other clusters have their files below one
 temporary directory of the process, in memory if the machine has /dev/shm; the directory is removed when the process
@@ -53,12 +53,12 @@ log = logging.getLogger("odradek.clusters")
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
 MOST_CHECKPOINTS = 100  # per cluster
-GONE_PER_RETURN = 50  # number of brokers that must end before freed memory is returned to the kernel
-RETURN_MS = 1_000  # wait before memory is returned, so that it includes brokers that end during the wait
-LET_GO_MS = 500  # wait after a broker is closed, for callbacks of its connections; then as long again for its objects
+GONE_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
+RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
+LET_GO_MS = 500  # delay after a broker is closed, for callbacks of its connections; then the same for its objects
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
-MADE_WITH = {"odradek.control.requests.enable": "true"}  # defaults of clusters that a test creates
-QUIET_TURNS = 3  # idle turns of the loop until a broker counts as settled, as one turn may leave work for the next
+MADE_WITH = {"odradek.control.requests.enable": "true"}  # default settings of clusters that tests create
+QUIET_TURNS = 3  # idle turns of the loop until a broker counts as idle, since one turn may leave work for the next
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
 
@@ -81,12 +81,12 @@ class Cluster:
     nodes: Nodes | None = None
     node_ids: Sequence[int] = ()  # the first is the broker's own id
     listeners_and_users: ListenersAndUsers = field(default_factory=ListenersAndUsers)
-    ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; the same after a restart
+    ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; kept across restarts
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     copied_states: CopiedLogStates = field(
         default_factory=dict
-    )  # logs in copied files, which the next start need not read
-    is_cut_off: bool = False  # whether a crash that is under way has already disconnected the clients
+    )  # states of logs in copied files, which need not be read at the next start
+    is_cut_off: bool = False  # whether a crash in progress has already disconnected the clients
     lease: TimerHandle | None = None
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -97,14 +97,14 @@ class Cluster:
 
     @property
     def running(self) -> ServingBroker:
-        """The broker. Raises Problem if it is not running."""
+        """The running broker. Raises Problem if it is not running."""
         if self.serving is None:
             raise self._not_running()
         return self.serving
 
     @property
     def running_nodes(self) -> Nodes:
-        """The nodes of the broker. Raises Problem if it is not running."""
+        """The nodes of the running broker. Raises Problem if the broker is not running."""
         if self.nodes is None:
             raise self._not_running()
         return self.nodes
@@ -127,15 +127,16 @@ class Cluster:
 
     @asynccontextmanager
     async def change(self) -> AsyncIterator[None]:
-        """Lets one call at a time change the cluster. Raises Problem if the cluster ended while this call waited."""
+        """Lets only one call at a time change the cluster. Raises Problem if the cluster ended while the call waited
+        for its turn."""
         async with self.changing:
             self.require_there()
             yield
 
     async def wait_until_idle(self, gives_up: Callable[[], bool] = bool) -> None:
-        """Waits until the broker has nothing left to do except to wait for clients and timers.
+        """Waits until the broker only waits for clients and timers.
 
-        gives_up  called at each turn of the loop; stops waiting if it returns true
+        gives_up  called in each turn of the event loop; the wait ends when it returns True
         """
         quiet = 0
         while quiet < QUIET_TURNS and self.serving is not None and not gives_up():
@@ -177,7 +178,7 @@ class Clusters:
         copy: Copy = copy,
     ) -> None:
         """
-        return_memory  called after many brokers have ended; returns freed memory to the kernel
+        return_memory  returns freed memory to the kernel; called after many brokers have ended
         copy           copies the files of a cluster; tests replace it with a function that fails
         """
         self._loop = loop
@@ -201,10 +202,10 @@ class Clusters:
     ) -> ServingBroker:
         """Starts the broker of the process as the cluster `default`. Raises the same errors as `ServingBroker.start`.
 
-        add_routes  adds the control interface to the broker's HTTP port
-        recorder    records the exchanges as clients see them
+        add_routes  a function that adds the control interface to the broker's HTTP port
+        recorder    records the exchanges as the clients see them
         release     the release of Kafka that the broker emulates
-        prepare     as in `ServingBroker`
+        prepare     see `ServingBroker`
         """
         time = ControlledTime(self._loop)
         cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
@@ -240,14 +241,15 @@ class Clusters:
     ) -> Cluster:
         """Creates and starts a cluster. Raises Problem.
 
-        fork       name of a cluster to copy: the new one has the same logs, coordinators, clock, listeners and users,
-                   on other ports
-        ttl_s      the cluster is deleted after this time, unless its lease is renewed; None: it has no lease
-        nodes      the number of nodes, or their ids; None for those of the forked cluster, or else one node
-        release    the release of Kafka to emulate; must be None for a fork, which emulates that of its source
-        listeners  a list of objects, see `chosen_listeners.py`; None for those of the forked cluster, or else one
-                   listener without TLS and SASL
-        users      passwords by user name; None for those of the forked cluster
+        fork       name of a cluster to copy. The new cluster has the same logs, coordinators, clock, listeners and
+                   users, but other ports
+        ttl_s      the lease: the cluster is deleted after this time unless the lease is renewed; None for no lease
+        nodes      the number of nodes, or their ids; None for the nodes of the forked cluster, or for one node without
+                   a fork
+        release    the release of Kafka to emulate; must be None for a fork, which emulates the release of its source
+        listeners  a list of objects, see `chosen_listeners.py`; None for the listeners of the forked cluster, or for
+                   one listener without TLS and SASL
+        users      passwords by user name; None for the users of the forked cluster
         """
         if len(self._clusters) >= MOST_CLUSTERS:
             raise Problem(409, f"at most {MOST_CLUSTERS} clusters can exist at a time: delete one first")
@@ -283,9 +285,9 @@ class Clusters:
         return cluster
 
     def set_lease(self, cluster: Cluster, ttl_s: int | None) -> None:
-        """Deletes the cluster after `ttl_s`, in system time, unless `set_lease` is called again before.
+        """Deletes the cluster after `ttl_s` of system time, unless `set_lease` is called again before.
 
-        ttl_s  None: the cluster has no lease any more
+        ttl_s  None to end the lease
         """
         if cluster.lease is not None:
             cluster.lease.cancel()
@@ -297,7 +299,7 @@ class Clusters:
     async def delete(self, name: str, why: str = "it was deleted") -> None:
         """Deletes a cluster and its files. Raises Problem.
 
-        why  the reason, reported to calls that are still waiting for this cluster
+        why  the reason that is reported to calls that are still waiting for this cluster
         """
         cluster = self.require_own(name)
         cluster.require_there()
@@ -307,15 +309,17 @@ class Clusters:
         await self._remove_cluster(cluster)
 
     async def crash(self, name: str) -> None:
-        """Ends the broker, and leaves its files as `kill -9` would: with all that was written, without buffered data.
+        """Ends the broker, and leaves its files as `kill -9` would, with all data that was written but without buffered
+        data.
 
-        Raises Problem if the files cannot be copied. The broker then continues to run; but if clients were already
-        disconnected, it is stopped cleanly instead and can be restarted.
+        Raises Problem if the files cannot be copied. The broker then continues to run, unless clients were already
+        disconnected. In that case it is stopped cleanly, and can be restarted.
         """
         cluster = self.require_own(name)
         async with cluster.change():
             left = sibling_path(cluster.directory, "left")
-            # Clients are disconnected in the turn that is copied, as the copy would lack writes acknowledged later.
+            # Clients are disconnected in the turn of the event loop in which the copy is made, since the copy would
+            # lack any writes that are acknowledged later.
             cut = partial(_abort_connections, cluster, cluster.running_nodes)
             try:
                 await self._copy_files(cluster, left, flushes=False, and_then=cut)
@@ -336,7 +340,8 @@ class Clusters:
         return cluster
 
     async def checkpoint(self, name: str, mark: str) -> None:
-        """Copies the files of a cluster as checkpoint `mark`; replaces an older one of that name. Raises Problem."""
+        """Copies the files of a cluster as the checkpoint `mark`, which replaces any older checkpoint of that name.
+        Raises Problem."""
         cluster = self.get(name)
         if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
             raise Problem(409, f"a cluster has at most {MOST_CHECKPOINTS} checkpoints: replace one by using its name")
@@ -348,7 +353,7 @@ class Clusters:
     async def rewind(self, name: str, mark: str) -> Cluster:
         """Restarts a cluster with the files and the time of a checkpoint.
 
-        Raises Problem; the cluster continues to run if the checkpoint cannot be copied.
+        Raises Problem. If the checkpoint cannot be copied, the cluster continues to run.
         """
         cluster = self.require_own(name)
         if mark not in cluster.checkpoints:
@@ -456,12 +461,12 @@ class Clusters:
     async def _copy_files(
         self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
     ) -> Checkpoint:
-        """Copies the files of a cluster as they are in one turn of the event loop.
+        """Makes a consistent copy of the files of a cluster, as they are in one turn of the event loop.
 
-        Raises Problem if that fails, and removes the incomplete copy.
+        If the copy fails, it is removed, and Problem is raised.
 
-        flushes   whether records that are appended, but not written yet, are written first
-        and_then  called in the same turn of the loop
+        flushes   whether to write records first that are appended, but not written yet
+        and_then  called in the same turn of the event loop
         """
         serving, disk = cluster.serving, cluster.disk
         logs = CopiedLogs({} if serving is None else serving.broker.log_directory.logs)
@@ -498,7 +503,7 @@ class Clusters:
             raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
 
     async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
-        """Stops the broker of a cluster, and replaces its files by a copy."""
+        """Stops the broker of a cluster, and replaces its files with a copy."""
         await self._end(cluster)
         gone = sibling_path(cluster.directory, "gone")
         cluster.directory.rename(gone)

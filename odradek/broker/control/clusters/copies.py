@@ -1,4 +1,5 @@
-"""Directories of clusters, and consistent copies of them. Threads write the copies, so that other clusters can work."""
+"""Directories of clusters, and consistent copies of these directories. The copies are written in threads, so that other
+clusters are served meanwhile."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ IN_MEMORY = Path("/dev/shm")
 
 
 def nothing_more() -> None:
-    """The default of `and_then`: does nothing."""
+    """Does nothing. The default of `and_then`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """An open file and its size when it was opened. The file may grow, be renamed or be deleted before it is copied."""
+    """An open file, with its size at the time of opening. The file may grow, be renamed or be deleted before it is
+    copied."""
 
     name: str  # path relative to the directory
     descriptor: int
@@ -70,12 +72,13 @@ async def copy(
     changed: Callable[[], list[str]] = list,
     and_then: Callable[[], None] = nothing_more,
 ) -> None:
-    """Copies a directory, without its lock file, as it is in one turn of the event loop. Raises OSError.
+    """Makes a consistent copy of a directory, as it is in one turn of the event loop, but without its lock file. Raises
+    OSError.
 
-    First a thread copies all files. Then, in one turn of the loop, the files that have changed since are opened at
-    their current size, and a thread writes those as well.
+    First a thread copies all files. Then, in one turn of the event loop, the files that have changed meanwhile are
+    opened at their current size, and a thread copies these files again.
 
-    changed   called in that turn; returns the paths of files and folders that may have changed since `copy` was called
+    changed   returns the paths of files and folders that may have changed since `copy` was called; called in that turn
     and_then  called in the same turn, after the changed files are opened
     """
     await asyncio.to_thread(_copy, directory, to)
@@ -146,7 +149,7 @@ def _copy(directory: Path, to: Path) -> None:
 
 
 async def remove(paths: Iterable[Path]) -> None:
-    """Removes these directories in a thread, and waits for it."""
+    """Removes directories in a thread, and waits until they are removed."""
     there = [each for each in paths if each.exists()]
     if there:
         await asyncio.to_thread(_remove, there)
@@ -155,7 +158,7 @@ async def remove(paths: Iterable[Path]) -> None:
 def _paths_below(directory: str) -> tuple[list[str], list[str]]:
     """Returns the paths of all folders (each after its parent) and of all files, relative to the directory."""
     folders, names = [""], []
-    for folder in folders:  # the loop appends the folders that it finds
+    for folder in folders:  # the body of the loop appends the folders that it finds
         try:
             entries = os.scandir(f"{directory}/{folder}")
         except FileNotFoundError:

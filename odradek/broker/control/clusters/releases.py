@@ -1,7 +1,7 @@
 """The releases of Apache Kafka that a cluster can emulate: their API versions, features and default settings.
 
 `python -m tests.conformance.releases` records them from the releases themselves, and writes `releases.json`. A cluster
-offers only the API versions and features that both the release and this broker support.
+that emulates a release offers only the API versions and features that both the release and this broker support.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Release:
 
     name      the value of `emulate` in a request, such as 4.0
     kafka     the full version
-    defaults  default values of settings, where those of the release differ from those of this broker
+    defaults  default values of settings for which the release and this broker have different defaults
     """
 
     name: str
@@ -42,7 +42,7 @@ class Release:
 
 @cache
 def releases() -> Mapping[str, Release]:
-    """Returns all releases by name, the oldest first."""
+    """Returns all releases by name, oldest first."""
     recorded = json.loads(resources.files("odradek.broker.control.clusters").joinpath("releases.json").read_bytes())
     return {name: _release(name, each) for name, each in recorded.items()}
 
@@ -56,7 +56,7 @@ def release_named(value: object) -> Release:
 
 
 def rules_of(version: str) -> KafkaRules:
-    """Returns the rules of a full version such as 4.3.1: the newest that it has."""
+    """Returns the newest rules that a full version, such as 4.3.1, has."""
     major, minor, *_ = map(int, version.split("."))
     return max((each for each in KafkaRules if each <= 100 * major + minor), default=KafkaRules.KAFKA_4_3)
 

@@ -17,7 +17,7 @@ FIELD = "seed"
 
 
 async def parse_seed(told: object, topics: Container[str]) -> SeedPlan:
-    """Parses the field in a thread, because a megabyte of YAML takes seconds. Raises Problem.
+    """Parses the field `seed` in a thread, because a megabyte of YAML takes seconds. Raises Problem.
 
     told    the seed as an object, or as a text in JSON or YAML
     topics  names of the topics in the field `topics`, which the seed must not name again
@@ -37,7 +37,8 @@ async def parse_seed(told: object, topics: Container[str]) -> SeedPlan:
 
 
 async def seed_cluster(cluster: Cluster, plan: SeedPlan) -> None:
-    """Adds everything in the seed that the cluster does not have. Raises Problem; what was added before remains."""
+    """Adds everything in the seed that the cluster does not have yet. Raises Problem; anything added before the error
+    remains."""
     # Imported here because most clusters have no seed.
     from odradek.broker.seeds.applying import apply_seed
     from odradek.seeds.plan import SeedError

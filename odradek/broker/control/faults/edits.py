@@ -1,7 +1,7 @@
 """Edits of responses: a rule sets, removes, duplicates or reorders the fields that a path names. Pure functions.
 
-When a rule is created, its paths and values are checked against the schema of the response. Only when the edit is
-applied can it be checked whether a particular response has these elements and whether its version has the field.
+When a rule is created, its paths and values are checked against the schema of the response. Two checks are possible
+only when an edit is applied: whether a particular response has these elements, and whether its version has the field.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
     """Applies all edits of a rule to a response. Raises EditNotApplied; the response may then be partly changed.
 
     An edit is skipped if this version of the response lacks its field, since clients of that version would not see the
-    field anyway. If that holds for all edits of the rule, NoSuchField is raised.
+    field anyway. If all edits of the rule are skipped, NoSuchField is raised.
     """
     lacking: list[NoSuchField] = []
     for edit in edits:
@@ -61,14 +61,14 @@ def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
 class Edit:
     """A change of one field of a response.
 
-    path      field names, for structs, and indexes, for arrays; `*` stands for all elements
+    path      the field names of structs and the indexes in arrays that lead to the field; `*` stands for all elements
     how       `set`        sets the field to a copy of `value`
               `corrupt`    flips the last bit of bytes
               `remove`     removes an element of an array
               `duplicate`  repeats an element of an array, right after itself
               `reverse`    reverses an array
               `order`      puts the elements whose indexes `value` lists first, in this order; the others follow
-    versions  each field on the path, with the versions of the response that have it
+    versions  each field on the path, with the versions of the response that have the field
     """
 
     path: tuple[str | int, ...]
@@ -95,7 +95,7 @@ class Edit:
             raise EditNotApplied(f"there is nothing to {self.operation} at {path_text(self.path)}: {missing}")
 
     def _change(self, place: object) -> bool:
-        """Changes the struct or array that the path leads to. Returns False if it has nothing to change."""
+        """Changes the struct or array to which the path leads. Returns False if there is nothing to change."""
         last = self.path[-1]
         if self.operation in OF_ARRAYS or self.operation in OF_ELEMENTS:
             return isinstance(place, list) and self._reshape(place, last)
@@ -148,7 +148,7 @@ def _missing_element(places: Iterable[object], step: str | int) -> str:
 
 
 def path_text(path: Sequence[str | int]) -> str:
-    """Formats a path as the control interface returns it: `topics[0].errorCode`."""
+    """Formats a path in the form that the control interface returns, such as `topics[0].errorCode`."""
     text = ""
     for step in path:
         if isinstance(step, int) or step == "*":
@@ -184,7 +184,8 @@ def json_name(name: str) -> str:
 
 
 def attribute_of(name: str) -> str:
-    """Returns the attribute of the message classes for a field: `member_epoch` for `MemberEpoch` or `memberEpoch`."""
+    """Returns the name of a field as an attribute of the message classes: `member_epoch` for `MemberEpoch` or
+    `memberEpoch`."""
     return snake_case(name)
 
 
@@ -275,7 +276,7 @@ class _PathWalk:
 
 
 def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
-    """Returns the field of this name. Raises Problem, which suggests the most similar name, if there is none."""
+    """Returns the field of this name. If it does not exist, raises Problem, which suggests the most similar name."""
     known = {each.attribute: each for each in fields}
     found = known.get(attribute_of(name))
     if found is None:
@@ -291,7 +292,7 @@ class _Values:
         self._classes = classes
 
     def convert(self, field: Field, value: object, at: str) -> object:
-        """Returns the value for this field. Raises Problem, which names the path `at`, if it has the wrong type."""
+        """Returns the value for this field. If it has the wrong type, raises Problem, which names the path `at`."""
         if value is None:
             if field.nullable == NO_VERSIONS:
                 raise invalid_field(at, f"{_kind(field)}; it cannot be null")

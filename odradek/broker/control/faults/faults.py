@@ -1,7 +1,8 @@
 """Applies the rules of a cluster to requests and connections.
 
-While there are rules for requests, `FaultyRequests` stands between the connections and the dispatcher. Rules that act
-between steps of the broker itself are applied by `steps.py`. A broker without control does not use this module.
+While a cluster has rules for requests, `FaultyRequests` receives the requests between the connections and the
+dispatcher. Rules that act between steps of the broker itself are applied by `steps.py`. A broker without control does
+not use this module.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Faults:
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
         """
-        recorder  records exchanges as clients see them; added to `recorders`, which `install` connects to the broker
+        recorder  records exchanges as the clients see them; added to `recorders`, which `install` connects to the
+                  broker
         """
         self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
@@ -86,7 +88,8 @@ class Faults:
         self.install()
 
     def detach(self) -> None:
-        """Lets held requests continue, so that they are answered or cut off. Must be called before the broker stops."""
+        """Lets held requests continue, so that they are answered or disconnected. Must be called before the broker
+        stops."""
         self._serving = self._nodes = None
         self.holds.end()
 
@@ -106,18 +109,17 @@ class Faults:
         return list(parsed.values())
 
     def record_call(self, method: str, path: str, body: object) -> None:
-        """Records a call of the control interface, before it takes effect, together with the number of waiters at each
-        hold."""
+        """Records a call of the control interface before it takes effect, with the number of waiters at each hold."""
         for recorder in self.recorders:
             recorder.record_event(
                 {"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}}
             )
 
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
-        """Makes the cluster give odd responses from now on: they are allowed by the protocol, but rare with Kafka.
+        """Makes the cluster give odd responses from now on, which the protocol allows, but which are rare with Kafka.
 
-        seed     determines the random decisions; 0 ends the odd responses
-        percent  for each oddity, the percentage of responses in which it replaces the usual one
+        seed     the seed of the random decisions; 0 ends the odd responses
+        percent  for each oddity, the percentage of cases in which it is applied
         """
         if self.odd is not None:
             self.odd.is_over = True
@@ -125,7 +127,7 @@ class Faults:
         self.install()
 
     def release(self, name: str) -> ReleaseResult:
-        """Lets everything that waits at this hold continue. Raises Problem if no rule and no waiter uses the hold."""
+        """Releases everything that waits at this hold. Raises Problem if neither a rule nor a waiter uses the hold."""
         names = {rule.do.hold for rule in self.rules.values() if rule.do.hold is not None} | self.holds.counts().keys()
         if name not in names:
             raise Problem(404, f"no rule has a hold named {name}{nearest(name, names)}", field="name")
@@ -134,8 +136,8 @@ class Faults:
     def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
         """Removes a rule, or all rules if `name` is None. Raises Problem if there is no rule of this name.
 
-        If no other rule uses the hold of a removed rule, everything that waits there continues. Returns the removed
-        rules, and Deferreds that resolve when the effects of what continued are complete.
+        If no other rule uses the hold of a removed rule, everything that waits at the hold is released. Returns the
+        removed rules, and Deferreds that resolve when the effects of these releases are complete.
         """
         if name is not None and name not in self.rules:
             raise Problem(404, f"there is no rule named {name}")
@@ -151,9 +153,9 @@ class Faults:
         return gone, effects
 
     def action(self, point: Point, occurrence: Occurrence) -> Action:
-        """Returns the action of the first rule that acts on this request or step and does more than observe.
+        """Returns the action of the first rule that acts on this request or step and does not only observe it.
 
-        All rules of this point count their matches and hits.
+        All rules for this point count their matches and hits.
         """
         found = OBSERVE
         for rule in self.rules.values():
@@ -169,7 +171,7 @@ class Faults:
         return False
 
     def not_made(self, action: Action, why: str) -> None:
-        """Undoes the hit of the rule with this action, because its edits could not be applied to the response."""
+        """Takes back the hit of the rule with this action, because its edits could not be applied to the response."""
         for rule in self.rules.values():
             if rule.do is action:
                 rule.not_made(why)
@@ -185,7 +187,7 @@ class Faults:
     def install(self) -> None:
         """Installs the rules, odd responses and observers in front of the request handling of each running node.
 
-        Observers are outermost, so they see the same exchanges as the clients.
+        Observers are the outermost layer, so they see the same exchanges as the clients.
         """
         if self._serving is None or self._nodes is None:
             return
@@ -209,7 +211,7 @@ class FaultyRequests(RequestFilter):
         self.node = node
         self.faults = faults
         self.serving = serving
-        self._doomed: set[int] = set()  # ids of connections that are cut in the next turn of the loop
+        self._doomed: set[int] = set()  # ids of connections that will be cut in the next turn of the event loop
 
     def connected(self, connection: ConnectionInfo) -> None:
         super().connected(connection)
@@ -291,8 +293,8 @@ def cut(connection: ConnectionInfo, resets: bool) -> None:
 class FaultyExchange:
     """A request that rules may act on.
 
-    Its states: received → (pause) → dispatched → applied → (pause) → replying → (pause) → answered. A pause is the
-    delay or the hold of a rule.
+    It passes through these states: received → (pause) → dispatched → applied → (pause) → replying → (pause) → answered.
+    A pause is a delay or a hold of a rule.
     """
 
     overlapping_key = None
@@ -431,7 +433,7 @@ class FaultyExchange:
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
         """Prepares the errors for the partitions that an action refuses.
 
-        before  whether the request has not been handled yet: these partitions are then removed from it
+        before  whether this is called before the request is handled, so that these partitions must be removed from it
         """
         api, version, request = self._occurrence.api, self._occurrence.version, self._occurrence.request
         assert api is not None, "it is a request"
@@ -442,7 +444,8 @@ class FaultyExchange:
         self._host.tell_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
         self._refused = refusal
-        # Fetch is left alone: it changes nothing, and a fetch session would include the partitions anyway.
+        # A Fetch request is not changed, because it has no effects, and because a fetch session would include the
+        # partitions anyway.
         if before and api is not ApiKey.FETCH:
             leave_out(request, places, self._host.topic_named)
             head = self._frame[: self._occurrence.body_at]
@@ -494,7 +497,7 @@ class FaultyExchange:
             decoded = self._form.read(b"".join(in_memory(answer)), has_length=True)
             apply_edits(action.edits, decoded.message, version)
             return self._form.chunks(decoded.correlation_id, decoded.message)
-        except Exception as error:  # including errors of the codec: this version may be unable to encode a value
+        except Exception as error:  # including errors of the codec, since this version may be unable to encode a value
             why = str(error) or type(error).__name__
             log.warning("a rule could not edit the answer to %s v%d: %s", api.kafka_name, version, why)
             self._host.faults.not_made(action, why)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.waiting import Deferred
 
 MOST_LISTED = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
-MANY = 500  # the size of Kafka's request queue (queued.max.requests)
-WaiterFacts: TypeAlias = Mapping[str, object]  # describes a waiter
+MANY = 500  # the default size of Kafka's request queue (queued.max.requests)
+WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
 Resume: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
 
 
@@ -32,7 +32,7 @@ class ReleaseResult:
 
 
 class Holds:
-    """The requests, markers and steps that wait, by the name of the hold."""
+    """The waiting requests, markers and steps, by the name of the hold."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[object, _Waiter]] = {}
@@ -42,9 +42,9 @@ class Holds:
     ) -> None:
         """Registers a waiter, and calls `resume` when the hold is released or the broker stops.
 
-        is_repeated_at_start  whether the broker repeats this step after a restart, because its log says so. Then
-                              `resume` is not called when the broker stops, because the rule must hold the step back
-                              until the next start
+        is_repeated_at_start  whether the broker repeats this step after a restart, because it is recorded in its log.
+                              If so, `resume` is not called when the broker stops, because the rule must still hold the
+                              step back after the restart
         """
         self._waiting.setdefault(name, {})[who] = _Waiter(resume, facts, is_repeated_at_start)
 
@@ -56,7 +56,7 @@ class Holds:
 
     @property
     def are_many(self) -> bool:
-        """Whether so many requests are waiting that those of disconnected clients should be dropped."""
+        """Whether so many requests are waiting that requests of disconnected clients should be dropped."""
         return sum(map(len, self._waiting.values())) > MANY
 
     def as_json(self) -> list[dict[str, object]]:
@@ -72,7 +72,7 @@ class Holds:
         ]
 
     def release(self, name: str) -> ReleaseResult:
-        """Lets everything that waits at this hold continue."""
+        """Releases everything that waits at this hold."""
         waiting = self._waiting.pop(name, {})
         answers = [each.resume() for each in waiting.values()]
         return ReleaseResult(len(waiting), [each for each in answers if each is not None])
@@ -80,7 +80,7 @@ class Holds:
     def end(self) -> None:
         """Ends all holds because the broker stops.
 
-        Steps that the broker repeats after its next start are forgotten; everything else continues.
+        Steps that the broker repeats after its next start are forgotten; all other waiters are released.
         """
         for name in self.counts():
             for each in self._waiting.pop(name).values():
@@ -89,7 +89,7 @@ class Holds:
 
 
 def waiter_facts(point: Point, occurrence: Occurrence) -> WaiterFacts:
-    """Describes a waiter: its point, and the client, transaction, group and partitions that it names."""
+    """Describes a waiter by its point, and by the client, transaction, group and partitions that it names."""
     facts: dict[str, object] = {"at": point.value}
     if occurrence.api is not None:
         facts["api"] = occurrence.api.kafka_name

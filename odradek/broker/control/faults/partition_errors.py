@@ -1,7 +1,8 @@
-"""Errors for single partitions of a request: finds the elements of requests and responses for a partition. Pure.
+"""Gives errors to individual partitions of a request: finds and replaces the elements of requests and responses for a
+partition. Pure.
 
-The error response for the whole request serves as a template: it has an element for each partition, in the form of its
-API and version. The elements of the chosen partitions replace those of the real response.
+The error response for the whole request serves as a template, since it has an element for each partition in the form of
+its API and version. The template's elements for the chosen partitions replace those of the real response.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fault rules: what a rule matches, the point at which it acts, and its action. Pure.
+"""Fault rules, with the requests or steps that they match, the points at which they act, and their actions. Pure.
 
 `faults.py` and `steps.py` apply the rules. A rule in JSON:
 
@@ -58,11 +58,11 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # the text must be stripped first
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # matches a text without surrounding spaces
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
-MATCHES_OF: Mapping[Point, frozenset[str]] = {  # the other points allow all of MATCHES
+MATCHES_OF: Mapping[Point, frozenset[str]] = {  # other points allow all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
     Point.VERIFIED: MATCHES_OF_MARKERS | {"transactional_id"},
     Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
@@ -92,7 +92,7 @@ ACTIONS = frozenset(
     }
 )
 STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
-POINTS_OF: Mapping[str, frozenset[Point]] = {  # points that allow an action; other actions are allowed at all points
+POINTS_OF: Mapping[str, frozenset[Point]] = {  # points that allow an action; unlisted actions are allowed at all points
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
@@ -114,7 +114,7 @@ class FieldComparison:
     def matches(self, request: Struct) -> bool:
         try:
             return self.compare(getattr(request, self.attribute), self.value)
-        except TypeError:  # null cannot be ordered
+        except TypeError:  # null has no order
             return False
 
 
@@ -142,10 +142,10 @@ OBSERVE = Action()
 class Occurrence:
     """The facts about a request, a marker or a step of the broker that rules match.
 
-    api               None if this is not a request
-    connection_facts  facts about the connection: client_id, principal, node and others
+    api               the API of the request; None for markers and steps
+    connection_facts  facts about the connection, such as client_id, principal and node
     field_values      values of the fields transactional_id, group and producer_id
-    places            topics and partitions; a pair with None as its partition names the whole topic
+    places            pairs of topic and partition; a pair with None as its partition stands for the whole topic
     body_at           position of the body in the frame of the request, after the header
     """
 
@@ -180,8 +180,7 @@ class Rule:
     unmade_because: str | None = None  # why the edits could not be applied to the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
-        """Returns whether the rule can match a request of this API and version. Decides without decoding the
-        request."""
+        """Returns whether the rule can match a request of this API and version. Does not need the decoded request."""
         if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
             return False
         if self.apis is not None and api not in self.apis:
@@ -199,7 +198,7 @@ class Rule:
         return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
     def count_match(self, occurrence: Occurrence) -> bool:
-        """Decides whether the rule acts on this request or step, and counts the match and the hit."""
+        """Decides whether the rule acts on this request or step, and counts matches and hits."""
         if not self.acts_on(occurrence):
             return False
         self.matched += 1
@@ -246,7 +245,7 @@ class Rule:
         return {**told, "unmade": self.unmade, "unmade_because": self.unmade_because}
 
     def not_made(self, why: str) -> None:
-        """Undoes a hit, because the edits could not be applied to the response."""
+        """Takes back a hit, because the edits could not be applied to the response."""
         self.hits -= 1
         self.unmade += 1
         self.unmade_because = why
@@ -259,7 +258,7 @@ BY_NAME = ("transactional_id", "group", "producer_id")
 def parse_rule(value: object, name: str) -> Rule:
     """Parses a rule. Raises Problem.
 
-    name  the name of the rule if it does not have one
+    name  the name to give to the rule if it has none
     """
     told = mapping(value, "rule")
     check_known_fields(told, {"name", "match", "at", "do", "unused", *COUNTS})
@@ -319,7 +318,7 @@ def _api(value: object) -> ApiKey | None:
 
 
 def _versions(value: object) -> tuple[int, int] | None:
-    """Parses `match.versions`, such as `3`, `"3"`, `"3-5"` or `"3+"`, to the lowest and the highest version."""
+    """Parses `match.versions`, such as `3`, `"3"`, `"3-5"` or `"3+"`. Returns the lowest and the highest version."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None

@@ -1,6 +1,7 @@
 """Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. Pure.
 
-Fields are found by their names, because Kafka's messages use them consistently: a group is GroupId in all of them.
+Fields are found by their names, because Kafka's messages use names consistently. For example, all of them name a group
+GroupId.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def structs(value: object) -> Iterator[Struct]:
 
 
 def places_in(request: Struct, topic_named: Callable[[bytes], str | None]) -> set[tuple[str, int | None]]:
-    """Returns the topics and partitions that a request names, as pairs. The pair (topic, None) means the whole topic.
+    """Returns the topics and partitions that a request names, as pairs. The pair (topic, None) stands for the whole
+    topic.
 
     topic_named  returns the name of the topic with this id, or None
     """

@@ -1,4 +1,4 @@
-"""Applies rules between the steps of the broker itself, and makes the odd decisions of these steps.
+"""Applies rules between the steps of the broker itself, and decides at random whether a step is odd.
 
 Rules can act after a transaction is verified, around the decisions and markers of transactions, before the state of a
 share partition is stored, and before a coordinator loads.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class PartitionPlacer(Protocol):
-    """Assigns new partitions to the nodes of a cluster."""
+    """Assigns the new partitions in a decision to the nodes of a cluster."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Returns the decision with a node for each new partition."""
@@ -119,7 +119,7 @@ def pause(
 ) -> None:
     """Applies the rules of a point: calls `resume` at once, after a delay, or when a hold is released.
 
-    is_repeated_at_start  as in `Holds.add_waiter`
+    is_repeated_at_start  see `Holds.add_waiter`
     """
     pause_for(
         faults, faults.action(point, occurrence), point, occurrence, resume, is_repeated_at_start=is_repeated_at_start
@@ -149,8 +149,8 @@ def pause_for(
 def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, PendingMarkers], MarkerRound]:
     """Returns a subclass of `plain` that applies rules.
 
-    All clusters share one class. With a class per cluster, deleted clusters would leave garbage that only the cycle
-    collector frees, because a class refers to itself.
+    All clusters share this class. A class refers to itself, so with a class per cluster, deleted clusters would leave
+    garbage that only the cycle collector frees.
     """
 
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
@@ -173,7 +173,8 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
                 return
 
             def unless_away() -> None:
-                """Continues unless another coordinator has taken over meanwhile and carries out the decision itself."""
+                """Continues unless another coordinator has meanwhile taken over, and carries out the decision
+                itself."""
                 if not self._rounds.shard.is_away:
                     resume()
 
@@ -233,7 +234,7 @@ class HeldMarker:
     """A transaction marker that a rule holds.
 
     hold    name of the hold
-    marker  the marker of the newest coordinator, for this partition only
+    marker  the marker of the newest coordinator, limited to this partition
     askers  callbacks that receive the error code when the marker is written or refused
     """
 
@@ -245,21 +246,22 @@ class HeldMarker:
 class FaultyMarkers:
     """A `MarkerWriter` that applies rules to the markers between the transaction coordinators and the logs.
 
-    A held marker counts as pending: the coordinator answers the client, and is notified when the marker is written.
+    A held marker counts as pending. The coordinator answers the client without it, and is notified when the marker is
+    written.
     """
 
     def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
         self._plain = plain
         self._faults = faults
         self._held: dict[MarkerKey, HeldMarker] = {}
-        # markers that were released but are not written yet; rules do not act on their retries
+        # Markers that were released, but are not written yet. Rules do not act on retries of these markers.
         self._released: set[MarkerKey] = set()
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         if not self._faults.rules and not self._held and not self._released:
             self._plain.write(markers, then)
             return
-        known: list[dict[TopicPartition, ErrorCode]] = []  # errors by rules; later also the results of the writer
+        known: list[dict[TopicPartition, ErrorCode]] = []  # errors from rules; later also the results of the writer
         passed: list[TxnMarker] = []
         for number, marker in enumerate(markers):
             codes: dict[TopicPartition, ErrorCode] = {}
@@ -331,7 +333,7 @@ class FaultyMarkers:
         return ended
 
     def topic_deleted(self, topic: str) -> None:
-        # A topic of the same name that is created later is another one: rules act on its markers again.
+        # If a topic of the same name is created later, it is a different topic, so rules act on its markers again.
         self._released = {key for key in self._released if key[2][0] != topic}
         for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
             del self._held[key]
@@ -345,15 +347,15 @@ def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
 
 
 def _report_code(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
-    """Reports the result of marker `number` for one partition. The other `count - 1` markers get no result."""
+    """Reports the result of marker `number` of `count` markers for one partition. The other markers get no result."""
     then([{place: code} if each == number else {} for each in range(count)])
 
 
 class FaultyVerifier(Verifier):
     """A verifier that applies rules after the transaction coordinator has answered.
 
-    If there is such a rule, `verify_now` fails, so that the produce request takes the general path. That path
-    uses `verify`, which can wait.
+    If such a rule exists, `verify_now` fails, so that the produce request takes the general path, which uses `verify`
+    and can wait.
     """
 
     def __init__(self, plain: Verifier, faults: Faults) -> None:
@@ -393,7 +395,7 @@ class FaultyVerifier(Verifier):
 
 
 class FaultyPersister:
-    """A `Persister` that applies rules between share-partition leaders and the share coordinator, to writes only."""
+    """A `Persister` that applies rules to the writes of share-partition leaders to the share coordinator."""
 
     def __init__(self, plain: Persister, faults: Faults, image: MetadataImage) -> None:
         self._faults = faults
