@@ -246,8 +246,8 @@ class HeldMarker:
 class FaultyMarkers:
     """A `MarkerWriter` that applies rules to the markers between the transaction coordinators and the logs.
 
-    A held marker counts as pending. The coordinator answers the client without it, and is notified when the marker is
-    written.
+    A held marker counts as pending. The coordinator answers the client without waiting for the marker, and is notified
+    when it is written.
     """
 
     def __init__(self, plain: MarkerWriter, faults: Faults) -> None:

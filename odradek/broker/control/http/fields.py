@@ -1,4 +1,5 @@
-"""Reads the bodies of control calls. The call's row in `odradek/control_calls/table.py` has the types and limits."""
+"""Reads the bodies of control calls. The types and limits of the fields are in the call's row of
+`odradek/control_calls/table.py`."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ LARGE_CHARS: Final = 64 * 1024  # a longer body, such as one with a seed, is par
 
 
 class PatientDecoder(json.JSONDecoder):
-    """Parses JSON in Python, so that other threads can run meanwhile. The decoder in C holds the interpreter until it
-    has finished: for a megabyte of small objects more than 50 ms, in which no cluster of the process is served."""
+    """Parses JSON in Python, so that other threads can run meanwhile. The decoder in C would block the interpreter
+    until it has finished. For a megabyte of small objects that takes more than 50 ms, during which no cluster of the
+    process is served."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +40,9 @@ async def read_json(request: web.Request) -> object:
 
 
 async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
-    """Returns the fields of the body, or no fields if the body of this call is not an object with fields.
+    """Returns the fields of the body. Returns no fields if the call has a body that is not an object with fields.
 
-    Raises Problem, also if the body or the query has a field that the call does not know.
+    Raises Problem, also if the body or the query has a field that the call does not define.
     """
     if call.query:
         check_known_fields(request.query, call.query_names)
@@ -53,7 +55,8 @@ async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
 
 
 class SentFields:
-    """The fields of the body of a call. The methods that return a value raise Problem if the row does not allow it.
+    """The fields of the body of a call. The methods that return a value raise Problem if the call's row does not allow
+    the value.
 
     values  all fields, unchecked
     """
@@ -63,7 +66,7 @@ class SentFields:
         self._described = {} if call.body is None else {each.name: each for each in call.body}
 
     def get(self, name: str) -> object:
-        """Returns the value as it was sent, or None if it is missing or null."""
+        """Returns the value of a field as it was sent, or None if the field is missing or null."""
         return self.values.get(name)
 
     def text(self, name: str) -> str:
@@ -80,7 +83,7 @@ class SentFields:
         return None if self._is_left_out(name) else self.number(name)
 
     def is_set(self, name: str, *, default: bool) -> bool:
-        """Returns the value of a switch."""
+        """Returns the value of a Boolean field."""
         value = self.values.get(name, default)
         if not isinstance(value, bool):
             raise Problem(400, f"{name} must be true or false", field=name)

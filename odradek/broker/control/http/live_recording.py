@@ -1,7 +1,7 @@
-"""Streams a recording over HTTP while it is made, for a judge that runs in a separate process.
+"""Streams a recording over HTTP while it is being made, for a judge that runs in a separate process.
 
-Nothing is recorded unless somebody reads. At most MOST_UNREAD_BYTES may wait for the reader. If the reader is slower,
-the stream says so and ends, because with a gap in the recording the judge would accuse clients wrongly.
+Nothing is recorded unless there is a reader. At most MOST_UNREAD_BYTES may wait for the reader. If the reader is too
+slow, the stream reports this and ends, because with a gap in the recording the judge would accuse clients wrongly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("odradek.recording")
 
 MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
 MOST_READERS: Final = 4  # per cluster
-LOOK_S: Final = 0.5  # interval for checking, while nothing is recorded, whether the reader has disconnected
+LOOK_S: Final = 0.5  # interval at which the reader's connection is checked while nothing is recorded
 
 
 class UnreadBlocks:
@@ -57,13 +57,13 @@ class UnreadBlocks:
         self._loop.call_soon_threadsafe(self._is_there.set)
 
     def flush(self) -> None:
-        """Does nothing, because no block is buffered outside this object."""
+        """Does nothing, because blocks are buffered only in this object."""
 
     def close(self) -> None:
-        """Does nothing: the remaining blocks can still be read."""
+        """Does nothing, so that the remaining blocks can still be read."""
 
     async def wait_for_blocks(self, timeout_s: float) -> bytes:
-        """Waits for blocks and returns all of them. Returns no bytes if there are none within `timeout_s`."""
+        """Waits for blocks and returns all of them. Returns no bytes if no block arrives within `timeout_s`."""
         try:
             await asyncio.wait_for(self._is_there.wait(), timeout_s)
         except TimeoutError:
@@ -83,7 +83,8 @@ async def send_recording(
 ) -> web.StreamResponse:
     """Answers a request with a recording that lasts until the reader disconnects or the cluster ends. Raises Problem.
 
-    With `?records=false`, only the headers of large record batches are kept: the judge's rules do not read records.
+    With `?records=false`, only the headers of large record batches are recorded, since the judge's rules do not read
+    records.
     """
     keeps_records = request.query.get("records", "true")
     if keeps_records not in ("true", "false"):
@@ -122,7 +123,7 @@ async def pass_on(
         if blocks:
             await write(blocks)
         elif not is_there():
-            recorder.close()  # writes the last exchanges of the cluster, which are not in a block yet
+            recorder.close()  # writes the last exchanges of the cluster, which are not yet in a block
             await write(unread.take_all())
             break
         if unread.left_out:

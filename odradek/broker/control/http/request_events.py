@@ -1,6 +1,6 @@
-"""Sends the exchanges of a cluster as server-sent events, each when it has completed.
+"""Sends each exchange of a cluster as a server-sent event when the exchange has completed.
 
-The ring of recent exchanges is the only buffer. A reader that is too slow receives an event with the number of
+The only buffer is the ring of recent exchanges. A reader that is too slow receives an event with the number of
 exchanges that it missed.
 
 Exchanges can complete out of order. Therefore the id of an event is not the number of its exchange, but the highest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S: Final = 0.02
 MOST_READERS: Final = 16  # per cluster
-MOST_EVENTS: Final = 100  # maximum number of events for a reader each time the ring is read
+MOST_EVENTS: Final = 100  # maximum number of events that are sent to a reader each time the ring is read
 
 
 class EventCursor:
@@ -40,10 +40,10 @@ class EventCursor:
         self._api = api
         self._client_id = client_id
         self._all_to = since
-        self._others: set[int] = set()  # numbers above `_all_to` whose exchanges were sent as well
+        self._others: set[int] = set()  # numbers above `_all_to` whose exchanges were already sent
 
     def next_events(self) -> Iterator[bytes]:
-        """Yields an event for each exchange that has completed and was not sent yet. Raises Problem."""
+        """Yields an event for each completed exchange that was not sent yet. Raises Problem."""
         dropped = self._exchanges.dropped
         if self._all_to < dropped:
             missed = dropped - self._all_to - sum(each <= dropped for each in self._others)

@@ -1,4 +1,4 @@
-"""Serves the calls of `odradek/control_calls/table.py` over HTTP. This module has a handler for each row of the table.
+"""Serves the calls of the control interface over HTTP, with a handler for each row of `odradek/control_calls/table.py`.
 
 Paths below `/control/v1/clusters/{id}` address that cluster; other paths address the cluster `default`. Request bodies
 and responses are JSON, and errors are problem documents. A call returns only after its effect is complete.
@@ -71,7 +71,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
 async def as_problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Turns denied access and errors of the HTTP server itself, such as 404, 405 or 413, into problem documents."""
+    """Turns refused access and errors of the HTTP server itself, such as 404, 405 or 413, into problem documents."""
     try:
         return await handler(request)
     except web.HTTPException as refused:
@@ -168,15 +168,16 @@ class Routes:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
 
     async def recording(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
-        """Streams the exchanges from now on, in the format of `odradek serve --record`.
+        """Streams all exchanges from now on in the format of `odradek serve --record`.
 
-        Ends when the reader disconnects or is too slow.
+        The stream ends when the reader disconnects or is too slow.
         """
         headers = {**HEADERS, "Content-Type": "application/octet-stream"}
         return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
 
     async def requests(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
-        """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: returns the newest `limit` requests, the oldest first.
+        """Returns the newest `limit` requests, oldest first. Query parameters:
+        `?since=NUMBER&api=NAME&client_id=NAME&limit=N`.
 
         Sends server-sent events instead if the client accepts them.
         """
@@ -246,7 +247,7 @@ class Routes:
         return {"ttl_s": cluster.ttl_s}
 
     async def stop_node(self, request: web.Request, found: SentFields) -> object:
-        """`{"clean": false}` kills the node; the metadata notices that only after the broker session timeout."""
+        """Stops a node. `{"clean": false}` kills it, which the metadata shows only after the broker session timeout."""
         is_clean = found.is_set("clean", default=True)
         cluster = self._clusters.require_own(request.match_info["id"])
         async with cluster.change():
@@ -281,7 +282,7 @@ def served_document() -> Mapping[str, object]:
 
 
 def with_presets(call: ControlCall) -> ControlCall:
-    """Adds the names of the presets and their parameters to the description of the call that applies a preset."""
+    """Adds the names of the presets, with their parameters, to the description of the call that applies a preset."""
     if call is not table.PRESET:
         return call
     defaults = {name: default for preset in PRESETS.values() for name, default in preset.defaults.items()}
@@ -298,14 +299,14 @@ async def show(cluster: Cluster, request: web.Request, found: SentFields) -> obj
 
 
 def number_in(request: web.Request, name: str) -> int:
-    """Returns the number in the part `name` of the path. Raises Problem."""
+    """Returns the number in the path parameter `name`. Raises Problem."""
     return number_given(name, request.match_info[name])
 
 
 async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"client_id": "name"}`: adds a rule that disconnects this client at each request to the node.
+    """Adds a rule that disconnects a client at each request to the node. Body: `{"client_id": "name"}`.
 
-    The client can use the node again when the rule is removed.
+    When the rule is removed, the client can use the node again.
     """
     node, client_id = number_in(request, "node"), found.text("client_id")
     cluster.running_nodes.get(node)
@@ -328,7 +329,7 @@ async def move_leader(cluster: Cluster, request: web.Request, found: SentFields)
 
 
 async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"rack": "name"}` sets the rack of a node; null removes it."""
+    """Sets the rack of a node. Body: `{"rack": "name"}`; null removes the rack."""
     rack = found.text_or_none("rack")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -338,8 +339,8 @@ async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields)
 
 
 async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"node": n, "end": offset}` sets the offset up to which this follower has replicated; null means the end of the
-    log."""
+    """Sets the offset up to which a follower appears to have replicated. Body: `{"node": n, "end": offset}`; null means
+    the end of the log."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     end = found.number_or_none("end")
     async with cluster.change():
@@ -350,7 +351,8 @@ async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> o
 
 
 async def truncate(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"offset": n, "node": n}` truncates a partition and makes the node its leader; null keeps the current leader."""
+    """Truncates a partition and makes the node its leader. Body: `{"offset": n, "node": n}`; null as the node keeps the
+    current leader."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes
@@ -403,8 +405,8 @@ async def clock(cluster: Cluster, request: web.Request, found: SentFields) -> ob
 async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """Moves or stops the clock of a cluster.
 
-    Accepts `{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}` and `{"set_ms": n}`; or, with the move in the
-    path as in `/clock/advance`, `{"ms": n}`.
+    The body is `{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}` or `{"set_ms": n}`. If the path names the
+    move, as in `/clock/advance`, the body is `{"ms": n}`.
     """
     how = request.match_info.get("how")
     if how is None:
@@ -437,7 +439,8 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
 
 
 def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
-    """Parses the field `preset`: a name, or an object with `name` and `parameters`. Returns both."""
+    """Parses the field `preset`, which is a name, or an object with `name` and `parameters`. Returns the name and the
+    parameters."""
     if value is None or isinstance(value, str):
         return None if value is None else (value, {})
     found = mapping(value, "preset")
@@ -450,12 +453,12 @@ async def presets(cluster: Cluster, request: web.Request, found: SentFields) -> 
 
 
 async def preset(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Applies a preset. The body holds its parameters; those that are missing have their defaults."""
+    """Applies a preset. The body contains its parameters; missing parameters have their default values."""
     return await bring_about(cluster, request.match_info["name"], found.values)
 
 
 def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
-    """Returns the newest requests that the query selects, the oldest first. Raises Problem."""
+    """Returns the newest requests that the query selects, oldest first. Raises Problem."""
     query = request.query
     since = number_given("since", query.get("since", "0"))
     limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
@@ -464,7 +467,7 @@ def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, obje
 
 
 def number_given(name: str, digits: str) -> int:
-    """Parses a number; `name` is the field in the error message. Raises Problem."""
+    """Parses a number. Raises Problem, whose message names the field `name`."""
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 18:
         raise Problem(400, f"{name} must be a number", field=name)
     return int(digits)
@@ -476,7 +479,8 @@ async def odd(cluster: Cluster, request: web.Request, found: SentFields) -> obje
 
 
 async def be_odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"seed": n, "percent": {"cut write": 100}}` makes the cluster odd; seed 0 makes it ordinary again."""
+    """Makes the cluster give odd responses. Body: `{"seed": n, "percent": {"cut write": 100}}`; the seed 0 ends the odd
+    responses."""
     percent = mapping(found.values.get("percent", {}), "percent")
     check_known_fields(percent, PERCENT.keys(), "percent")
     seed = found.number("seed")
@@ -495,7 +499,7 @@ async def wait_for(cluster: Cluster, request: web.Request, found: SentFields) ->
 
 
 def paged(rows: Callable[[Cluster], Iterable[Row]]) -> ClusterHandler:
-    """Returns a handler that lists these rows in pages: `?skip=N&limit=N`."""
+    """Returns a handler that lists rows in pages. Query parameters: `?skip=N&limit=N`."""
 
     async def handle(cluster: Cluster, request: web.Request, found: SentFields) -> object:
         return page_of(rows(cluster), request.query)

@@ -1,4 +1,4 @@
-"""Provides the clusters to the page in the form in which it shows them."""
+"""Provides the clusters to the page in the form in which the page shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class PageClusters:
-    """The clusters of the process, for the page. Implements `odradek.broker.http.page.served.ControlledClusters`."""
+    """The clusters of the process, as the page shows them. Implements
+    `odradek.broker.http.page.served.ControlledClusters`."""
 
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
@@ -86,7 +87,8 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
 
 
 def is_unused(rule: Rule) -> bool:
-    """Returns whether a rule should have acted, but either matched nothing or had edits that no response allowed."""
+    """Returns whether a rule should have acted but did not, because it matched nothing or because its edits could not
+    be applied to any response."""
     return not rule.matched - rule.unmade and not rule.may_be_unused
 
 

@@ -1,4 +1,5 @@
-"""The state of a cluster's broker as JSON: partitions, producers, transactions, groups, share groups, sessions etc.
+"""The state of a cluster's broker as JSON, such as partitions, producers, transactions, groups, share groups and
+sessions.
 
 The field names are part of the public interface. Lists are returned in pages of at most `limit` rows.
 """
@@ -31,8 +32,8 @@ DEAD = "Dead"  # the state that Kafka returns for a group that does not exist
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
-    """Skips `skip` rows and returns the next `limit` rows. The field `more` is true if further rows follow. Raises
-    Problem."""
+    """Returns a page of rows: skips `skip` rows, and includes the next `limit` rows. The field `more` is true if
+    further rows follow. Raises Problem."""
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
         said = query.get(name, str(default))
@@ -45,7 +46,7 @@ def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
 
 
 def producers(cluster: Cluster) -> Iterator[Row]:
-    """Yields the producer state of each partition, a row for each producer id."""
+    """Yields the producer state of each partition, with a row for each producer id."""
     for partition in sorted(cluster.running.broker.partitions, key=lambda each: (each.topic, each.index)):
         for entry in partition.log.producers():
             yield {
@@ -107,7 +108,7 @@ def transactions(cluster: Cluster) -> Iterator[Row]:
 
 
 def transaction_row(broker: Broker, name: str) -> Row:
-    """Returns the state of a transactional id; `state` is None if the coordinator does not know the id."""
+    """Returns the state of a transactional id. The field `state` is None if the id is unknown to its coordinator."""
     try:
         found = transaction_facts.transaction(broker, name)
     except KafkaError as error:
@@ -139,7 +140,7 @@ def groups(cluster: Cluster) -> Iterator[Row]:
 
 
 def group_row(broker: Broker, name: str) -> Row:
-    """Returns the state of a group and its number of members; the state is Dead if there is no such group."""
+    """Returns the state of a group and its number of members. The state is Dead if the group does not exist."""
     try:
         found = group_facts.group(broker, name)
     except KafkaError as error:
@@ -152,7 +153,7 @@ def group_row(broker: Broker, name: str) -> Row:
 def share_partitions(cluster: Cluster) -> Iterator[Row]:
     """Yields the share partitions with their records in flight.
 
-    First come those that their leaders have in memory. The others follow, as the share coordinator has stored them.
+    Share partitions in their leaders' memory come first. All others follow, as the share coordinator has stored them.
     """
     broker = cluster.running.broker
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
@@ -218,8 +219,8 @@ def sessions(cluster: Cluster) -> Iterator[Row]:
 def connections(cluster: Cluster) -> Iterator[Row]:
     """Yields the open connections.
 
-    `client_id` is that of the first request of the connection. It is None before that request, and if the cluster does
-    not keep requests.
+    The field `client_id` is the client id of the connection's first request. It is None before that request, or if the
+    cluster does not keep requests.
     """
     exchanges = cluster.faults.exchanges
     for server, _, node in cluster.running_nodes.running_servers():
@@ -258,8 +259,8 @@ def client(cluster: Cluster, client_id: str) -> Row:
 
 
 def member(broker: Broker, group: str, name: str) -> Row:
-    """Returns the member with this member id, group instance id or client id; `owns` is None if there is no such
-    member."""
+    """Returns the member with this member id, group instance id or client id. The field `owns` is None if the member
+    does not exist."""
     nobody: Row = {"member": name, "group": group, "owns": None}
     try:
         found = group_facts.group(broker, group)
@@ -274,8 +275,9 @@ def member(broker: Broker, group: str, name: str) -> Row:
 def share_record(broker: Broker, group: str, topic: str, index: int, offset: int) -> Row:
     """Returns the delivery state of a record, from the leader of its share partition.
 
-    If no leader has the share partition in memory, the row comes from the share coordinator. `state` is None if the
-    share coordinator has none either. It is ENDED below the start offset, where records are acknowledged or archived.
+    If no leader has the share partition in memory, the row comes from the share coordinator. The field `state` is None
+    if the share coordinator has no state either. It is ENDED below the start offset, where records are acknowledged or
+    archived.
     """
     nothing: Row = {"share_group": group, "topic": topic, "partition": index, "offset": offset, "state": None}
     image = broker.metadata.image.topics.get(topic)

@@ -1,4 +1,4 @@
-"""Conditions that tests wait for: polls the state that `state.py` provides until the condition is met."""
+"""Waits for a condition on behalf of a test. Polls the state from `state.py` until the condition is met."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.waiting import Deferred
 
 LOOK_AGAIN_S = 0.002
-SETTLES_S = 1.0  # longest time that a call waits for a broker that is busy with its clients
+SETTLES_S = 1.0  # maximum time for which a call waits for a broker that its clients keep busy
 KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields that a condition on it may have
     "transaction": frozenset({"state"}),
     "group": frozenset({"state", "members"}),
@@ -35,7 +35,7 @@ KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields tha
     "client": frozenset({"connections", "idle"}),
 }
 SUBJECTS = {"group": "member", "topic": "share_group"}  # if the second name is present, the first is only a field
-PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that locate the subject; they are not compared
+PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that identify the subject, and are not compared
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "fault": {"hits": 1},
     "hold": {"waiting": 1},
@@ -49,9 +49,9 @@ Facts: TypeAlias = Mapping[str, object]
 async def wait(
     cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_gone: Callable[[], bool]
 ) -> tuple[bool, Facts]:
-    """Waits for a condition. Returns whether it was met in time, and the present state of its subject. Raises Problem.
+    """Waits for a condition. Returns whether it was met in time, and the current state of its subject. Raises Problem.
 
-    is_gone  whether the client has disconnected; ends the wait
+    is_gone  returns whether the client has disconnected, which ends the wait
     """
     kind = _checked(told)
     told = {**DEFAULTS.get(kind, {}), **told}
@@ -72,7 +72,7 @@ async def wait(
 
 
 async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
-    """Waits until released markers are in their logs, and until the broker is idle.
+    """Waits until the released markers are in their logs and the broker is idle.
 
     The wait for an idle broker ends after SETTLES_S, because active clients may keep the broker busy all the time.
     """
@@ -110,7 +110,7 @@ def _checked(told: Mapping[str, object]) -> str:
         raise Problem(400, f"the condition names a {kind}, but not what to wait for", allowed=", ".join(sorted(asked)))
     for name in told:
         if name in ("state", "group", "topic"):
-            if name != "state" or told[name] is not None:  # null waits until the subject does not exist
+            if name != "state" or told[name] is not None:  # null means to wait until the subject does not exist
                 text(told[name], name)
         elif name == "idle":
             if not isinstance(told[name], bool):

@@ -80,7 +80,8 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer, Struct
     from odradek.storage.log_directory import LogDirectory
 
-# Fields with the ids of groups or transactions. An element of a list is an id itself, or a struct with such a field.
+# Fields that contain ids of groups or transactions. If a field is a list, its elements are ids, or structs with such a
+# field.
 GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
 TRANSACTION_FIELDS: Final = (
     "transactional_id",
@@ -95,7 +96,7 @@ STATE_TOPICS: Final = {
 }
 
 
-# Reasons why a broker that is alone elects no leader, although other nodes could lead.
+# Errors with which a single broker elects no leader, although in a cluster another node could become the leader.
 MAY_BE_ON_OTHER_NODES: Final = frozenset(
     {ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 )
@@ -104,8 +105,8 @@ MAY_BE_ON_OTHER_NODES: Final = frozenset(
 class NodeBroker(HandlerBroker):
     """The broker as the handlers of one node see it.
 
-    It has only the partitions that this node leads, and its own fetch sessions. It shares everything else with the
-    other nodes.
+    A node has only the partitions that it leads, and its own fetch sessions. It shares everything else with the other
+    nodes.
     """
 
     def __init__(self, whole: Broker, node_id: int) -> None:
@@ -312,20 +313,22 @@ class NodeHandlers:
     def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeProducersResponse]:
-        """Answers for all partitions, since followers know their producers as well as the leader does."""
+        """Describes the producers of all partitions, because followers can answer this request as well as the
+        leader."""
         return describe_producers(request, context, self._whole)
 
     def describe_share_group_offsets(
         self, request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeShareGroupOffsetsResponse]:
-        """Answers for the whole broker, since the lag includes partitions that other nodes lead."""
+        """Describes the offsets of all partitions, because the lag includes partitions that other nodes lead."""
         return describe_share_group_offsets(request, context, self._whole)
 
 
 def node_dispatcher(
     serving: ServingBroker, node_id: int, replicas: Replicas, cluster: LeadingNodes
 ) -> Dispatcher[HandlerBroker]:
-    """Creates the dispatcher of a node. It has no fast path for Produce, because that would cache partitions."""
+    """Creates the dispatcher of a node. The dispatcher has no fast path for Produce, because that path would cache
+    partitions."""
     broker = serving.broker
     dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
         NodeBroker(broker, node_id),
@@ -343,7 +346,7 @@ class NodeRequests(RequestFilter):
     """Refuses requests whose coordinator is another node. Implements `RequestReceiver` of `connection_host.py`.
 
     A request may name several groups, transactions or share partitions; clients send one such request to each
-    coordinator. It is refused only if this node coordinates none of them.
+    coordinator. A request is refused only if this node coordinates none of its keys.
     """
 
     def __init__(self, dispatcher: Dispatcher[HandlerBroker], broker: Broker, node_id: int) -> None:
@@ -390,7 +393,7 @@ def coordinator_of(broker: Broker, topic: str, key: str) -> int | None:
 
 
 def state_partition(broker: Broker, topic: str, key: str) -> int:
-    """Returns the partition of a coordinator's topic that holds the state of this key."""
+    """Returns the partition of a coordinator's topic that contains the state of this key."""
     if topic == GROUP_OFFSETS:
         return broker.groups.partition_for(key)
     if topic == TRANSACTION_STATE:

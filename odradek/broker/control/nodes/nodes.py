@@ -1,7 +1,7 @@
-"""The nodes of a cluster: several node ids and ports that share one set of logs, so nothing is replicated.
+"""The nodes of a cluster. They have different ids and ports, but share one set of logs, so nothing is replicated.
 
-Each node has its own registration in the metadata, and every node is a replica of every partition. To move the leader
-of a partition, a record is written to the metadata log, as in Kafka, and the leader epoch increases.
+Each node has its own registration in the metadata, and is a replica of every partition. As in Kafka, moving the leader
+of a partition writes a record to the metadata log and increases the leader epoch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share
 class NodeListener:
     """One listener of a node.
 
-    requests  handles the requests of this listener, including its SASL logins, but without fault rules
+    requests  handles the requests of this listener, including SASL logins, but without fault rules
     server    None while the node is stopped
     """
 
@@ -68,9 +68,9 @@ class NodeListener:
 class Node:
     """A node of the cluster.
 
-    requests        handles the requests of the node, without the SASL logins of its listeners
+    requests        handles the requests of the node, but not the SASL logins of its listeners
     node_listeners  the listeners of the node, in the order of the broker's listeners
-    lost            timer that fences the node after it was killed
+    lost            the timer that fences the node after it was killed
     """
 
     id: int
@@ -97,8 +97,8 @@ class Nodes:
     def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
         """
         ids    ids of the nodes; the broker's own id is the first
-        ports  by node and listener, the ports chosen for this cluster or used before a restart. The ports that the
-               nodes get now are added.
+        ports  by node and listener: ports that were chosen for this cluster, or used before a restart. Newly assigned
+               ports are added.
         """
         self._serving = serving
         self._ports = ports
@@ -131,7 +131,7 @@ class Nodes:
         if len(self._ids) == 1:
             return
         for server in serving.servers:
-            # otherwise all nodes would be advertised at the address of the client's own connection
+            # otherwise all nodes would be advertised with the address of the client's own connection
             server.addresses = None
         for node in self:
             if node.id != first_id:
@@ -153,7 +153,7 @@ class Nodes:
         return iter(list(self._by_id.values()))
 
     def get(self, number: object, field: str = "node") -> Node:
-        """Returns the node with this id. Raises Problem, which names `field`, if there is none."""
+        """Returns the node with this id. If it does not exist, raises Problem, which names `field`."""
         node = self._by_id.get(whole_number(number, field))
         if node is None:
             raise unknown_field(field, str(number), [str(each) for each in self._by_id])
@@ -182,7 +182,7 @@ class Nodes:
     async def stop(self, node: Node, *, is_clean: bool) -> None:
         """Stops a node and closes its connections. Raises Problem if it is not running.
 
-        is_clean  True: other nodes become leaders at once. False: only after SESSION_MS, as after a kill
+        is_clean  whether other nodes become leaders at once; otherwise only after SESSION_MS, as after a kill
         """
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
@@ -199,9 +199,9 @@ class Nodes:
             node.lost = self._serving.broker.timers.after(SESSION_MS, lambda: self._fence_later(node))
 
     async def start(self, node: Node) -> None:
-        """Starts a stopped node on its old ports; it becomes the leader of all partitions that have none.
+        """Starts a stopped node on its old ports. The node becomes the leader of all partitions without a leader.
 
-        Raises Problem if it is running, CannotStart or OSError if it cannot listen.
+        Raises Problem if the node is running, and CannotStart or OSError if it cannot listen.
         """
         if node.is_running:
             raise Problem(409, f"node {node.id} is running")
@@ -217,7 +217,7 @@ class Nodes:
         await self._change_leaders(self._leaders_to_change(None, lambda: node.id))
 
     def is_live(self, node_id: int) -> bool:
-        """Returns whether this node belongs to the cluster and runs."""
+        """Returns whether this node belongs to the cluster and is running."""
         node = self._by_id.get(node_id)
         return node is not None and node.is_running
 
@@ -226,14 +226,16 @@ class Nodes:
         await self._change_leaders(places)
 
     async def move_leader(self, topic: str, index: int, node: Node) -> None:
-        """Makes the node the leader of a partition, in a new leader epoch even if it already was. Raises Problem."""
+        """Makes the node the leader of a partition. A new leader epoch begins even if the node already was the leader.
+        Raises Problem."""
         self._placed_at(topic, index)
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
         await self._change_leaders([(topic, index, node.id)])
 
     async def put_in_rack(self, node: Node, rack: str | None) -> None:
-        """Sets the rack of a node, so that consumers in it fetch from the node (KIP-392). Raises Problem."""
+        """Sets the rack of a node, so that consumers in the same rack fetch from this node (KIP-392). Raises
+        Problem."""
         broker = self._serving.broker
         if len(self._ids) == 1:
             raise Problem(409, "a cluster of one node has no followers")
@@ -246,7 +248,7 @@ class Nodes:
     def set_follower_end(self, topic: str, index: int, node: Node, end: int | None) -> None:
         """Sets the offset up to which this follower appears to have replicated a partition. Raises Problem.
 
-        end  None: it has replicated everything
+        end  None if the follower has replicated everything
         """
         self._placed_at(topic, index)
         partition = self._serving.broker.partitions.get(topic, index)
@@ -264,13 +266,13 @@ class Nodes:
 
         Raises Problem, or KafkaError with KAFKA_STORAGE_ERROR.
 
-        node  the new leader; None: the present one
+        node  the new leader; None to keep the current one
         """
         leader = self._placed_at(topic, index).leader if node is None else node.id
         if leader is None or not self.get(leader).is_running:
             raise Problem(409, f"{topic}-{index} has no running leader")
         broker = self._serving.broker
-        if topic in INTERNAL_TOPICS:  # the coordinator would still have the truncated records in memory
+        if topic in INTERNAL_TOPICS:  # the coordinator would still have state from the truncated records in memory
             raise Problem(409, f"{topic} is an internal topic, which cannot be truncated")
         log = broker.partitions.get(topic, index).log
         if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -332,8 +334,8 @@ class Nodes:
         await self.decide(partial(self._in_sync, node))
 
     def _leaders_to_change(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
-        """Yields the partitions that node `by` leads (those without a leader if `by` is None), each with its next
-        leader.
+        """Yields the partitions that the node `by` leads, each with its next leader. If `by` is None, yields the
+        partitions without a leader.
 
         Yields None for every other partition.
         """
@@ -357,18 +359,18 @@ class Nodes:
                 yield topic.name, partition.partition_id, partition
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
-        """Adapts a decision about partitions to several nodes before it is recorded. With one node the decision does
-        not change.
+        """Adapts a decision about partitions to a cluster of several nodes before it is recorded. With one node, the
+        decision does not change.
 
         New partitions get all nodes as replicas. Their leaders are assigned round robin, unless the request assigns
-        them. Partitions that the decision reassigns get new leader epochs in their logs.
+        them. If the decision reassigns partitions, new leader epochs begin in their logs.
         """
         if not self._places:
             return decision
         live, moved = {node.id for node in self.running}, []
         for record in decision.records:
             # A change without in-sync replicas is a reassignment by a client; the changes that this class decides
-            # always have them.
+            # always name in-sync replicas.
             if isinstance(record, PartitionChangeRecord) and record.isr is None:
                 moved.append((record.topic_id, record.partition_id))
             if isinstance(record, PartitionRecord):
@@ -384,7 +386,7 @@ class Nodes:
 
     async def _led_elsewhere(self, moved: Sequence[tuple[bytes, int]]) -> None:
         await self._commit([])  # waits for the decision that moved the leaders
-        topics = self._serving.broker.metadata.image.topics_by_id  # some of the topics may have been deleted
+        topics = self._serving.broker.metadata.image.topics_by_id  # some topics may have been deleted
         await self._begin_epochs([(topics[which].name, index) for which, index in moved if which in topics])
 
     def _directories(self, replicas: Sequence[int]) -> list[bytes]:
@@ -399,8 +401,9 @@ class Nodes:
     async def _change_leaders(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
         """Changes the leaders of partitions, and begins the new leader epochs in their logs.
 
-        places  topic, partition and new leader, read in slices while the metadata does not change; None: no change
-        cut_at  if given, the logs are truncated to this offset before the new epochs begin
+        places  topic, partition and new leader of each change, read in slices while the metadata does not change; None
+                for a partition that does not change
+        cut_at  if not None, the logs are truncated to this offset before the new epochs begin
         """
         await self._begin_epochs(await self.decide(partial(self._decide_leaders, places)), cut_at)
 
@@ -433,7 +436,7 @@ class Nodes:
     async def _begin_epochs(self, led: Sequence[tuple[str, int]], cut_at: int | None = None) -> None:
         """Begins new leader epochs in the logs of partitions, after the metadata has changed.
 
-        cut_at  if given, the logs are truncated to this offset first
+        cut_at  if not None, the logs are truncated to this offset first
         """
         if cut_at is None:
             await work_in_slices(self._begin_epochs_in_logs(led))
@@ -459,7 +462,7 @@ class Nodes:
         partition = broker.partitions.get(topic, index)
         partition.log.assign_leader_epoch(broker.metadata.image.topics[topic].partitions[index].leader_epoch)
         partition.leader_epoch_changed()
-        if broker.has_started("shares"):  # the new leader does not inherit the acquired records of a share partition
+        if broker.has_started("shares"):  # a new leader does not inherit the acquired records of a share partition
             broker.shares.leader_epoch_changed(partition.topic_id, index)
         self._take_over(broker, topic, index)
 
@@ -472,11 +475,13 @@ class Nodes:
             broker.share_coordinator.shards.reload(index)
 
     async def _commit(self, records: Sequence[Message]) -> None:
-        """Returns when these records, and all that were submitted before, are in the metadata. Raises KafkaError."""
+        """Waits until these records, and all records that were submitted before, are in the metadata. Raises
+        KafkaError."""
         await self.decide(lambda _: Decision(None, tuple(records)))
 
     async def decide(self, decide: Callable[[MetadataImage], Decided[R]]) -> R:
-        """Returns the result of a decision when its records are in the metadata. Raises KafkaError."""
+        """Waits until the records of a decision are in the metadata, and returns the result of the decision. Raises
+        KafkaError."""
         broker = self._serving.broker
         done = broker.loop.create_future()
         answer = broker.metadata.submit(decide)
@@ -505,7 +510,7 @@ def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Seque
     """Returns the ids of all nodes of a new cluster. Raises Problem.
 
     asked  the requested number of nodes or their ids; None for the known ids only
-    known  ids that must come first: those of the forked cluster, or the broker's own
+    known  ids that must come first: those of the forked cluster, or the broker's own id
     """
     if asked is None:
         return known
@@ -525,7 +530,7 @@ def ids_of_nodes(
 ) -> Sequence[int]:
     """Returns the node ids of a new cluster. Raises Problem.
 
-    nodes     number of nodes or their ids; None for those of the forked cluster, or else one node
+    nodes     number of nodes or their ids; None for the nodes of the forked cluster, or for one node without a fork
     settings  settings of the cluster, whose `node.id` must be the id of the first node
     source    node ids of the cluster that is forked
     """
