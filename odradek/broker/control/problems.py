@@ -9,8 +9,8 @@ from difflib import get_close_matches
 class Problem(Exception):
     """An error that the control interface returns as a problem document.
 
-    field    path of the wrong field in the body, or None if the error does not concern a field
-    allowed  the values that the field allows
+    field    path of the wrong field in the body, or None if the error is not about a field
+    allowed  the allowed values of the field
     """
 
     def __init__(self, status: int, detail: str, *, field: str | None = None, allowed: str | None = None) -> None:
@@ -33,7 +33,8 @@ def invalid_field(field: str, allowed: str) -> Problem:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Returns the end of a message that suggests the most similar known name; empty if none is similar."""
+    """Returns the end of an error message that suggests the most similar known name. Returns an empty text if no known
+    name is similar."""
     near = get_close_matches(name, known, 1, 0.5)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -45,7 +46,7 @@ def unknown_field(field: str, name: str, known: Collection[str]) -> Problem:
 
 
 def check_known_fields(value: Mapping[str, object], known: Collection[str], field: str = "") -> None:
-    """Raises Problem for the first key that is not among the known ones."""
+    """Raises Problem for the first key that is not a known field."""
     for key in value:
         if key not in known:
             raise unknown_field(f"{field}.{key}" if field else key, key, known)

@@ -1,6 +1,6 @@
 """Oddities: responses that the protocol allows, but that Kafka rarely gives.
 
-Each oddity has a name and a percentage. With the same seed, the same oddities occur again.
+Each oddity has a name and a percentage. With the same seed, the same oddities occur.
 """
 
 from __future__ import annotations
@@ -97,16 +97,16 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and des
     "closed idle": (1, "a connection is closed after 200 ms without a request"),
 }
 PERCENT: Final = {name: percent for name, (percent, _) in ODDITIES.items()}
-UNKNOWN_TAG: Final = b"\x01\x8f\x4e\x03odd"  # one tag, number 9999, three bytes
+UNKNOWN_TAG: Final = b"\x01\x8f\x4e\x03odd"  # one tagged field with the number 9999 and three bytes
 MOST_THROTTLE_MS: Final = 5
 ADDRESSES: Final[Mapping[str, str]] = {"localhost": "127.0.0.1", "127.0.0.1": "localhost"}
 FIRST_UNKNOWN_API: Final = 20_000
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
-FIRST_HIGH_PRODUCER_ID: Final = 2**40  # added to ordinary producer ids; the results are unique, as those are smaller
+FIRST_HIGH_PRODUCER_ID: Final = 2**40  # added to ordinary producer ids, which are smaller, so that the sums are unique
 MOST_FIRST_LEADER_EPOCH: Final = 1_000_000
-# The limit is 2²⁴ because of librdkafka 2.16. It reads the member id in a ConsumerGroupHeartbeat up to the next zero
-# byte. From 2²⁴ on, the epoch, which follows the member id, does not begin with a zero byte any more, so that none of
-# its consumers of KIP-848 works.
+# The limit is 2²⁴ because of librdkafka 2.16, which reads the member id in a ConsumerGroupHeartbeat up to the next zero
+# byte. The member id is followed by the epoch. From 2²⁴ on, the epoch does not begin with a zero byte, so that
+# consumers of KIP-848 with librdkafka would not work.
 FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
 MEMBER_ID_CHARACTERS: Final = 255
 MOST_METADATA: Final = 100
@@ -114,11 +114,12 @@ MOST_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
 MOST_RECENT: Final = 20
 MOST_MEMBERS: Final = 1_000
-MOST_TASKS: Final = 1_000  # a member's tasks are not remembered if there are more
+MOST_TASKS: Final = 1_000  # the tasks of a member are not remembered if it has more tasks
 STALE_TOPOLOGY, ASSIGNMENT_DELAYED = 0, 5  # statuses of streams groups
 DELAYED: Final = "Assignment delayed due to the configured assignment interval."
 MOST_SOURCES: Final = 10_000
-# These oddities are decided when an object is created, not for a request; so the order of creation determines them.
+# These oddities are decided when an object is created, not when a request arrives. They therefore depend on the order
+# of creation.
 OF_STATE: Final = frozenset(
     {
         "high group epoch",
@@ -158,7 +159,7 @@ class MetadataHistory:
 
 @dataclass(frozen=True, slots=True)
 class SentTasks:
-    """The tasks that a member of a streams group received last."""
+    """The tasks that were last sent to a member of a streams group."""
 
     active: list[TaskIds]
     standby: list[TaskIds]
@@ -170,8 +171,8 @@ class RequestInProgress:
     """A request that is being answered.
 
     random  generator for all random decisions about this request. It depends only on the seed, the client id, the API,
-            and the number of such requests before. Other clients and requests do not influence it, so a test that sends
-            the same requests gets the same responses.
+            and the number of earlier requests of this client to this API. Other clients and requests do not influence
+            it, so a test that sends the same requests gets the same responses.
     """
 
     api: ApiKey
@@ -208,9 +209,9 @@ class Odd:
     done         for each oddity, how often it was applied so far
     recent       the oddities that were applied last
     connections  open connections by id
-    metadata     responses to Metadata from all nodes but the first, by version and request
+    metadata     responses to Metadata requests from all nodes except the first, by version and request
     tasks        tasks of members of streams groups, by group and member id
-    is_over      whether the cluster uses another seed now, or is not odd any more
+    is_over      whether the cluster now uses another seed, or no longer gives odd responses
     """
 
     seed: int
@@ -239,18 +240,18 @@ class Odd:
         return {"seed": self.seed, "oddities": oddities, "recent": [event.as_json() for event in self.recent]}
 
     def begin_request(self, api: ApiKey, client_id: str | None, correlation_id: int) -> RequestInProgress:
-        """Begins a request: the random decisions that follow are for this request."""
+        """Begins a request. The random decisions that follow belong to this request."""
         random = self._source("request", client_id, api.value)
         request = RequestInProgress(api, client_id, correlation_id, random)
         self.resume(request)
         return request
 
     def resume(self, request: RequestInProgress) -> None:
-        """Continues with a request: the random decisions that follow are for this request again."""
+        """Continues with a request. The random decisions that follow belong to this request again."""
         self._request, self.random = request, request.random
 
     def _source(self, *key: object) -> Random:
-        """Returns a new generator, which depends on the seed, the key, and the number of earlier calls for the key."""
+        """Returns a new generator that depends on the seed, the key, and the number of earlier calls for the key."""
         key = key if key in self._counts or len(self._counts) < MOST_SOURCES else key[:1]
         count = self._counts[key] = self._counts.get(key, 0) + 1
         return Random(f"{self.seed} {key} {count}")
@@ -264,7 +265,8 @@ class Odd:
         return self.random.random() * 100 < self.percent[name]
 
     def passing_error(self, api: ApiKey, request: Message) -> ErrorCode | None:
-        """Decides whether to refuse a request with a retriable error; None: it is handled normally.
+        """Decides whether to refuse a request with a retriable error. Returns the error, or None to handle the request
+        normally.
 
         Produce requests without a response (acks=0) are never refused.
         """
@@ -277,7 +279,8 @@ class Odd:
         return self.random.choice(codes)
 
     def remove_wait(self, request: Message) -> bool:
-        """Decides whether a Fetch returns without waiting for records, and changes the request if so."""
+        """Decides whether a Fetch request returns without waiting for records. If so, changes the request and returns
+        True."""
         if not isinstance(request, FetchRequest) or not request.max_wait_ms or not self.is_chosen("early fetch"):
             return False
         request.max_wait_ms = 0
@@ -294,7 +297,7 @@ class Odd:
         return True
 
     def member_id(self, plain: str) -> str:
-        """Returns the id that a new member gets instead of this one."""
+        """Returns the id to give to a new member instead of `plain`."""
         return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.applies("long member id") else plain
 
     def first_epoch(self) -> int:
@@ -302,7 +305,7 @@ class Odd:
         return self.random.randint(*FIRST_GROUP_EPOCHS) if self.applies("high group epoch") else 0
 
     def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
-        """Returns how long the creation of internal topics waits: until a member has sent its next heartbeat."""
+        """Returns the delay before internal topics are created. It ends after the member's next heartbeat."""
         return heartbeat_interval_ms * 3 // 2 if self.applies("late internal topics") else 0
 
     def session_id(self, plain: int) -> int:
@@ -417,7 +420,7 @@ class Odd:
     def metadata_before(self, request: bytes, answer: bytes) -> bytes:
         """Decides whether to answer a Metadata request with the response from before the last change.
 
-        Returns that response or `answer`. Requests and responses are encoded.
+        Returns that older response, or `answer`. The request and the responses are encoded.
         """
         told = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
         if told.newest != answer:
@@ -483,7 +486,7 @@ def response_versions(number: int) -> int:
 def ends_in_tag_count(api: ApiKey, version: int) -> bool:
     """Returns whether the last byte of a response is its number of tagged fields.
 
-    That is the case if the version is flexible and the schema has no tagged fields at the top level.
+    This is the case if the version is flexible and the schema has no tagged fields at the top level.
     """
     answer_class = response_class(api.value)
     fields = load(answer_class.__module__.rpartition(".")[2]).fields

@@ -23,7 +23,7 @@ log = logging.getLogger("odradek.broker")
 NOBODY: Final = FIRST_HIGH_PRODUCER_ID - 1  # producer id of emptied batches
 LAST_EPOCH: Final = 32_766
 MOST_IN_HOLE: Final = 100
-MOST_BEYOND: Final = 1_000_000  # greatest distance of the first offset from 2³¹
+MOST_BEYOND: Final = 1_000_000  # maximum distance of the first offset from 2³¹
 
 
 class OddProducerIds:
@@ -48,13 +48,13 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
     try:
         for count in (INT32_MAX + 1, odd.random.randint(1, MOST_BEYOND)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
-    except KafkaError as error:  # clients that write to the partition get the error, too
+    except KafkaError as error:  # clients that write to the partition will get this error, too
         log.warning("%s cannot begin at a high offset: %s", partition, error)
     partition.log.delete_records_before(partition.log.high_watermark)
 
 
 def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
-    """Decides at random whether to append the remains of an aborted transaction after compaction. Raises KafkaError."""
+    """Decides at random whether to append what compaction leaves of an aborted transaction. Raises KafkaError."""
     known = partition.log.producer(NOBODY)
     epoch = 0 if known is None else known.producer_epoch + 1
     if partition.is_internal or epoch > LAST_EPOCH or not odd.applies("hole"):
@@ -69,7 +69,7 @@ def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
 
 
 def emptied_batch(count: int, now_ms: int, producer_id: int = -1, producer_epoch: int = -1) -> bytearray:
-    """Returns an empty batch, as compaction leaves it after removing all of its `count` records."""
+    """Returns an empty batch like those that remain after compaction has removed all `count` records."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

@@ -1,4 +1,4 @@
-"""Replaces ordinary responses with odd ones. The rules act afterwards, so they see the odd responses as well."""
+"""Replaces ordinary responses with odd ones. Fault rules act later, so they also see the odd responses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
 
-MOST_RESHAPED_BYTES: Final = 1024 * 1024  # larger responses to Fetch are not changed
+MOST_RESHAPED_BYTES: Final = 1024 * 1024  # larger Fetch responses are not changed
 IDLE_MS: Final = 200
 
 
@@ -48,7 +48,7 @@ class OddRequest:
 
 
 class OddRequests(RequestFilter):
-    """Gives odd responses to some requests, which are chosen at random."""
+    """Gives odd responses to requests that are chosen at random."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
         """
@@ -156,7 +156,7 @@ class OddRequests(RequestFilter):
 
 
 class OddReply(WrappedRequest):
-    """A response that is not complete yet, and that becomes odd when it is. Implements `ParkedRequest`."""
+    """A response that is not complete yet, and that may be made odd when it is complete. Implements `ParkedRequest`."""
 
     def __init__(
         self, reply: ParkedRequest, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
@@ -175,5 +175,5 @@ class OddReply(WrappedRequest):
         self._reply.when_done(done)
 
     def chunks(self) -> list[Chunk]:
-        """Raises CloseConnection."""
+        """Returns the response, which may be odd. Raises CloseConnection."""
         return self._made_odd(self._reply.chunks())

@@ -1,4 +1,4 @@
-"""The preset that combines several rare states, as on a cluster after many incidents."""
+"""A preset that combines several rare states, as if the cluster had been through many incidents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.broker.control.presets.topics import more_partitions
 from odradek.broker.control.presets.transactions import aborted_tail, open_transaction
 
 PARTITIONS = 3
-ERRORS: Mapping[str, str] = {  # the error that some requests get, by API
+ERRORS: Mapping[str, str] = {  # by API: the error that some of its requests get
     "Produce": "NOT_LEADER_OR_FOLLOWER",
     "EndTxn": "CONCURRENT_TRANSACTIONS",
     "AddOffsetsToTxn": "COORDINATOR_LOAD_IN_PROGRESS",

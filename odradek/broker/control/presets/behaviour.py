@@ -1,5 +1,5 @@
-"""How clients behave in the state that a preset creates, in Markdown. `make docs` writes them into the page
-Presets of the site."""
+"""Descriptions in Markdown of how clients behave in the state that a preset creates. `make docs` writes them to the
+page Presets of the site."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The behaviour of correct and of wrong clients in one preset.
+    """The behaviour of correct and incorrect clients in the state of one preset.
 
-    wrong  bugs of clients that public issues report; empty if none is known
+    wrong  bugs of clients that are reported in public issues; empty if no such bug is known
     """
 
     correct: str

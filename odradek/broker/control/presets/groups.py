@@ -1,4 +1,5 @@
-"""Presets of consumer groups, classic and KIP-848. The presets themselves act as the other members of the group."""
+"""Presets of consumer groups, both classic and KIP-848. The presets themselves act as the other members of the
+group."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ async def log_end_before_commit(client: PresetClient, told: Parameters) -> Facts
     await client.topic(topic, partition + 1)
     log = client.log(topic, partition)
     missing = max(records, lost) - (log.log_end_offset - log.log_start_offset)
-    for _ in range(missing):  # one batch per record, so that the log can be truncated after any record
+    for _ in range(missing):  # writes one batch per record, so that the log can be truncated after any record
         await client.produce(topic, partition, [b"record"])
     committed = log.log_end_offset
     await _commit(client, group, topic, partition, committed)
@@ -149,7 +150,8 @@ async def stale_member_epoch(client: PresetClient, told: Parameters) -> Facts:
         "do": {"edit": {"MemberEpoch": before}},
         "times": 1,
     }
-    # Both happen in one turn of the loop. A heartbeat that is handled earlier returns the old epoch anyway.
+    # Both changes happen in one turn of the event loop. A heartbeat that is handled earlier returns the old epoch
+    # anyway.
     client.leave_waiting(_subscribing(group, other, None), 1)
     added = client.cluster.faults.add(rule)
     await client.cluster.wait_until_idle()

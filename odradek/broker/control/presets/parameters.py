@@ -15,7 +15,7 @@ UNITS = ("_ms", "_bytes")
 
 class Parameters:
     def __init__(self, told: Mapping[str, object], defaults: Mapping[str, str | int]) -> None:
-        """Raises Problem if a parameter is unknown, or has another type than its default."""
+        """Raises Problem if a parameter is unknown, or does not have the same type as its default."""
         check_known_fields(told, defaults)
         for name, value in told.items():
             if isinstance(defaults[name], str):

@@ -1,5 +1,5 @@
-"""The client that presets use. It sends requests of Kafka's protocol like any other client, but no fault rule for
-requests acts on them.
+"""The client that presets use. It sends requests of Kafka's protocol like any other client, but fault rules for
+requests do not act on them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LONGEST_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 
 @dataclass(slots=True)
 class ProducerPair:
-    """The producer id and epoch of a producer, with its sequence numbers.
+    """A producer's id and epoch, with its sequence numbers.
 
     next_sequences  the next sequence number, by topic and partition
     """
@@ -86,19 +86,20 @@ class ProducerPair:
 
 
 class PresetClient:
-    """A client of one cluster. Its methods raise Problem (409, with the name of the error) if the broker refuses."""
+    """A client of one cluster. Its methods raise Problem (409, with the name of the error) if the broker refuses a
+    request."""
 
     def __init__(self, cluster: Cluster, principal: str | None = None) -> None:
         """
-        principal  the user that the client is logged in as; None: it is not logged in
+        principal  the user as which the client is logged in; None if it is not logged in
         """
         self.cluster = cluster
         self.broker = cluster.running.broker
         self._client = InProcessClient(cluster.running.dispatcher, "127.0.0.1", 0, principal)
-        cluster.preset_clients.append(self._client)  # keeps the client's sessions open until the broker stops
+        cluster.preset_clients.append(self._client)  # keeps the sessions of the client open until the broker stops
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """Sends a request and returns its response. Repeats the request as long as the error is in PASSING."""
+        """Sends a request and returns its response. Repeats the request while it fails with an error in PASSING."""
         for _ in range(MOST_TRIES):
             try:
                 async with asyncio.timeout(LONGEST_ANSWER_S):
@@ -108,7 +109,7 @@ class PresetClient:
                 raise Problem(
                     409, f"{name} was not answered in {LONGEST_ANSWER_S} s: it waits for other clients"
                 ) from None
-            except KafkaError as error:  # an emulated older release may lack the API or its version
+            except KafkaError as error:  # an emulated older release may not have the API or this version
                 raise Problem(409, str(error)) from error
             found = set(codes(answer)) - {NONE}
             if not found:
@@ -123,7 +124,7 @@ class PresetClient:
         return PresetClient(self.cluster, principal)
 
     def leave_waiting(self, request: Message, version: int) -> None:
-        """Sends a request without waiting for its response, which is ignored."""
+        """Sends a request without waiting for its response. The response is ignored."""
         self._client.begin(request, version)
 
     async def pause(self) -> None:
@@ -136,7 +137,7 @@ class PresetClient:
         return self.broker.metadata.image.topics[topic].topic_id
 
     async def topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Creates a topic unless it exists. Raises Problem if it exists with fewer partitions."""
+        """Creates a topic unless it exists. Raises Problem if the topic exists with fewer partitions."""
         known = self.broker.metadata.image.topics.get(name)
         if known is not None and len(known.partitions) < partitions:
             raise Problem(409, f"topic {name} has fewer than {partitions} partitions", field="topic")
@@ -150,7 +151,7 @@ class PresetClient:
             await self.ask(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
 
     async def coordinator(self, key_type: int, key: str) -> None:
-        """Looks up the coordinator of a key, so that its internal topic is created if needed."""
+        """Looks up the coordinator of a key, so that the coordinator's internal topic is created if needed."""
         await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), FindCoordinatorResponse)
 
     async def producer(
@@ -193,7 +194,8 @@ class PresetClient:
         return answer.responses[0].partition_responses[0].base_offset
 
     async def add_partition(self, producer: ProducerPair, topic: str, partition: int) -> None:
-        """Adds a partition to the transaction, even if no records follow. Clients older than KIP-890 do the same."""
+        """Adds a partition to the transaction, even if no records follow. Clients from before KIP-890 do this as
+        well."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=producer.transactional_id or "",
             v3_and_below_producer_id=producer.producer_id,
@@ -203,7 +205,7 @@ class PresetClient:
         await self.ask(request, AddPartitionsToTxnResponse, max_version=3)
 
     async def end(self, producer: ProducerPair, *, committed: bool) -> None:
-        """Ends the transaction. If the response has a producer id and epoch, the producer continues with them."""
+        """Ends the transaction. If the response contains a producer id and epoch, the producer continues with these."""
         request = EndTxnRequest(
             transactional_id=producer.transactional_id or "",
             producer_id=producer.producer_id,

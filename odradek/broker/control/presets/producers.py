@@ -58,7 +58,8 @@ async def kept_epoch_nearly_exhausted(client: PresetClient, told: Parameters) ->
 
 
 def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], None]) -> None:
-    """Changes the coordinator's entry for a transactional id, and writes it to its log. Raises Problem."""
+    """Changes the coordinator's entry for a transactional id, and writes the entry to the coordinator's log. Raises
+    Problem."""
 
     def changed(core: TransactionCore, now_ms: int) -> Outcome[None]:
         after = next(

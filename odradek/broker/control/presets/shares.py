@@ -1,5 +1,5 @@
-"""Presets of share groups. Each preset has a member that acquires records and then sends no more requests. Its
-acquisition locks end when the clock passes their timeout.
+"""Presets of share groups. In each preset, a member acquires records and then sends no more requests. Its acquisition
+locks end when the clock passes their timeout.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class PresetShareMember:
     session_epoch: int = 0
 
     async def acquire(self, most: int) -> list[tuple[int, int, int]]:
-        """Acquires up to `most` records. Returns first offset, last offset and delivery count of each range."""
+        """Acquires up to `most` records. Returns the first offset, last offset and delivery count of each acquired
+        range."""
         place = FetchPartition(partition_index=0, acknowledgement_batches=[])
         topics = [FetchTopic(topic_id=self.client.topic_id(self.topic), partitions=[place])]
         request = ShareFetchRequest(
@@ -73,7 +74,7 @@ class PresetShareMember:
         ]
 
     async def acquire_some(self, most: int) -> list[tuple[int, int, int]]:
-        """Repeats `acquire` until it returns records, since the first fetch only initializes the share partition."""
+        """Repeats `acquire` until it returns records, because the first fetch only initializes the share partition."""
         for _ in range(MOST_FETCHES):
             acquired = await self.acquire(most)
             if acquired:
@@ -111,7 +112,8 @@ class PresetShareMember:
 
 
 async def _member(client: PresetClient, told: Parameters, records: int) -> PresetShareMember:
-    """Returns a new member of a share group that reads from the beginning; the topic has at least `records` records."""
+    """Returns a new member of a share group that reads from the beginning. Also ensures that the topic has at least
+    `records` records."""
     topic, group = told.text("topic"), told.text("group")
     await client.topic(topic)
     log = client.log(topic, 0)

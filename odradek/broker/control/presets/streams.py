@@ -1,6 +1,6 @@
-"""Presets of streams groups (KIP-1071). The presets themselves act as the other members of the group. Their topology
-has one subtopology, `0`, which reads the topic of the preset, as Kafka Streams sends it for an application without
-state.
+"""Presets of streams groups (KIP-1071). The presets themselves act as the other members of the group. Their topology is
+the one that Kafka Streams sends for an application without state: a single subtopology, `0`, which reads the topic of
+the preset.
 """
 
 from __future__ import annotations

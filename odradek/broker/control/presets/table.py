@@ -1,4 +1,5 @@
-"""Presets: rare states of a cluster, by name. Requests, rules and the clock produce them; files are never edited."""
+"""The table of presets, which are rare states of a cluster. They are produced by requests, rules and the clock; files
+are never edited."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Preset:
     """A rare state that a test can request by name.
 
     bring_about  the function that produces the state; its docstring describes the state to users
-    defaults     default values of the parameters, which also determine their types
+    defaults     default values of the parameters; they also determine the types
     """
 
     name: str
@@ -116,7 +117,7 @@ PRESETS: Mapping[str, Preset] = {name: Preset(name, how, defaults, BEHAVIOUR[nam
 
 
 async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
-    """Creates the topics that do not exist, as a super user if the cluster has one. Raises Problem.
+    """Creates the topics that do not exist yet. Acts as a super user if the cluster has one. Raises Problem.
 
     partitions  number of partitions by topic name
     """

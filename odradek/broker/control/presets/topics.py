@@ -10,7 +10,7 @@ from odradek.protocol.messages.create_partitions_response import CreatePartition
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 
-KEPT_BYTES = 100  # allowance in max.message.bytes for the batch and record headers
+KEPT_BYTES = 100  # allowance in max.message.bytes for the headers of the batch and its records
 
 
 async def recreated_topic(client: PresetClient, told: Parameters) -> Facts:

@@ -1,6 +1,6 @@
 """Decodes the most recent requests of a cluster and their responses, as the clients saw them after all rules.
 
-`odradek/broker/network/kept_exchanges.py` stores their bytes.
+The bytes are stored by `odradek/broker/network/kept_exchanges.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Exchanges:
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         self.kept = KeptExchanges(time, now_s)
         self.are_kept = True
-        self.readers = 0  # number of clients that read the exchanges as server-sent events
+        self.readers = 0  # number of clients that receive the exchanges as server-sent events
 
     def require(self) -> None:
         """Raises Problem if the cluster does not keep its exchanges."""
@@ -39,10 +39,10 @@ class Exchanges:
             raise Problem(409, "this cluster does not store requests: set odradek.control.requests.enable=true")
 
     def completed_since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
-        """Yields the exchanges with a number above `number`, the oldest first. Raises Problem.
+        """Yields the completed exchanges with a number above `number`, oldest first. Raises Problem.
 
-        api        only exchanges of this API; None: of all APIs
-        client_id  only exchanges of this client; None: of all clients
+        api        selects the exchanges of this API; None for all APIs
+        client_id  selects the exchanges of this client; None for all clients
         """
         self.require()
         for each_number, each in self.kept.last():
@@ -57,13 +57,14 @@ class Exchanges:
         return self.kept.dropped
 
     def completed(self) -> Iterator[tuple[int, KeptExchange]]:
-        """Yields the exchanges that are answered, or whose connection is closed, with their numbers; oldest first."""
+        """Yields the exchanges that have been answered, or whose connection has closed, with their numbers; oldest
+        first."""
         return ((number, each) for number, each in self.kept.last() if each.answered is not None)
 
     def decoded(
         self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
     ) -> dict[str, object] | None:
-        """Decodes an exchange. Returns None if it has another API or client, or is not a Kafka request."""
+        """Decodes an exchange. Returns None if it belongs to another API or client, or is not a Kafka request."""
         kind = kind_of(exchange.request)
         if kind is None or (api is not None and kind[0].kafka_name != api):
             return None
@@ -85,8 +86,8 @@ class Exchanges:
 class ClientState:
     """The client of one connection.
 
-    client_id  from the first request of the connection
-    in_flight  number of requests whose response has not been sent yet
+    client_id  client id in the first request of the connection
+    in_flight  number of requests whose responses have not been sent yet
     """
 
     client_id: str | None
@@ -120,7 +121,8 @@ def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
 def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> dict[str, object]:
     """Decodes an exchange to JSON.
 
-    `answered_ms` is None while the client waits for the response. `closed` is true if the connection was closed.
+    The field `answered_ms` is None while the client waits for the response. The field `closed` is true if the
+    connection was closed instead of answering.
     """
     client_id, request = _decoded_request(exchange, api, version)
     connection_id, received_pace, received_s, frame, request_bytes, _ = exchange.received

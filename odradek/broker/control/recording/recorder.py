@@ -1,8 +1,9 @@
 """Records the exchanges of a broker's connections, to a file or for a judge in a separate process.
 
-To keep the cost per exchange low, the loop only notes a few numbers for each request and each response, and copies
-their bytes into one buffer; the reader does the rest. A block is written after GATHERS_S, or when it has GATHERS_BYTES.
-If more than MOST_WAITING_BYTES are waiting, the loop itself writes them, so that memory is bounded and nothing is lost.
+To keep the cost per exchange low, the event loop only notes a few numbers for each request and response, and copies
+their bytes into one buffer; the reader of the recording does the rest. A block is written after GATHERS_S, or when it
+has GATHERS_BYTES. If more than MOST_WAITING_BYTES are waiting, the event loop itself writes them, so that memory is
+bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 GATHERS_BYTES: Final = 256 * 1024
 GATHERS_S: Final = 0.05
 TICK_S: Final = 0.005
-# Budget of system calls that ask the kernel for unread bytes, and its refill per tick. With clients that wait for each
-# response, these calls are a fifth of a recorder's work.
+# The system calls that check the kernel for unread bytes have a budget, with a refill per tick and a maximum. With
+# clients that wait for each response, these calls are a fifth of a recorder's work.
 QUESTIONS_OF_A_TICK: Final = 8
 MOST_QUESTIONS: Final = 64
 NOTHING_WAITS: Final = -1
-FRAME_START_BYTES: Final = 10  # size of the part of a request before its client id
+FRAME_START_BYTES: Final = 10  # size of the request header before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
 HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
@@ -75,8 +76,10 @@ class Recorder:
         most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
         """
-        compression         done in a thread. With NONE, the loop itself calls `output`, which then must not block
-        keeps_records       False: of large record batches only the headers are recorded, which a judge needs
+        compression         how to compress blocks, which is done in a thread. With NONE, the event loop itself calls
+                            `output`, which must then not block
+        keeps_records       whether to record large record batches completely. If not, only their headers are recorded,
+                            which are enough for a judge
         most_waiting_bytes  maximum size of the entries that wait to be written
 
         Raises OSError if the output cannot be written.
@@ -85,18 +88,18 @@ class Recorder:
         self._loop = loop
         self._most_waiting_bytes = most_waiting_bytes
         self.gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
-        # Used in each exchange; an attribute of the instance is faster to look up than one of a module.
+        # These are used in each exchange, and attributes of the instance are faster to look up than those of a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
         self._writer = RecordingWriter(
             output, pack_head(time.time_ns() // 1_000_000), loop, compression, self._block_written
         )
         self._nodes: dict[int, RecordedNode] = {}
-        self._recorded: dict[int, RecordedConnection] = {}  # the open connections, by number
+        self._recorded: dict[int, RecordedConnection] = {}  # open connections by number
         self._connections = 0
         self.waiting = PackedEntries()
         self.gathers: asyncio.TimerHandle | None = None  # timer that writes the next block
-        self.unwritten: list[RecordedConnection] = []  # connections with responses that may not be sent yet
+        self.unwritten: list[RecordedConnection] = []  # connections whose responses may not be sent completely yet
         self._last_tick_us = 0
         self.tick_before_us = 0
         self.questions = MOST_QUESTIONS
@@ -136,7 +139,7 @@ class Recorder:
         recorded = RecordedConnection(self, node, connection, number)
         self._recorded[number] = recorded
         if self.keeps_records:
-            info.sends_files = False  # the recorder could not see data that the kernel sends directly from files
+            info.sends_files = False  # the recorder could not see data that the kernel sends directly from a file
         info.when_closed(partial(self._connection_closed, recorded))
         about = {
             "node": node.node_id,
@@ -157,14 +160,15 @@ class Recorder:
             self.waiting.add(WRITTEN, recorded.number, 0, now_us, 0, b"")
         self.waiting.add(CLOSED, recorded.number, 0, now_us, 0, b"")
         self.gather()
-        # It stays in `unwritten` until the next tick: removing it here would be slow when many connections close.
+        # The connection stays in `unwritten` until the next tick. Removing it here would be slow when many connections
+        # close.
         recorded.unwritten_read = 0
         del self._recorded[recorded.number]
 
     def _tick(self) -> None:
-        """Runs every TICK_S, later if the loop is busy.
+        """Runs every TICK_S, or later if the event loop is busy.
 
-        Keeps the time of the tick before the last one: all bytes that arrived before it have been handled.
+        Stores the time of the tick before the last one. All bytes that arrived before that time have been handled.
         """
         self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
         self.waiting.run = None  # the next request needs a new time, so it cannot continue the run
@@ -174,7 +178,7 @@ class Recorder:
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
     def _record_written(self) -> None:
-        """Notes the connections whose responses have been sent completely."""
+        """Records which connections have sent their responses completely."""
         now_us = self.now_us()
         left: list[RecordedConnection] = []
         for each in self.unwritten:
@@ -194,7 +198,7 @@ class Recorder:
         return (time.monotonic_ns() - self.began_ns) // 1000
 
     def gather(self) -> None:
-        """Ensures that the waiting entries are written in time: now, by the thread, or by a timer."""
+        """Ensures that the waiting entries are written soon: at once, by the thread, or when a timer expires."""
         size_bytes = self.waiting.size_bytes
         if size_bytes < self.gathers_bytes and self.gathers is not None:
             return
@@ -238,11 +242,12 @@ class RecordedConnection(ExchangeObserver):
     """Records the exchanges of one connection.
 
     sends_files       whether the connection sent data directly from files before it was recorded
-    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOTHING_WAITS if there are none
+    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOTHING_WAITS if there are no such bytes
     arrived_us        earliest time at which the last request may have arrived
-    unwritten_read    number of the read with requests whose responses may not be sent yet; 0 if there are none
+    unwritten_read    number of the read whose requests may have responses that are not sent yet; 0 if there is no such
+                      read
     is_sure           whether it is known which bytes were waiting when the last request was answered
-    is_pipelined      whether a request ever arrived before its predecessor was answered
+    is_pipelined      whether any request has arrived before its predecessor was answered
     is_listed         whether the connection is in `Recorder.unwritten`, which the next tick examines
     """
 
@@ -278,14 +283,16 @@ class RecordedConnection(ExchangeObserver):
         self.waiting_since_us = NOTHING_WAITS
         self._arrived_us = self._exchange = self._size_bytes = 0
         self._run_read = 0  # number of the read whose requests are in the last run
-        self._asked = self._ended = 0  # numbers of requests and of completed exchanges on this connection
+        self._asked = self._ended = 0  # numbers of requests and completed exchanges on this connection
         self.unwritten_read = 0
         self.is_sure = True
         self.is_listed = self._is_pipelined = False
-        self._sends_tokens = False  # whether SASL tokens come without a request header, as after SaslHandshake v0
-        # Unanswered requests that may contain secrets, by their number on this connection; None until there is one.
+        self._sends_tokens = False  # whether SASL tokens arrive without a request header, as after SaslHandshake v0
+        # Unanswered requests that may contain secrets, by their number on this connection; None until the first such
+        # request.
         self._masked: dict[int, SafeRequest] | None = None
-        # The last request and the numbers of its run, while the broker handles it and may check the CRC of its batch.
+        # The last request with the numbers of its run, stored while the broker handles the request and may check the
+        # CRC of its batch.
         self._unchecked: tuple[UncheckedCut, int, int, int] | None = None
 
     @property
@@ -333,9 +340,9 @@ class RecordedConnection(ExchangeObserver):
         self._note_unchecked(isinstance(reply, QuickReply))
 
     def _note_unchecked(self, is_sound: bool) -> None:
-        """Records the last request, whose record batch is cut off if its CRC is valid.
+        """Records the last request. Its record batch is cut off if the CRC of the batch is valid.
 
-        is_sound  whether the broker has found the CRC valid; if not, it is checked here
+        is_sound  whether the broker has found the CRC to be valid; if not, this method checks it
         """
         recorder, noted, self._unchecked = self._recorder, self._unchecked, None
         if noted is None or recorder.is_closed:
@@ -349,12 +356,12 @@ class RecordedConnection(ExchangeObserver):
         recorder.gather()
 
     def _begin_entry(self, flags: int, now_us: int, waited_us: int) -> None:
-        """Begins a run of entries with the request that arrived last."""
+        """Begins a run of entries with the request that has just arrived."""
         self._recorder.waiting.begin_entry(self, flags, self.number, now_us, waited_us)
         self._run_read = self.info.reads
 
     def _place_in_time(self) -> int:
-        """Determines the earliest time at which the request may have arrived. Returns its flags."""
+        """Determines the earliest time at which the last request may have arrived. Returns the flags of the request."""
         arrived_us = self._recorder.tick_before_us
         flags = 0
         if self._asked - self._ended > 1 or self.waiting_since_us != NOTHING_WAITS:
@@ -428,11 +435,12 @@ class RecordedConnection(ExchangeObserver):
             recorder.gather()
 
     def _look_for_input(self) -> None:
-        """Determines whether more bytes are waiting while a request is answered: they were sent before its response.
+        """Determines whether more bytes are waiting when a request is answered. Such bytes were sent before the
+        response.
 
-        The kernel is asked at most once for the requests of one read. If it was asked often recently, and the client
-        has always waited for each response so far, only this process's own buffers are examined. Bytes in the kernel
-        are then read in the next turn of the loop, and `is_sure` is False.
+        The kernel is checked at most once for the requests of one read. If it was checked often recently, and the
+        client has so far waited for each response, only this process's own buffers are examined. Bytes in the kernel
+        are then read in the next turn of the event loop, and `is_sure` is False.
         """
         recorder = self._recorder
         if self.waiting_since_us == NOTHING_WAITS and self.unwritten_read == self.info.reads:

@@ -1,7 +1,7 @@
-"""Writes the blocks of a recording to a file or to a reader. Must be called in the thread of the event loop.
+"""Writes the blocks of a recording to a file or to a reader. Must be called in the event loop's thread.
 
-Blocks of a file are compressed and written by one thread. The order of the entries is preserved: before the loop itself
-writes a block, it writes the entries that the thread has received but not started with.
+The blocks of a file are compressed and written by one thread. The order of the entries is preserved: before the event
+loop itself writes a block, it writes the entries that the thread has received but not started to write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LACKS: Final = "the recording lacks entries, because writing failed: %s"
 
 
 class RecordingOutput(Protocol):
-    """Receives the head and the blocks of a recording, in order. The calls come from the loop or from a thread."""
+    """Receives the head and the blocks of a recording in order. Called by the event loop or by a thread."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -48,7 +48,8 @@ class RecordingWriter:
         wrote: Callable[[], None],
     ) -> None:
         """
-        compression  done in a thread. With NONE, the loop itself calls `output`, which then must not block
+        compression  how to compress blocks, which is done in a thread. With NONE, the event loop itself calls `output`,
+                     which must then not block
         wrote        called when the thread has written a block
 
         Raises OSError if the head cannot be written.
@@ -58,7 +59,7 @@ class RecordingWriter:
         self._wrote = wrote
         self._workers = ThreadWorkers(loop, 1, "recorder")
         self._lock = Lock()  # guards `_handed_over` and the output
-        self._handed_over: PackedEntries | None = None  # entries that the thread has not started with
+        self._handed_over: PackedEntries | None = None  # entries that the thread has not started to write
         self.is_busy = False
         output.write(head)
         output.flush()
