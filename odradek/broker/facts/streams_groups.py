@@ -33,7 +33,7 @@ class SubtopologyFacts(NamedTuple):
 
     tasks                the number of its tasks, or None if not all of the topics that it reads exist
     sources              external topics that it reads
-    repartition_sources  topics of the group that it reads
+    repartition_sources  internal topics of the group that it reads
     repartition_sinks    internal topics of the group that it writes for other subtopologies
     changelogs           internal topics that back up its state stores
     """

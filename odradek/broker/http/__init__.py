@@ -3,8 +3,8 @@
 listener     the socket, which is open from the start; all other modules are imported at the first connection
 pages        the HTTP server, which uses aiohttp
 connections  the limits on connections to the HTTP server
-measures     the metrics as plain numbers, collected on the loop
-exposition   the metrics in Prometheus' text format
+measures     collects the metrics as plain numbers, in the thread of the event loop
+exposition   formats the metrics as text for Prometheus
 access       decides which requests are answered
 guard        checks the Host and Origin headers
 page/        the page, which shows people the state of the broker

@@ -1,7 +1,7 @@
 """Decides which requests to the HTTP port are answered. Pure.
 
     configuration                                  answered requests
-    odradek.http.token is set                      from any address, if they have the token; below the path of a test
+    odradek.http.token is set                      requests from any address with the token; below the path of a test
                                                    cluster, the token of that cluster is sufficient
     no token; TLS requires client certificates     all requests, since every client has presented a certificate
     neither; listens on the loopback interface     all requests from this machine

@@ -102,7 +102,7 @@ class ListenerMeasure(NamedTuple):
 
 
 class QuotaMeasure(NamedTuple):
-    """Use of one quota by the clients that share it.
+    """The use of one quota by the clients that share it.
 
     user, client_id  None if the quota does not depend on the user or client id
     throttle_ms      total time for which connections were muted
@@ -153,8 +153,8 @@ class GroupMeasure(NamedTuple):
     """Measures of all groups.
 
     offsets     the number of committed offsets of groups of all types
-    rebalances  by type; see `GroupCore.rebalances`
-    counts      by the names of `groups.common.outcome.COUNTED`; see `GroupCore.counts`
+    rebalances  number of rebalances by type of group; see `GroupCore.rebalances`
+    counts      other counts, by their names in `groups.common.outcome.COUNTED`; see `GroupCore.counts`
     lags        lags of at most `MOST_LAGS` groups that have an offset or a partition. Share groups have no lag
     left_out    number of further groups that have an offset or a partition, but are not in `lags`
     """

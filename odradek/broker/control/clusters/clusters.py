@@ -97,7 +97,7 @@ class Cluster:
 
     @property
     def running(self) -> ServingBroker:
-        """The running broker. Raises Problem if it is not running."""
+        """The broker of the cluster. Raises Problem if it is not running."""
         if self.serving is None:
             raise self._not_running()
         return self.serving
@@ -134,7 +134,7 @@ class Cluster:
             yield
 
     async def wait_until_idle(self, gives_up: Callable[[], bool] = bool) -> None:
-        """Waits until the broker only waits for clients and timers.
+        """Waits until the broker has nothing to do except wait for clients and timers.
 
         gives_up  called in each turn of the event loop; the wait ends when it returns True
         """
@@ -244,11 +244,11 @@ class Clusters:
         fork       name of a cluster to copy. The new cluster has the same logs, coordinators, clock, listeners and
                    users, but other ports
         ttl_s      the lease: the cluster is deleted after this time unless the lease is renewed; None for no lease
-        nodes      the number of nodes, or their ids; None for the nodes of the forked cluster, or for one node without
-                   a fork
+        nodes      the number of nodes, or their ids; None for the nodes of the forked cluster, or one node if `fork` is
+                   None
         release    the release of Kafka to emulate; must be None for a fork, which emulates the release of its source
-        listeners  a list of objects, see `chosen_listeners.py`; None for the listeners of the forked cluster, or for
-                   one listener without TLS and SASL
+        listeners  a list of objects, see `chosen_listeners.py`; None for the listeners of the forked cluster, or one
+                   listener without TLS and SASL if `fork` is None
         users      passwords by user name; None for the users of the forked cluster
         """
         if len(self._clusters) >= MOST_CLUSTERS:

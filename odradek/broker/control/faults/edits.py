@@ -67,7 +67,7 @@ class Edit:
               `remove`     removes an element of an array
               `duplicate`  repeats an element of an array, right after itself
               `reverse`    reverses an array
-              `order`      puts the elements whose indexes `value` lists first, in this order; the others follow
+              `order`      moves the elements whose indexes are in `value` to the front, in that order
     versions  each field on the path, with the versions of the response that have the field
     """
 

@@ -42,9 +42,9 @@ class Holds:
     ) -> None:
         """Registers a waiter, and calls `resume` when the hold is released or the broker stops.
 
-        is_repeated_at_start  whether the broker repeats this step after a restart, because it is recorded in its log.
-                              If so, `resume` is not called when the broker stops, because the rule must still hold the
-                              step back after the restart
+        is_repeated_at_start  whether the broker repeats this step after a restart, because the step is recorded in its
+                              log. If so, `resume` is not called when the broker stops, because the rule must still hold
+                              the step back after the restart
         """
         self._waiting.setdefault(name, {})[who] = _Waiter(resume, facts, is_repeated_at_start)
 

@@ -1,7 +1,7 @@
 """Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. Pure.
 
-Fields are found by their names, because Kafka's messages use names consistently. For example, all of them name a group
-GroupId.
+Fields are found by their names, because Kafka's messages use names consistently. For example, the id of a group is
+always GroupId.
 """
 
 from __future__ import annotations

@@ -173,8 +173,8 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
                 return
 
             def unless_away() -> None:
-                """Continues unless another coordinator has meanwhile taken over, and carries out the decision
-                itself."""
+                """Continues unless another coordinator has taken over meanwhile; that coordinator carries out the
+                decision itself."""
                 if not self._rounds.shard.is_away:
                     resume()
 

@@ -40,7 +40,7 @@ async def read_json(request: web.Request) -> object:
 
 
 async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
-    """Returns the fields of the body. Returns no fields if the call has a body that is not an object with fields.
+    """Returns the fields of the body. Returns no fields for a call whose body is not an object with fields.
 
     Raises Problem, also if the body or the query has a field that the call does not define.
     """
@@ -55,7 +55,7 @@ async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
 
 
 class SentFields:
-    """The fields of the body of a call. The methods that return a value raise Problem if the call's row does not allow
+    """The fields in the body of a call. The methods that return a value raise Problem if the call's row does not allow
     the value.
 
     values  all fields, unchecked

@@ -530,9 +530,9 @@ def ids_of_nodes(
 ) -> Sequence[int]:
     """Returns the node ids of a new cluster. Raises Problem.
 
-    nodes     number of nodes or their ids; None for the nodes of the forked cluster, or for one node without a fork
+    nodes     number of nodes or their ids; None for the nodes of the forked cluster, or one node if `source` is None
     settings  settings of the cluster, whose `node.id` must be the id of the first node
-    source    node ids of the cluster that is forked
+    source    node ids of the forked cluster; None without a fork
     """
     told = settings.get("node.id")
     if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):

@@ -105,8 +105,8 @@ FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
 FIRST_HIGH_PRODUCER_ID: Final = 2**40  # added to ordinary producer ids, which are smaller, so that the sums are unique
 MOST_FIRST_LEADER_EPOCH: Final = 1_000_000
 # The limit is 2²⁴ because of librdkafka 2.16, which reads the member id in a ConsumerGroupHeartbeat up to the next zero
-# byte. The member id is followed by the epoch. From 2²⁴ on, the epoch does not begin with a zero byte, so that
-# consumers of KIP-848 with librdkafka would not work.
+# byte. The member id is followed by the epoch. From 2²⁴ on, the epoch does not begin with a zero byte, and consumers
+# with librdkafka that use KIP-848 would fail.
 FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
 MEMBER_ID_CHARACTERS: Final = 255
 MOST_METADATA: Final = 100
@@ -206,8 +206,8 @@ class Odd:
 
     random       generator for the current random decisions
     percent      for each oddity, the percentage of cases in which it is applied
-    done         for each oddity, how often it was applied so far
-    recent       the oddities that were applied last
+    done         for each oddity, the number of times that it was applied so far
+    recent       the oddities that were applied most recently
     connections  open connections by id
     metadata     responses to Metadata requests from all nodes except the first, by version and request
     tasks        tasks of members of streams groups, by group and member id

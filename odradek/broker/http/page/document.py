@@ -1,4 +1,5 @@
-"""Renders the page as one file, HTML with its style, script and first view, so that one request shows something.
+"""Renders the page as one file, HTML with its style, script and first view, so that a single request is enough to show
+something.
 
 The script is written as modules, which browsers would fetch one by one. This module turns each of them into a function
 that is called once, after the modules that it imports: `const $text = (() => { ...; return { whole, size }; })();`.

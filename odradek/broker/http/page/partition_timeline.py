@@ -30,7 +30,7 @@ NO_PRODUCER_ID = -1
 class BatchRun:
     """Consecutive batches of one producer and transaction, or a single marker.
 
-    first_offset, last_offset  both inclusive
+    first_offset, last_offset  offsets of the first and last record
     is_commit                  True for a commit marker, False for an abort marker; None if the run is not a marker
     is_broker_time             whether `at_ms` is from the broker's clock, not the producer's
     """

@@ -130,7 +130,7 @@ def invalid(words: str) -> KafkaError:
 
 
 def record_json(partition: int, record: Record, decoded: Mapping[str, DecodedContent | str] | None = None) -> str:
-    """Returns a record as JSON on one line, which `parse_record` reads except for its offset.
+    """Returns a record as JSON on one line. `parse_record` can read all of its fields except the offset.
 
     decoded  the results of decoding `key` and `value`, or the reasons why they could not be decoded. Decoded JSON is
              copied into the record unchanged, because parsing it would change numbers

@@ -323,7 +323,7 @@ def is_decoded(query: Query) -> bool:
 
 
 async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -> str:
-    """Decodes a key or value that `content_at` has read to JSON. Raises KafkaError with the reason if that is
+    """Decodes a key or value, which `content_at` has read, to JSON. Raises KafkaError with the reason if that is
     impossible."""
     part = query.get("of") or VALUE
     if served.decoder is None:
