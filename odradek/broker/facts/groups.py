@@ -1,4 +1,4 @@
-"""Groups of every type: their state, their members with assigned partitions, and their committed offsets."""
+"""The state of groups of every type, their members with assigned partitions, and their committed offsets."""
 
 from __future__ import annotations
 

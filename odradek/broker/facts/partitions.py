@@ -1,4 +1,4 @@
-"""Partitions: their leaders and offsets."""
+"""The leaders and offsets of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071): their topology, and the tasks of their members."""
+"""The topologies of streams groups (KIP-1071), and the tasks of their members."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class StreamsFacts(NamedTuple):
 
 
 def streams_facts(name: str, core: GroupCore, image: MetadataImage) -> StreamsFacts:
-    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    """Describes a streams group. Raises KafkaError (GROUP_ID_NOT_FOUND) if it does not exist or has another type."""
     found = core.describe_streams_group(name, includes_description=True)
     topology = found.topology
     return StreamsFacts(

@@ -52,7 +52,7 @@ def access(host: str, token: str | None, *, requires_certificate: bool) -> Acces
 
 
 def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: str) -> Refusal | None:
-    """Returns the refusal of a request, or None if it may be answered.
+    """Returns the response with which to refuse a request, or None if the request may be answered.
 
     authorization  the header Authorization; empty if the request has none
     """

@@ -1,4 +1,4 @@
-"""Accepts connections to the HTTP port, and limits them. Imported at the first connection.
+"""Accepts connections to the HTTP port, and limits their number. Imported at the first connection.
 
 Connections in a TLS handshake count toward the limit. A peer that stalls in its handshake or in its request is
 disconnected after the same timeout, and sending single bytes does not extend the timeout.
@@ -25,7 +25,7 @@ log = logging.getLogger("odradek.control")
 bugs = logging.getLogger("odradek.control.http")  # aiohttp logs exceptions of handlers here
 
 SHUTDOWN_TIMEOUT_S = 1.0
-PAUSE_S = 1.0  # wait before the next accept, after an accept failed because no file descriptor was left
+PAUSE_S = 1.0  # delay after an accept has failed because no file descriptor was left
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 AddRoutes: TypeAlias = Callable[[web.Application], None]
 Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, by their protocol

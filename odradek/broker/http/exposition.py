@@ -179,7 +179,8 @@ def logins(measures: Measures) -> Families:
 
 
 def quotas(measures: Measures) -> Families:
-    """Yields the quotas in use. As in Kafka, the label for user or client id is empty if the quota does not have it."""
+    """Yields the quotas in use. As in Kafka, the label for the user or client id is empty if the quota does not depend
+    on it."""
     labels = ("user", "client_id")
     for key, (name, rate_name, help_) in QUOTAS.items():
         prefix = f"kafka_server_{name}"

@@ -1,8 +1,9 @@
 """Protects against malicious web sites, which can make a visitor's browser send requests to localhost.
 
 There are two attacks. A site can resolve its own name to 127.0.0.1 (DNS rebinding); then `Host` contains that name. Or
-it can send a cross-origin request; then `Origin` contains its name. A page on another port of this host is a different
-origin as well. IP addresses in `Host` are allowed, since rebinding needs a name. Source: RFC 9110, 7.2; RFC 6454, 4.
+it can send a cross-origin request; then `Origin` contains its name. A page on another port of this host is also a
+different origin. IP addresses in `Host` are allowed, since DNS rebinding needs a name. Source: RFC 9110, 7.2; RFC 6454,
+4.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ LOCAL = "localhost"
 
 
 def host_name(header: str) -> str:
-    """Returns the host without its port, and without the brackets of an IPv6 address; empty if there is no host."""
+    """Returns the host in a Host header, without its port and without the brackets of an IPv6 address. Returns an empty
+    text if there is no host."""
     return (urlsplit(f"//{header}").hostname or "") if header else ""
 
 

@@ -135,14 +135,14 @@ class ControlListener:
 
     @property
     def url(self) -> str:
-        """The address at which a browser on this machine finds the page."""
+        """The URL of the page for a browser on this machine."""
         host = self._broker.config.odradek_http_host or "localhost"
         scheme = "http" if self._context is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     @property
     def serves_page(self) -> bool:
-        """Whether the page is served, and not only health checks."""
+        """Whether the port serves the page, and not only health checks."""
         return self._access is not Access.HEALTH_ONLY
 
     def _first_peer(self) -> None:

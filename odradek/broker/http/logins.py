@@ -43,7 +43,7 @@ class HttpLogins:
 
 
 def client_of(request: web.Request, user: str | None = None) -> ConnectionInfo:
-    """Returns the client of an HTTP request: a user at an address, or User:ANONYMOUS."""
+    """Returns the client of an HTTP request, which is a user or User:ANONYMOUS at the address of the request."""
     client = ConnectionInfo(NO_CONNECTION, (request.remote or "").removeprefix(IPV4_IN_IPV6), 0)
     if user is not None:
         client.principal = f"User:{user}"

@@ -1,4 +1,4 @@
-"""Collects the metrics as plain numbers, on the loop, when they are requested.
+"""Collects the metrics as plain numbers when they are requested. Runs in the thread of the event loop.
 
 Between two collections, the broker only maintains counters of requests (`odradek.broker.api.dispatch`), bytes,
 connections and verifications.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics"  # name of this work in the loop watch
 MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; totals include the other rows
-MOST_LAGS = 1000  # maximum number of groups whose lag is computed
+MOST_LAGS = 1000  # maximum number of groups for which the lag is computed
 SHARE = "share"
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
@@ -143,7 +143,7 @@ class PartitionMeasure(NamedTuple):
 
 
 class LagMeasure(NamedTuple):
-    """The lag of one group, as the page and `odradek groups` count it (`odradek.protocol.lag`)."""
+    """The lag of one group, computed as on the page and by `odradek groups` (`odradek.protocol.lag`)."""
 
     group: str
     lag: GroupLag
@@ -196,7 +196,7 @@ class PendingMeasure(NamedTuple):
 
 
 class DeadLetterMeasure(NamedTuple):
-    """Counters of the dead letters of one share group since the process started; see `DeadLetterCounts`."""
+    """Counters of one share group's dead letters since the process started; see `DeadLetterCounts`."""
 
     group: str
     records: int

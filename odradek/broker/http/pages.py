@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Readiness(NamedTuple):
-    """Whether the broker is ready.
+    """The readiness of the broker.
 
     waiting_for  internal topics whose coordinators are not loaded
     offline      partitions that cannot be used

@@ -1,1 +1,1 @@
-"""Sockets, connections and the limits on them."""
+"""The sockets and connections of a broker, and the limits on connections."""

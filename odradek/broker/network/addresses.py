@@ -1,5 +1,5 @@
-"""Decides which address of this broker to give to a client, and warns if the address would lead the client to its own
-machine."""
+"""Decides which address of this broker to give to a client. Warns if that address would make the client connect to its
+own machine."""
 
 from __future__ import annotations
 

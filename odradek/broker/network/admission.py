@@ -41,8 +41,8 @@ class Admission(Enum):
 
 
 class ConnectionQuota:
-    """Counts the open connections. As in Kafka, new connections wait while the broker is full, and a connection is
-    closed if its address has too many.
+    """Counts the open connections. As in Kafka, new connections wait while the broker has its maximum number of
+    connections, and a connection is closed if its address has too many.
 
     limits  may be replaced at any time; connections already admitted stay open
     """
@@ -164,7 +164,7 @@ class NewConnection(Protocol):
 
 @dataclass(slots=True)
 class ThrottleCounts:
-    """Counts connections that were delayed or held because they were opened too fast, and their total delay."""
+    """The number of connections that were delayed or held because they were opened too fast, and their total delay."""
 
     connections: int = 0
     time_ms: int = 0
@@ -199,7 +199,7 @@ class Admissions:
     def admit(self, newcomer: NewConnection) -> Admission:
         info, rates = newcomer.info, self.rates
         if rates is not None:
-            # A refused connection must not count towards the rate.
+            # A connection that is refused must not count towards the rate.
             if self._quota.is_full_for(info.client_host) or self._quota.is_backlog_full:
                 return Admission.REFUSED
             held_ms = rates.held_ms(info.client_host)

@@ -33,8 +33,8 @@ LENGTH: Final = Packing(">i")
 LENGTH_BYTES: Final = LENGTH.size
 TLS_HANDSHAKE: Final = 0x1603  # the first two bytes of a TLS record with a handshake
 API_KEY_BYTES: Final = 2
-FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum buffer for a frame that did not arrive as a whole
-GROWTH_FACTOR: Final = 8  # the frame's buffer is at most this many times as long as the bytes that have arrived
+FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum size of the buffer for a frame that did not arrive as a whole
+GROWTH_FACTOR: Final = 8  # the buffer of a frame is at most this many times as long as its bytes that have arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
 # While more bytes than this are still to be sent to the peer, no further request of the peer is handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
@@ -46,8 +46,8 @@ TURN_S: Final = 0.002
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection of a client. The loop calls get_buffer and buffer_updated alternately, so one receive buffer can
-    serve all connections."""
+    """A connection of a client. The event loop calls get_buffer and buffer_updated alternately, so one receive buffer
+    can serve all connections."""
 
     __slots__ = (
         "_admission",
@@ -95,14 +95,14 @@ class Connection(asyncio.BufferedProtocol):
         # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
         # for earlier ones.
         self._in_flight: deque[ParkedRequest | AnsweredRequest] | None = None
-        self._in_flight_bytes = 0  # total size of the frames of these requests
+        self._in_flight_bytes = 0  # total size of the frames of the requests in flight
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
         self._mutes = 0  # number of active mutes
         self._mute_timers: list[TimerHandle] = []  # timers of the active mutes, and possibly of past ones
         self._takes_requests = True  # whether the peer reads its responses and is not muted
-        self._turn_is_due = False  # whether the loop is going to call `_next_turn`
+        self._turn_is_due = False  # whether the event loop will call `_next_turn`
         self._closing = False
         self.active_at_sweep = server.sweep_count
 
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handle_data(memoryview(partial))
 
     def eof_received(self) -> bool:
-        """Keeps the connection open, as Kafka does: a peer may stop sending and still read the responses."""
+        """Keeps the connection open, as Kafka does: a peer may stop sending and still read its responses."""
         self.info.got_all_responses = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
             return False  # with TLS, the end of one direction ends both
@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def refuse(self, reason: str) -> None:
-        """Closes a connection that must not get a response, and logs the reason."""
+        """Closes the connection without a response, and logs the reason."""
         log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
         self.abort()
 
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # From bytes to frames.
+    # Divides the bytes into frames.
 
     def _handle_data(self, data: memoryview) -> None:
         """Handles the frames in `data`. Stores the frames that have to wait, and an incomplete frame at the end.
@@ -375,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    # From requests to responses.
+    # Handles requests and sends their responses.
 
     def _handle(self, frame: memoryview) -> None:
         try:

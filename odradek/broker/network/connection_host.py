@@ -46,7 +46,7 @@ class ConnectionHost(Protocol[C]):
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
     def now_s(self) -> Callable[[], float]:
-        """The clock that measures how much of a turn of the loop a connection uses."""
+        """The clock that measures how much time a connection uses in one turn of the event loop."""
 
     @property
     def timers(self) -> Timers: ...
@@ -58,11 +58,11 @@ class ConnectionHost(Protocol[C]):
 
     @property
     def receive_buffer(self) -> memoryview:
-        """The receive buffer shared by all connections of the loop."""
+        """The receive buffer that all connections of the event loop share."""
 
     @property
     def received(self) -> memoryview:
-        """A read-only view of the receive buffer. Frames in it are overwritten by the next ones."""
+        """A read-only view of the receive buffer, in which later bytes overwrite earlier frames."""
 
     @property
     def sweep_count(self) -> int:
@@ -81,18 +81,18 @@ class FrameReceiver(Protocol):
 
     @property
     def logins(self) -> LoginCounts | None:
-        """Counts of logins; None if clients do not log in."""
+        """The numbers of logins; None if clients do not log in."""
 
     def connected(self, connection: ConnectionInfo) -> None:
         """Called before the first frame of a connection, unless the connection is refused."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
-        """Starts to handle a frame. A read-only frame may be overwritten after this returns. Raises MalformedMessage or
+        """Starts to handle a frame. A read-only frame may be overwritten after this call. Raises MalformedMessage or
         CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
-        """Called for a frame that is not read because of its size. The connection closes at once if this returns None,
-        otherwise after the response is sent."""
+        """Called for a frame that is too long to be read. If it returns None, the connection closes at once, otherwise
+        after the response has been sent."""
 
 
 class RequestReceiver(FrameReceiver, Protocol):
@@ -100,7 +100,7 @@ class RequestReceiver(FrameReceiver, Protocol):
     `odradek.broker.api.dispatch.Dispatcher`."""
 
     def serves(self, number: int, version: int) -> bool:
-        """Returns whether this version of this API is served."""
+        """Returns whether the receiver supports this version of the API."""
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
         """Returns a response with this error code for the whole request. Raises MalformedMessage."""

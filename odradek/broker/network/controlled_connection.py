@@ -35,8 +35,8 @@ class ExchangeObserver:
         self.unseen = 0
 
     def request_received(self, frame: memoryview) -> bool:
-        """Called before a request is handled. Read-only frames are overwritten later. Returns whether `request_handled`
-        is to be called."""
+        """Called before a request is handled. A read-only frame is overwritten later. Returns whether `request_handled`
+        should be called."""
         raise NotImplementedError
 
     def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
@@ -44,8 +44,8 @@ class ExchangeObserver:
         if the handler raised an exception."""
 
     def response_sent(self, chunks: list[Chunk]) -> None:
-        """Called before a response is written, for the oldest request without a response. `chunks` is empty if the
-        protocol has no response. Also called for the response to a request that was too long to be received."""
+        """Called before the response to the oldest unanswered request is written. `chunks` is empty if the protocol has
+        no response for this request. Also called for the response to a request that was too long to be received."""
         raise NotImplementedError
 
     def closed_without_response(self, is_newest: bool) -> None:
@@ -89,7 +89,7 @@ def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
 
 
 class ObservedRequests(RequestFilter):
-    """Passes the requests of a connection to its observers."""
+    """Passes the requests of each connection to the observers of the connection."""
 
     def __init__(self, plain: FrameReceiver, makers: Sequence[ObserverFactory]) -> None:
         super().__init__(plain)
@@ -132,7 +132,7 @@ class ControlledConnection(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         Connection.connection_lost(self, exc)
-        self.observers = []  # an observer refers to its connection; this breaks the cycle
+        self.observers = []  # breaks a reference cycle, since an observer refers to its connection
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
         """Makes exactly these factories observe this connection from now on."""
@@ -151,7 +151,7 @@ class ControlledConnection(Connection):
     def _write(self, chunks: list[Chunk]) -> None:
         if self.observers:
             self._notify_observers(chunks)
-        # This repeats `Connection._write`, because a call would add 0.5 % to the instructions of a small request.
+        # This code repeats `Connection._write`, because a call would add 0.5 % to the instructions of a small request.
         transport = self._transport
         if not chunks or transport is None:
             return
@@ -250,7 +250,7 @@ class PacedSender:
         self._timer: TimerHandle | None = None
         self._on_done: Callable[[object], None] | None = None
         self.is_done = False
-        self.waits_for_others = False  # true while the sender waits for time to pass
+        self.waits_for_others = False  # true while the sender waits for a timer
 
     @property
     def left_bytes(self) -> int:

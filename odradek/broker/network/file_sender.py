@@ -31,8 +31,8 @@ class UnsentChunks:
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self._chunks = chunks
-        self._at = 0  # the first chunk that has not been sent completely
-        self._sent_bytes = 0  # bytes of that chunk that have been sent
+        self._at = 0  # index of the first chunk that has not been sent completely
+        self._sent_bytes = 0  # number of bytes of that chunk that have been sent
 
     def next(self) -> list[Buffer] | FileSlice | None:
         """Returns buffers to send in one call, or a part of a file, or None at the end."""
@@ -65,7 +65,7 @@ MOST_PER_TURN_BYTES: Final = 1024 * 1024  # bytes to send from files before othe
 
 class StopReason(Enum):
     END = auto()  # everything has been sent
-    NO_ROOM = auto()  # the socket's buffer is full, or other work of the loop gets its turn
+    NO_ROOM = auto()  # the socket's buffer is full, or other work of the loop must run first
     COLD = auto()  # the next bytes are not in the page cache
 
 
@@ -111,7 +111,7 @@ class FileSender:
         self._loop = loop
         self._connection = connection
         self._unsent = UnsentChunks(())
-        self._cached_bytes = 0  # bytes after the current position that are known to be in the page cache
+        self._cached_bytes = 0  # number of bytes after the current position that are known to be cached
         self._is_waiting = False  # whether the sender waits for space in the socket's buffer, or for its turn
         self._on_done: Callable[[object], None] | None = None
         self.is_done = True
@@ -167,7 +167,7 @@ class FileSender:
 
     def _send_until_stopped(self) -> StopReason:
         """Sends until the response is complete or cannot continue. Raises OSError, including BlockingIOError."""
-        if self._transport.get_write_buffer_size():  # an earlier response, written in this turn of the loop
+        if self._transport.get_write_buffer_size():  # an earlier response was written in this turn of the loop
             return StopReason.NO_ROOM
         unsent, descriptor = self._unsent, self._socket.fileno()
         left_bytes = MOST_PER_TURN_BYTES
@@ -204,7 +204,7 @@ class FileSender:
         self._send_on()
 
     def _warm_up(self) -> None:
-        """Lets a thread read the next portion into the page cache."""
+        """Reads the next portion into the page cache in a thread."""
         step = self._unsent.next()
         assert isinstance(step, FileSlice)
         size_bytes = min(step.size_bytes, MOST_PER_TURN_BYTES)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_EXCHANGES: Final = 1_000
 SPARE_EXCHANGES: Final = 100  # the oldest exchanges are dropped when MOST_EXCHANGES is exceeded by more than this
 MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_KEPT_BYTES: Final = 16 * 1024  # per request, and per response
+MOST_KEPT_BYTES: Final = 16 * 1024  # maximum size of a stored request or response
 HEAD_BYTES: Final = 8  # the start of a frame: API key, version, correlation id
 
 
@@ -62,7 +62,8 @@ class PacedClock(Protocol):
 
 
 class KeptExchanges:
-    """The last MOST_EXCHANGES exchanges of one cluster, across its restarts; at most MOST_BYTES in total."""
+    """The last exchanges of one cluster, across its restarts: at most MOST_EXCHANGES, and at most MOST_BYTES in
+    total."""
 
     __slots__ = ("clients", "dropped", "exchanges", "kept_bytes", "now_s", "time")
 
@@ -109,11 +110,11 @@ class ObservedClient(ExchangeObserver):
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without a response, plus responses that are being sent."""
+        """Number of unanswered requests, including requests whose responses are being sent."""
         return len(self.unanswered) + self._connection.senders
 
     def request_received(self, frame: memoryview) -> bool:
-        if not self._info.is_authenticated:  # the bytes belong to a login
+        if not self._info.is_authenticated:  # the request belongs to a login, and may contain secrets
             self.unanswered.append(None)
             return False
         kept = self._kept
@@ -158,7 +159,7 @@ class ObservedClient(ExchangeObserver):
             exchange.answered = (self._kept.time.pace, self._kept.now_s(), None, 0, True)
 
     def _introduce(self, frame: memoryview) -> None:
-        """Registers the client, with the beginning of its first request."""
+        """Registers the client with the beginning of its first request."""
         clients, key = self._kept.clients, id(self._info)
         self.first_request = bytes(frame[:MOST_KEPT_BYTES])
         clients[key] = self

@@ -49,8 +49,8 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """Reads the limits on connections from the configuration. Call it in a thread if the configuration `names_hosts`,
-    since resolving a name may block. Raises CannotStart."""
+    """Reads the limits on connections from the configuration. Call it in a thread if `names_hosts` returns true, since
+    resolving a name may block. Raises CannotStart."""
     idle_ms, queued_bytes = config.connections_max_idle_ms, config.queued_max_request_bytes
     return ConnectionLimits(
         max_request_bytes=config.socket_request_max_bytes,
@@ -71,7 +71,7 @@ def of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
 
 
 def by_address(overrides: str) -> dict[str, int]:
-    """Parses `max.connections.per.ip.overrides`, which holds host:count pairs, and resolves hosts given by name. Raises
+    """Parses `max.connections.per.ip.overrides`, which consists of host:count pairs, and resolves host names. Raises
     CannotStart."""
     limits = {}
     for host, count in host_counts(overrides):
@@ -90,14 +90,14 @@ def names_hosts(config: BrokerConfig) -> bool:
 
 
 def host_counts(overrides: str) -> list[tuple[str, str]]:
-    """Splits `max.connections.per.ip.overrides` into its hosts and counts."""
+    """Splits `max.connections.per.ip.overrides` into pairs of host and count."""
     pairs = filter(None, (pair.strip() for pair in overrides.split(",")))
     return [(host, count) for host, _, count in (pair.rpartition(":") for pair in pairs)]
 
 
 def address_of(text: str) -> str | None:
     """Returns an IP address in the spelling that peer addresses have, or None if the text is a host name."""
-    from ipaddress import ip_address  # imported here because most brokers have no limits by address
+    from ipaddress import ip_address  # imported here because most brokers have no limits for addresses
 
     try:
         return ip_address(text).compressed

@@ -1,4 +1,5 @@
-"""Answers that are sent in pieces, each in its own turn of the loop. Only controlled brokers send them."""
+"""Responses that are sent in pieces, each in its own turn of the event loop. Only controlled brokers send such
+responses."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def cut_at(position: int) -> Pieces:
 
 
 def pieces_at_rate(bytes_per_s: int) -> Pieces:
-    """Divides a response so that it is sent at this rate."""
+    """Divides a response into pieces, and delays them so that the response is sent at this rate."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 
     def pieces(size: int) -> Iterator[tuple[float, int]]:

@@ -1,4 +1,5 @@
-"""Filters between connections and the receiver of their requests. A filter sees each frame before it is handled."""
+"""Filters between connections and the receiver of their requests. A filter can inspect each frame before it is
+handled."""
 
 from __future__ import annotations
 

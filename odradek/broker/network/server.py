@@ -100,8 +100,8 @@ class Server:
         admissions                 shared by the listeners of a broker
         connection_ids             the source of connection ids, shared by the listeners of the broker and the nodes of
                                    its cluster
-        now_s                      measures how much of a turn of the loop a connection uses
-        make_connection            creates a `Connection` or an object of a derived class
+        now_s                      measures how much time a connection uses in one turn of the event loop
+        make_connection            creates a connection: a `Connection` or an object of a derived class
         """
         self.handshakes = handshakes
         self.requests = requests
@@ -151,7 +151,7 @@ class Server:
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
-        """Starts to accept connections on a socket that `bind` created, which then belongs to the server."""
+        """Starts to accept connections on a socket from `bind`. The server will close the socket."""
         self._listener = await self.loop.create_server(
             lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
         )
@@ -164,7 +164,7 @@ class Server:
             self._listener = None
 
     def abort_connections(self) -> None:
-        """Stops accepting, and aborts all connections without sending another byte."""
+        """Stops accepting connections, and aborts all open ones without sending another byte."""
         self.stop_accepting()
         for connection in list(self._connections):
             connection.abort()

@@ -1,7 +1,7 @@
 """The changes that the page can make if `odradek.http.actions` is true. Any Kafka client could send the same requests.
 
-Each action receives the fields of its JSON body, and returns a description of the change. If the broker refuses, it
-raises KafkaError with the broker's error code.
+Each action receives the fields of its JSON body, and returns a description of the change. If the broker refuses the
+change, the action raises KafkaError with the broker's error code.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Fields:
         return found
 
     def any_text(self, name: str) -> str:
-        """Returns a text, which may be empty."""
+        """Returns the value of a text field, which may be empty."""
         found = self._body.get(name)
         if not isinstance(found, str):
             raise invalid_request(f"{name} must be a string")
@@ -174,7 +174,7 @@ async def abort(ask: Ask, fields: Fields) -> View:
 
 
 async def force_terminate(ask: Ask, fields: Fields) -> View:
-    """Aborts the open transaction of an id, even if it is prepared for a two-phase commit (KIP-939)."""
+    """Aborts the open transaction of a transactional id, even if it is prepared for a two-phase commit (KIP-939)."""
     found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     await take_over(ask, name, TIMEOUT_MS)
@@ -218,7 +218,8 @@ async def delete_records(ask: Ask, fields: Fields) -> View:
 async def create_topic(ask: Ask, fields: Fields) -> View:
     """Creates a topic.
 
-    `partitions` and `replication_factor` default to the broker's settings. The values of `configs` are texts.
+    The default values of `partitions` and `replication_factor` are the broker's settings. The values in `configs` are
+    texts.
     """
     topic = CreatableTopic(
         name=fields.text("topic"),
@@ -322,11 +323,11 @@ Offsets = Mapping[int, int]  # by partition
 
 
 async def reset_offsets(ask: Ask, fields: Fields) -> View:
-    """Resets the offsets of a group in a topic. The offsets are limited to those in the log.
+    """Resets the offsets of a group in a topic. Offsets outside the log are moved to its start or end.
 
-    Needs `group`, `topic`, and one of `to` (earliest or latest), `offset` and `timestamp`. A timestamp, in ms, means
-    the first record at that time or later, or else the end of the log. If `partition` is missing, all partitions of
-    the topic are reset. Like Kafka's tool, this creates the group if it does not exist.
+    Needs `group`, `topic`, and one of `to` (earliest or latest), `offset` and `timestamp`. A timestamp, in ms, stands
+    for the first record at that time or later, or for the end of the log if there is no such record. If `partition` is
+    missing, all partitions of the topic are reset. Like Kafka's tool, this creates the group if it does not exist.
     """
     group, topic = fields.text("group"), fields.text("topic")
     if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:

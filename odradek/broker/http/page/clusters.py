@@ -24,5 +24,5 @@ def clusters(served: ViewedBroker, query: Query) -> View:
 
 
 def cluster(served: ViewedBroker, query: Query) -> View:
-    """Shows the cluster `id`. Raises KafkaError if it does not exist."""
+    """Shows the cluster `id`. Raises KafkaError if the cluster does not exist."""
     return {"off": OFF} if served.clusters is None else served.clusters.show(query["id"])

@@ -93,8 +93,8 @@ def shown_streams(facts: StreamsFacts) -> dict[str, JsonValue]:
 
 
 def group(served: ViewedBroker, query: Query) -> Job:
-    """Shows the group `id`, with its history as far as `__consumer_offsets` still contains it. `streams` is None unless
-    it is a streams group.
+    """Shows the group `id`, with its history as far as `__consumer_offsets` still contains it. The field `streams` is
+    None unless the group is a streams group.
 
     Raises KafkaError if the group does not exist.
     """

@@ -1,6 +1,6 @@
 """The history of a transactional id or group, from its records in a partition of an internal topic.
 
-Other ids and groups share the partition. Compaction keeps only the last record of each key, so old steps disappear.
+Other ids and groups share the partition. Compaction keeps only the last record of each key, so older steps disappear.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class GroupHistory:
 
 
 def _tasks(value: Mapping[str, Any], suffix: str) -> str:
-    """Names the tasks of a member of a streams group, as in `0_2, 1_0 (standby)`."""
+    """Lists the tasks of a member of a streams group as a text, such as `0_2, 1_0 (standby)`."""
     return ", ".join(
         f"{each['subtopologyId']}_{partition}{role}"
         for name, role in (("activeTasks", ""), ("standbyTasks", " (standby)"), ("warmupTasks", " (warm-up)"))

@@ -1,7 +1,8 @@
-"""The diagram of a timeline: lanes for the coordinator and the partitions, and columns in the order of events. Pure.
+"""The diagram of a timeline. It has lanes for the coordinator and the partitions, and columns in the order of events.
+Pure.
 
 Time goes to the right, but not to scale, because a transaction may last a millisecond or a week. Successive events of
-one kind in different lanes share a column. The browser draws the diagram (assets/picture.js).
+the same kind in different lanes share a column. The browser draws the diagram (assets/picture.js).
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[DrawnEvent]:
 def step_event(what: str, kind: str, at_ms: int, name: str | None = None, *, is_ahead: bool = False) -> DrawnEvent:
     """Returns the event for a step of the coordinator.
 
-    what  the description of the step in the list
+    what  the step's description in the list below the diagram
     """
     words = what.partition(":")[0].partition(";")[0]
     label = (words,) if name is None else (words, name)
@@ -233,9 +234,9 @@ def run_event(run: BatchRun, lane: int) -> DrawnEvent:
 
 
 def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[DrawnEvent]:
-    """Returns the events for a partition's timeline, in the same order.
+    """Returns the events to draw for a partition's timeline, in the order of the timeline.
 
-    runs  the runs in the timeline, in the same order
+    runs  the runs in the timeline, in the order of the timeline
     """
     left = iter(runs)
     found = []

@@ -136,7 +136,7 @@ async def _with_schemas(
     look: Callable[[], BrowseResult],
     shown_view: Callable[[BrowseResult, Sequence[JsonValue]], View],
 ) -> View:
-    """Returns the list with keys and values decoded by the schema registry."""
+    """Returns the list of records, with keys and values decoded by the schema registry."""
 
     def job() -> tuple[BrowseResult, list[dict[str, JsonValue]]]:
         browsed = look()

@@ -82,7 +82,7 @@ VIEWS: Mapping[str, tuple[Show, Right]] = {
     "cluster": (cluster, CLUSTER),
 }
 ACTIONS: Mapping[str, PageAction] = {**DATA_ACTIONS, **SECURITY_ACTIONS}
-CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # present if control is on
+CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # only present if control is on
 
 
 log = logging.getLogger("odradek.control")
@@ -120,7 +120,8 @@ class ActionRoutes:
         self.token = secrets.token_urlsafe(32) if is_on else None
 
     async def listing(self, request: web.Request) -> web.Response:
-        """Returns the actions and the token. Pages of other sites can send this request, but not read its response."""
+        """Returns the actions and the token. Pages of other sites can send this request, but cannot read its
+        response."""
         offered = {} if self.token is None else {name: sorted(action.fields) for name, action in ACTIONS.items()}
         return web.json_response({"token": self.token, "actions": offered}, headers=self._headers)
 
@@ -257,7 +258,8 @@ class PageRoutes:
             return web.json_response({"error": str(error), "code": error.code.name}, status=status)
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Sends a view now and after each change, at most once a second. Empty comments keep the connection open."""
+        """Sends a view at once and after each change, at most once a second. Empty comments keep the connection
+        open."""
         name = request.match_info["view"]
         if name not in VIEWS:
             return web.json_response({"error": f"there is no view {name}"}, status=404)
@@ -348,8 +350,8 @@ class PageRoutes:
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
 
     def served_by(self, request: web.Request) -> ViewedBroker:
-        """Returns the broker of the cluster that the query names, with a decoder for this client if it has a schema
-        registry. Raises KafkaError if there is no such cluster."""
+        """Returns the broker of the cluster that the query names, with a decoder for this client if the broker has a
+        schema registry. Raises KafkaError if the cluster does not exist."""
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:
             served = controlled.broker_of(request.query.get("cluster", ""), self._served)

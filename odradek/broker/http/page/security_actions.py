@@ -71,7 +71,7 @@ async def add_acl(ask: Ask, fields: Fields) -> View:
 
 
 async def remove_acl(ask: Ask, fields: Fields) -> View:
-    """Removes the ACL that has exactly these fields. Missing fields have the defaults of `add_acl`."""
+    """Removes the ACL that has exactly these fields. Missing fields have the same default values as in `add_acl`."""
     resource, name, pattern, principal, host, operation, permission = acl_of(fields)
     wanted = DeleteAclsFilter(
         resource_type_filter=resource.value,
@@ -107,7 +107,7 @@ def acl_of(fields: Fields) -> tuple[ResourceType, str, PatternType, str, str, Op
 
 
 def one_of(fields: Fields, name: str, allowed: Mapping[str, E], default: E | None = None) -> E:
-    """Returns the allowed value that a field names. Case does not matter, and spaces may replace underscores."""
+    """Returns the allowed value that a field names. Ignores case, and accepts spaces instead of underscores."""
     if name not in fields and default is not None:
         return default
     found = allowed.get(fields.text(name).upper().replace(" ", "_"))

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 PAGE = "page"  # name of this work in the loop watch
 NUMBER = re.compile("[0-9]+")
-SHOWN = 200  # maximum number of rows in a list; `find` gives access to the others
+SHOWN = 200  # maximum number of rows in a list; further rows can be found with `find`
 
 
 class Order(NamedTuple):
@@ -61,7 +61,7 @@ class Order(NamedTuple):
 
 
 def sort_key(value: JsonValue) -> Any:
-    """Returns the key that sorts values of one column: names by `name_order`, all other values as they are."""
+    """Returns the sort key of a value in a column. Names are sorted by `name_order`, all other values as they are."""
     return name_order(value) if isinstance(value, str) else value
 
 
@@ -97,10 +97,10 @@ class ControlledClusters(Protocol):
         """Lists the clusters whose id contains `part`."""
 
     def show(self, name: str) -> View:
-        """Shows one cluster. Raises KafkaError if it does not exist."""
+        """Shows one cluster. Raises KafkaError if the cluster does not exist."""
 
     def broker_of(self, name: str, default: ViewedBroker) -> ViewedBroker:
-        """Returns the broker of a cluster. Raises KafkaError if it is not running.
+        """Returns the broker of a cluster. Raises KafkaError if the broker is not running.
 
         default  the broker of the process, for the cluster `default` and for an empty name
         """

@@ -88,7 +88,7 @@ def pending_shown(pending: PendingCount) -> View:
 
 
 def share_row(live: LiveSharePartition, topic: str) -> View:
-    """Shows a share partition as its leader has it in memory."""
+    """Shows a share partition from its leader's memory."""
     head: dict[str, JsonValue] = {
         "group": live.key.group_id,
         "partition": f"{topic}-{live.key.partition}",

@@ -187,7 +187,8 @@ def transaction_picture(
     expected: Sequence[Mapping[str, JsonValue]],
     until: str | None,
 ) -> Callable[[], View | None]:
-    """Returns a function that draws the last transaction of an id. It reads from the disk, so it runs in a thread.
+    """Returns a function that draws the last transaction of an id. The function must run in a thread, since it reads
+    from the disk.
 
     expected  events that are still to come, from `timeline_ahead`
     until     see `release_condition`
@@ -285,7 +286,8 @@ def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
 
 
 def release_condition(txn: Txn | None) -> str | None:
-    """Completes the sentence "read_committed consumers wait …". Returns None if the transaction does not block them."""
+    """Returns the end of the sentence "read_committed consumers wait …", or None if the transaction does not block such
+    consumers."""
     if txn is None:
         return None
     match txn.state:
@@ -354,7 +356,7 @@ def holders(broker: Broker) -> Mapping[int, str]:
 
 
 def held_back_view(partition: Partition, names: Mapping[int, str]) -> JsonValue:
-    """Returns the open transaction that read_committed consumers wait for in a partition."""
+    """Returns the open transaction for which read_committed consumers of a partition wait."""
     log = partition.log
     open_ = [entry for entry in log.producers() if entry.current_txn_first_offset is not None]
     oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)

@@ -46,7 +46,8 @@ MOST_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in a response
 MOST_WAIT_MS: Final = 60_000
 MOST_READERS: Final = 64
 MOST_DECODED: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
-# The formats of `key_format` and `value_format`, and the schema type that each requires. "schema" accepts them all.
+# The formats of `key_format` and `value_format`, and the schema type that each requires. The format "schema" accepts
+# all types.
 FORMATS: Final[Mapping[str, str | None]] = {
     "avro": "AVRO",
     "json-schema": "JSON",

@@ -214,7 +214,7 @@ class RecordRoutes:
         self, request: web.Request, reader: RecordReader, query: ReadQuery, media_type: str
     ) -> web.StreamResponse:
         """Sends records as soon as they are readable. Server-sent events end when the client disconnects. JSON lines
-        also end when no record arrives for `wait_ms`."""
+        also end if no record arrives within `wait_ms`."""
         is_events = media_type == EVENTS
         clock = self._broker.steady_clock
         response = web.StreamResponse(headers={**self._headers, "Content-Type": media_type})
