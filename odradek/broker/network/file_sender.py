@@ -60,7 +60,7 @@ class UnsentChunks:
 
 log = logging.getLogger("odradek.connection")
 
-MOST_PER_TURN_BYTES: Final = 1024 * 1024  # bytes to send from files before other work of the loop gets its turn
+MOST_PER_TURN_BYTES: Final = 1024 * 1024  # number of bytes to send from files before other work of the loop runs
 
 
 class StopReason(Enum):

@@ -1,7 +1,7 @@
 """The listeners and users that a test chooses for its cluster (ports, TLS, logins), and the broker settings for them.
 
-If the test provides no certificates, the cluster creates its own certificate authority and issues them. Each cluster
-has a separate authority, so a client that trusts one cluster trusts no other.
+If the test provides no certificates, the cluster creates its own certificate authority, which issues them. Each cluster
+has a separate authority, so a client that trusts one cluster does not trust any other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required
 
 @dataclass(frozen=True, slots=True)
 class KeyAndChain:
-    """A private key and its certificate chain (the key's certificate first), both in PEM."""
+    """A private key and its certificate chain, which begins with the key's certificate. Both are in PEM."""
 
     key: str = field(repr=False)
     chain: str
@@ -188,8 +188,8 @@ def parse_listeners_and_users(
 
 
 def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
-    """Creates a certificate authority, and issues certificates to the broker and to these clients."""
-    # Imported here because most clusters have no TLS.
+    """Creates a certificate authority, and issues certificates to the broker and to the clients."""
+    # Imported here because most clusters do not use TLS.
     from odradek.protocol.certificates import new_authority, new_client, new_server
 
     now = datetime.now(UTC)  # not from the cluster's clock, since clients check the validity period by their own clocks

@@ -77,9 +77,9 @@ class Cluster:
     time: ControlledTime
     faults: Faults
     release: Release | None = None  # the release of Kafka that the cluster emulates
-    serving: ServingBroker | None = None  # None while the cluster is crashed or restarting
+    serving: ServingBroker | None = None  # None after a crash and during a restart
     nodes: Nodes | None = None
-    node_ids: Sequence[int] = ()  # the first is the broker's own id
+    node_ids: Sequence[int] = ()  # the broker's own id is the first
     listeners_and_users: ListenersAndUsers = field(default_factory=ListenersAndUsers)
     ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; kept across restarts
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Cluster:
     preset_clients: list[InProcessClient] = field(default_factory=list)
     token: str = field(default_factory=token_urlsafe)  # authorizes calls to this cluster only
     disk: ChangeTrackingDisk = field(default_factory=ChangeTrackingDisk)
-    end: str | None = None  # why the cluster has ended or is being ended; None while it exists
+    end: str | None = None  # reason why the cluster has ended or is being ended; None while it exists
 
     @property
     def running(self) -> ServingBroker:
@@ -121,7 +121,7 @@ class Cluster:
         return self.serving is None and self.changing.locked()
 
     def require_there(self) -> None:
-        """Raises Problem, with the reason, if the cluster has ended."""
+        """Raises Problem with the reason if the cluster has ended."""
         if self.end is not None:
             raise Problem(404, f"there is no cluster {self.id} any more: {self.end}")
 
@@ -223,7 +223,7 @@ class Clusters:
         return None if name is None else self._clusters.get(name)
 
     def get(self, name: str) -> Cluster:
-        """Returns the cluster of this name. Raises Problem if it does not exist."""
+        """Returns the cluster of this name. Raises Problem if the cluster does not exist."""
         cluster = self.find(name)
         if cluster is None:
             raise Problem(404, f"there is no cluster {name}")
@@ -330,7 +330,7 @@ class Clusters:
             await self._go_on_from(left, cluster)
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
-        """Stops a running cluster, cleanly or by a crash, and starts it again with its data. Raises Problem."""
+        """Stops a running cluster, either cleanly or by a crash, and starts it again with its data. Raises Problem."""
         cluster = self.require_own(name)
         if not is_clean and cluster.serving is not None:
             await self.crash(name)
@@ -367,7 +367,7 @@ class Clusters:
         return cluster
 
     async def close(self) -> None:
-        """Deletes all clusters except `default`, whose broker is stopped by the process itself."""
+        """Deletes all clusters except `default`. The process itself stops the broker of `default`."""
         for cluster in list(self._clusters.values()):
             if cluster.id != DEFAULT and cluster.end is None:
                 await self.delete(cluster.id, "its process is stopping")

@@ -37,7 +37,8 @@ class OpenedFile:
     def write(self, to: str) -> None:
         """Writes the file below the directory `to`.
 
-        An existing file is overwritten in place, because allocating and clearing new pages takes longer than the copy.
+        An existing file is overwritten in place, because allocating and clearing new pages would take longer than
+        copying.
         """
         target = open_file(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT, 0o644)
         try:
@@ -93,7 +94,7 @@ async def copy(
 
 
 class _ChangedFiles:
-    """Files and folders that changed during a copy, so that they must be written or removed afterwards."""
+    """Files and folders that have changed during a copy, and must be written or removed afterwards."""
 
     def __init__(self, directory: str, to: str) -> None:
         self._directory = directory
@@ -133,7 +134,7 @@ class _ChangedFiles:
 
 
 def _copy(directory: Path, to: Path) -> None:
-    """Makes `to` a copy of the directory. Skips files that are deleted meanwhile."""
+    """Copies the directory to `to`. Skips files that are deleted meanwhile."""
     folders, names = _paths_below(str(directory))
     if to.exists():
         _leave_only(folders, names, str(to))
@@ -210,7 +211,8 @@ def parent_of_roots() -> Path:
 
 
 def fresh_root() -> Path:
-    """Creates the directory for all clusters of this process. Removes the directories of processes that were killed."""
+    """Creates the directory for all clusters of this process. Removes the directories that killed processes have left
+    behind."""
     parent = parent_of_roots()
     for left in parent.glob(f"{PREFIX}*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]

@@ -21,7 +21,8 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.kafka_rules import KafkaRules
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey}
-# Prefixes of settings whose defaults are not emulated: class names, and parts of Kafka that this broker does not have.
+# Prefixes of settings whose defaults are not emulated, because they are class names or belong to parts of Kafka that
+# this broker does not have.
 LEFT_OUT = ("group.consumer.assignors", "metric.", "remote.")
 
 
@@ -48,7 +49,7 @@ def releases() -> Mapping[str, Release]:
 
 
 def release_named(value: object) -> Release:
-    """Returns the release that the field `emulate` of a request names. Raises Problem if it is unknown."""
+    """Returns the release that the field `emulate` of a request names. Raises Problem if the release is unknown."""
     name = text(value, "emulate")
     if name not in releases():
         raise unknown_field("emulate", name, releases())

@@ -1,4 +1,4 @@
-"""The seed of a cluster that a test creates: the field `seed` of `POST /clusters` (docs/seed.md)."""
+"""Seeds a cluster that a test creates, as the field `seed` of `POST /clusters` describes (docs/seed.md)."""
 
 from __future__ import annotations
 

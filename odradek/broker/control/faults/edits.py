@@ -163,7 +163,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def edits_as_json(edits: Mapping[str, object]) -> dict[str, object]:
-    """Returns edits with the spelling of paths and field names that the control interface uses in its responses."""
+    """Returns edits with paths and field names in the spelling of the control interface's responses."""
     return {path_text(_steps(path)): _with_schema_names(value) for path, value in edits.items()}
 
 
@@ -178,7 +178,7 @@ def _with_schema_names(value: object) -> object:
 
 
 def json_name(name: str) -> str:
-    """Returns the name of a field in Kafka's JSON, such as `errorCode`, which `GET …/requests` uses as well."""
+    """Returns the name of a field in Kafka's JSON, such as `errorCode`. `GET …/requests` uses these names as well."""
     first, *others = attribute_of(name).split("_")
     return first + "".join(each[:1].upper() + each[1:] for each in others)
 
@@ -255,7 +255,7 @@ class _PathWalk:
         return self.fields[-1] if self.fields else None
 
     def take_step(self, step: str | int) -> None:
-        """Resolves the next step of the path. Raises Problem if the schema has no such field or element."""
+        """Resolves the next step of the path. Raises Problem if the schema does not have the field or element."""
         field = self.field
         if isinstance(step, int) or step == "*":
             if field is None or not field.is_array or self.is_element:
@@ -285,7 +285,8 @@ def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
 
 
 class _Values:
-    """Converts JSON values to values of message fields; the JSON has the form of `odradek.protocol.kafka_json`."""
+    """Converts JSON values to values of message fields. The JSON has the form that `odradek.protocol.kafka_json`
+    defines."""
 
     def __init__(self, schema: Schema, classes: Mapping[str, Callable[..., Struct]]) -> None:
         self._schema = schema

@@ -60,7 +60,7 @@ CODES = {code.value: code for code in ErrorCode}
 
 
 class Faults:
-    """The rules of one cluster."""
+    """The fault rules of one cluster."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
         """
@@ -94,7 +94,8 @@ class Faults:
         self.holds.end()
 
     def add(self, told: object) -> list[Rule]:
-        """Parses one rule or a list of rules, and adds them all. Raises Problem, and adds none, if one is invalid."""
+        """Parses one rule or a list of rules, and adds all of them. If a rule is invalid, raises Problem and adds
+        none."""
         parsed: dict[str, Rule] = {}
         for each in told if isinstance(told, list) else [told]:
             self._numbers += 1
@@ -177,7 +178,7 @@ class Faults:
                 rule.not_made(why)
 
     def places(self, occurrence: Occurrence, action: Action) -> set[tuple[str, int | None]]:
-        """Returns the partitions of a request that an action applies to."""
+        """Returns the partitions of a request to which an action applies."""
         topics = {rule.match.get("topic") for rule in self.rules.values() if rule.do is action} - {None}
         numbers = action.partitions or ()
         return {
@@ -258,7 +259,8 @@ class FaultyRequests(RequestFilter):
         return Occurrence(api, version, message, about, named_in(message), places, request.body_at)
 
     def tell_log_start(self, refusal: Message) -> None:
-        """Sets the log start offsets in an error response to Produce, as Kafka does, since clients rely on them."""
+        """Sets the log start offsets in an error response to a Produce request. Clients rely on these offsets, which
+        Kafka sets as well."""
         if not isinstance(refusal, ProduceResponse):
             return
         for topic in refusal.responses:
@@ -314,7 +316,7 @@ class FaultyExchange:
         self._on_done: Callable[[object], None] | None = None
         self._is_dispatched = False
         self._stop_waiting: Callable[[], None] | None = None
-        self._refused: Struct | None = None  # response with the errors of the partitions that a rule refuses
+        self._refused: Struct | None = None  # response that contains the errors of the partitions that a rule refuses
         self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
 
     def start(self) -> list[Chunk] | ParkedRequest:
@@ -334,7 +336,8 @@ class FaultyExchange:
         return self._outcome
 
     def abandon(self) -> None:
-        """Called when the client has disconnected. As in Kafka, a request that was received is still handled."""
+        """Called when the client has disconnected. As in Kafka, a request that was already received is still
+        handled."""
         self._on_done = None
         ends = (
             self._is_dispatched or facts_of(self._occurrence.api).is_of_connection or self._host.faults.holds.are_many
@@ -470,7 +473,7 @@ class FaultyExchange:
             and self._occurrence.api is ApiKey.API_VERSIONS
             and self._occurrence.version >= 3
         ):
-            # Answer as if the client had sent an unknown future version: with a version 0 body that lists the supported
+            # Answer as if the client had sent an unknown future version. The body has version 0 and lists the supported
             # versions (KIP-511).
             frame = bytearray(self._frame)
             KEY_AND_VERSION.pack_into(frame, 0, ApiKey.API_VERSIONS.value, FUTURE_VERSION)
@@ -485,9 +488,9 @@ class FaultyExchange:
         return self._form.chunks(decoded.correlation_id, decoded.message)
 
     def _apply_edits(self, answer: list[Chunk], action: Action) -> list[Chunk]:
-        """Returns the response with the edits of the rule.
+        """Returns the response after the edits of the rule.
 
-        If they cannot be applied, returns the response unchanged, and the rule does not count a hit.
+        If the edits cannot be applied, returns the response unchanged, and the rule does not count a hit.
         """
         api, version = self._occurrence.api, self._occurrence.version
         assert api is not None, "it is a request"

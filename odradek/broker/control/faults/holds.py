@@ -1,4 +1,4 @@
-"""Holds: requests, transaction markers and steps of the broker that wait until the test releases them."""
+"""Holds, at which requests, transaction markers and steps of the broker wait until the test releases them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.faults.rules import Occurrence, Point
     from odradek.broker.runtime.waiting import Deferred
 
-MOST_LISTED = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
+MOST_LISTED = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
 MANY = 500  # the default size of Kafka's request queue (queued.max.requests)
 WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
 Resume: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
@@ -25,7 +25,8 @@ class _Waiter:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseResult:
-    """The result of a release: the number of waiters, and Deferreds that resolve when their effects are complete."""
+    """The result of releasing a hold: the number of waiters, and Deferreds that resolve when the effects of the release
+    are complete."""
 
     count: int
     effects: Sequence[Deferred[None]]

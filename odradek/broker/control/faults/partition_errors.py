@@ -17,7 +17,7 @@ TopicNamed = Callable[[bytes], str | None]
 
 
 def leave_out(request: Struct, places: Collection[tuple[str, int | None]], topic_named: TopicNamed) -> None:
-    """Removes these partitions from a request, and then the topics that have no partitions left."""
+    """Removes partitions from a request, and then the topics that have no partitions left."""
     _filter(request, lambda place: place not in places, topic_named)
 
 
@@ -26,7 +26,7 @@ def keep_only(answer: Struct, places: Collection[tuple[str, int | None]], topic_
 
 
 def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> None:
-    """Replaces partitions of `answer` with those of `refused`. Appends a partition that `answer` does not have."""
+    """Replaces partitions of `answer` with those of `refused`. Appends partitions that `answer` does not have."""
     for array, below in arrays(refused):
         ours = getattr(answer, array)
         for topic in getattr(refused, array):
@@ -43,7 +43,7 @@ def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> No
 
 
 def arrays(message: Struct) -> Iterator[tuple[str, str]]:
-    """Yields the name of each array of topics, with the name of the array of partitions in its elements."""
+    """Yields the field name of each array of topics, with the field name of the array of partitions in its elements."""
     for name in type(message).__slots__:
         value = getattr(message, name)
         first = value[0] if isinstance(value, list) and value else None

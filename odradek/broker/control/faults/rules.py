@@ -177,7 +177,7 @@ class Rule:
     hits: int = 0
     may_be_unused: bool = False
     unmade: int = 0  # number of responses to which the edits could not be applied
-    unmade_because: str | None = None  # why the edits could not be applied to the last of these responses
+    unmade_because: str | None = None  # reason why the edits could not be applied to the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
         """Returns whether the rule can match a request of this API and version. Does not need the decoded request."""
@@ -189,12 +189,14 @@ class Rule:
 
     @property
     def acts_always(self) -> bool:
-        """Whether the rule acts on every match from now on, because no count or probability limits it."""
+        """Whether the rule acts on every match from now on. That is the case if no count and no probability limits the
+        rule."""
         is_counted = self.times is not None or self.every > 1 or self.matched < self.after
         return not is_counted and self.probability >= 1
 
     def acts_on(self, occurrence: Occurrence) -> bool:
-        """Returns whether `match` and `times` allow the rule to act on this request or step. Does not count a match."""
+        """Returns whether `match` and `times` allow the rule to act on this request or step. Counts neither a match nor
+        a hit."""
         return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
     def count_match(self, occurrence: Occurrence) -> bool:
@@ -355,7 +357,7 @@ def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ..
 
 
 def _when_told(value: object) -> object:
-    """Returns `match.when` with the spelling of field names that the control interface uses in its responses."""
+    """Returns `match.when` with field names in the spelling of the control interface's responses."""
     if isinstance(value, list):
         return [_when_told(each) for each in value]
     found = WHEN.fullmatch(str(value))

@@ -17,7 +17,7 @@ TOPICS: Final = frozenset({"topics", "topic_data", "topic_partitions", "share_to
 TOPIC_NAMES: Final = frozenset({"topic", "topic_name", "name"})
 PARTITIONS: Final = frozenset({"partition", "partition_index", "index", "partition_id"})
 PRODUCER_ID: Final = Packing(">q")
-PRODUCER_ID_AT: Final = 43  # position in a record batch
+PRODUCER_ID_AT: Final = 43  # position of the producer id in a record batch
 
 
 def named_in(request: Struct) -> dict[str, set[object]]:
@@ -37,7 +37,7 @@ def _producer_id_of(records: object) -> Iterator[int]:
 
 
 def structs(value: object) -> Iterator[Struct]:
-    """Yields the struct and all structs below it."""
+    """Yields a struct and all structs inside it."""
     if isinstance(value, Struct):
         yield value
         for name in type(value).__slots__:

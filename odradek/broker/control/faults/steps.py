@@ -51,11 +51,11 @@ class PartitionPlacer(Protocol):
     """Assigns the new partitions in a decision to the nodes of a cluster."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
-        """Returns the decision with a node for each new partition."""
+        """Returns the decision with a node assigned to each new partition."""
 
 
 class ControlledSteps(BrokerSteps):
-    """The steps of a broker under control, from its start to its stop. Applies rules and oddities to them.
+    """Applies rules and oddities to the steps of a controlled broker, from its start to its stop.
 
     nodes  assigns new partitions to nodes; None until the broker has opened
     """
@@ -181,7 +181,8 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
             pause(self._faults, point, self._occurrence(), unless_away, is_repeated_at_start=True)
 
         def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
-            """Takes over the retries of the missing markers if rules refuse all of them until the rules are removed.
+            """Takes over the retries of the missing markers if rules will refuse all of these markers until the rules
+            are removed.
 
             This round retries as often as the coordinator would. When a test moves the clock ahead, these attempts are
             skipped, since all of them would be refused.
@@ -316,7 +317,7 @@ class FaultyMarkers:
         self._faults.holds.add_waiter(hold, key, partial(self._release, key), about, is_repeated_at_start=True)
 
     def _release(self, key: MarkerKey) -> Deferred[None]:
-        """Writes the marker. Returns a Deferred that resolves when the leader has reported the result."""
+        """Writes the marker. Returns a Deferred that resolves when the partition's leader has reported the result."""
         held = self._held.pop(key)
         ended: Deferred[None] = Deferred()
         self._released.add(key)

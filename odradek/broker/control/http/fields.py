@@ -15,7 +15,7 @@ from odradek.broker.control.problems import Problem, check_known_fields, mapping
 from odradek.control_calls.call import CallField, ControlCall
 
 NO_LIMIT: Final = 2**63 - 1
-LARGE_CHARS: Final = 64 * 1024  # a longer body, such as one with a seed, is parsed in a thread
+LARGE_CHARS: Final = 64 * 1024  # longer bodies, such as those with a seed, are parsed in a thread
 
 
 class PatientDecoder(json.JSONDecoder):
@@ -29,7 +29,7 @@ class PatientDecoder(json.JSONDecoder):
 
 
 async def read_json(request: web.Request) -> object:
-    """Returns the JSON body of a request; an empty body counts as an empty object. Raises Problem."""
+    """Returns the JSON body of a request. An empty body counts as an empty object. Raises Problem."""
     try:
         body = await request.text()
         if len(body) > LARGE_CHARS:

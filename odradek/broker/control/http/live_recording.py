@@ -33,9 +33,10 @@ LOOK_S: Final = 0.5  # interval at which the reader's connection is checked whil
 
 
 class UnreadBlocks:
-    """A buffer of blocks between the recorder, which may run in a thread, and the reader; a `RecordingOutput`.
+    """A buffer for blocks between the recorder, which may run in a thread, and the reader. Implements
+    `RecordingOutput`.
 
-    left_out  number of bytes that were discarded because more than `most_bytes` would have waited
+    left_out  number of bytes that were discarded because the buffer would have exceeded `most_bytes`
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int = MOST_UNREAD_BYTES) -> None:

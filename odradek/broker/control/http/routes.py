@@ -98,7 +98,8 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> we
 def guarded(
     call: ControlCall, handler: Callable[[web.Request], Awaitable[object]]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Wraps a handler. The wrapper rejects foreign Host and Origin headers, and turns errors into problem documents."""
+    """Wraps a handler. The wrapper refuses requests with foreign Host or Origin headers, and turns errors into problem
+    documents."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), ())
@@ -261,7 +262,7 @@ class Routes:
             nodes = cluster.running_nodes
             try:
                 await nodes.start(nodes.get(number_in(request, "node")))
-            except CannotStart as error:  # another process may use its port by now
+            except CannotStart as error:  # another process may be using its port now
                 raise Problem(409, f"the node cannot start: {error}") from error
             cluster.faults.install()
         return cluster.as_json()

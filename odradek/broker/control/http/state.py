@@ -91,7 +91,7 @@ def partition_row(cluster: Cluster, name: str, index: int) -> Row:
 
 
 def transactions(cluster: Cluster) -> Iterator[Row]:
-    """Yields the transactional ids with their states. Raises Problem while a transaction coordinator is unavailable."""
+    """Yields all transactional ids with their states. Raises Problem while a transaction coordinator is unavailable."""
     try:
         for each in transaction_facts.transactions(cluster.running.broker):
             yield {
@@ -124,7 +124,7 @@ def transaction_row(broker: Broker, name: str) -> Row:
 
 
 def groups(cluster: Cluster) -> Iterator[Row]:
-    """Yields the groups of all types, with their members. Raises Problem while a group coordinator is unavailable."""
+    """Yields the groups of all types with their members. Raises Problem while a group coordinator is unavailable."""
     try:
         for each in group_facts.groups(cluster.running.broker):
             yield {
@@ -175,7 +175,7 @@ def record_state(records: RecordRange) -> Row:
 
 
 def sessions(cluster: Cluster) -> Iterator[Row]:
-    """Yields fetch sessions, then share sessions."""
+    """Yields the fetch sessions, and then the share sessions."""
     broker = cluster.running.broker
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
 
@@ -252,7 +252,8 @@ LISTS: Mapping[str, Callable[[Cluster], Iterator[Row]]] = {
 
 
 def client(cluster: Cluster, client_id: str) -> Row:
-    """Returns the connections and unanswered requests of a client. Raises Problem if the cluster keeps no requests."""
+    """Returns the connections and unanswered requests of a client. Raises Problem if the cluster does not keep
+    requests."""
     found = [each for each in cluster.faults.exchanges.clients() if each.client_id == client_id]
     in_flight = sum(each.in_flight for each in found)
     return {"client": client_id, "connections": len(found), "in_flight": in_flight, "idle": in_flight == 0}

@@ -1,8 +1,9 @@
-"""Presents the broker of a cluster as one of its nodes, with only the partitions and coordinators of that node.
+"""Presents the broker of a cluster as one of the cluster's nodes, with only the partitions and coordinators of that
+node.
 
 All nodes share the same logs. For a partition that another node leads, the handlers return NOT_LEADER_OR_FOLLOWER,
-because they look partitions up in `LedPartitions`. This module checks whether the node is the coordinator of a request,
-before the request reaches its handler.
+because they look up partitions in `LedPartitions`. Before a request reaches its handler, this module checks whether the
+node is the coordinator that the request needs.
 """
 
 from __future__ import annotations
@@ -242,7 +243,7 @@ class NodeBroker(HandlerBroker):
 
 
 class LeadingNodes(Protocol):
-    """The nodes among which leaders are elected."""
+    """The nodes of a cluster, among which leaders are elected."""
 
     def is_live(self, node_id: int) -> bool: ...
 
@@ -291,7 +292,7 @@ class NodeHandlers:
     async def elect_leaders(
         self, request: ElectLeadersRequest, context: RequestContext, view: HandlerBroker
     ) -> ElectLeadersResponse:
-        """Elects leaders among the running nodes, and responds once the new leaders are in place."""
+        """Elects leaders among the running nodes, and responds when the new leaders are in place."""
         led: list[tuple[str, int, int]] = []
 
         def elect(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError | None:
@@ -343,7 +344,7 @@ def node_dispatcher(
 
 
 class NodeRequests(RequestFilter):
-    """Refuses requests whose coordinator is another node. Implements `RequestReceiver` of `connection_host.py`.
+    """Refuses requests that another node must coordinate. Implements `RequestReceiver` of `connection_host.py`.
 
     A request may name several groups, transactions or share partitions; clients send one such request to each
     coordinator. A request is refused only if this node coordinates none of its keys.

@@ -105,7 +105,7 @@ class Nodes:
         self._placings = count()
         self._ids = ids
         self._by_id: dict[int, Node] = {}
-        self._places = False  # whether new partitions are spread over the nodes; set once several nodes listen
+        self._places = False  # whether new partitions are spread over the nodes; set when several nodes listen
 
     async def open(self) -> None:
         """Starts and registers the nodes, and assigns partition leaders. Raises CannotStart, OSError, KafkaError."""
@@ -143,7 +143,7 @@ class Nodes:
         records: list[Message] = []
         for node in self:
             if node.id != first_id:
-                known = broker.metadata.image.brokers.get(node.id)  # the registration from before a restart
+                known = broker.metadata.image.brokers.get(node.id)  # the node's registration from before a restart
                 epoch = broker.metadata.image.next_offset + len(records)
                 records += self._registration(node, epoch, None if known is None else known.rack)
         await self._commit(records)
@@ -286,7 +286,7 @@ class Nodes:
         return image.partitions[index]
 
     async def move_coordinator(self, kind: str, key: str, node: Node) -> None:
-        """Makes the node the coordinator of a key, by moving the leader of the key's partition. Raises Problem.
+        """Makes the node the coordinator of a key by moving the leader of the key's partition. Raises Problem.
 
         kind  group, transaction or share
         key   group id, transactional id, or share partition
@@ -301,7 +301,7 @@ class Nodes:
     async def _listen(self, node: Node) -> None:
         serving, config = self._serving, self._serving.broker.config
         addresses = client_addresses(config) if len(self._ids) == 1 else None
-        with ExitStack() as undo:  # a port may have been taken while the node was stopped
+        with ExitStack() as undo:  # another process may have taken a port while the node was stopped
             sockets = [undo.enter_context(bind_listener(each.listener, config)) for each in node.node_listeners]
             for each, bound in zip(node.node_listeners, sockets, strict=True):
                 each.listener = replace(each.listener, port=bound.getsockname()[1])
@@ -343,7 +343,7 @@ class Nodes:
             yield (topic, index, leader()) if one.leader == by else None
 
     def _in_sync(self, node: Node, image: MetadataImage) -> Steps[Decision[None]]:
-        """Decides how the in-sync replicas of other nodes' partitions change, after a node has started or stopped."""
+        """Decides how the in-sync replicas of other nodes' partitions change after a node has started or stopped."""
         changes: list[Message] = []
         for topic, index, one in self._partitions():
             yield

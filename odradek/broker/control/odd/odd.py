@@ -150,7 +150,7 @@ class WatchedConnection:
 class MetadataHistory:
     """The two most recent responses to a Metadata request.
 
-    before  the response that `newest` replaced
+    before  the response that `newest` has replaced
     """
 
     newest: bytes
@@ -183,7 +183,7 @@ class RequestInProgress:
 
 @dataclass(frozen=True, slots=True)
 class OddEvent:
-    """An oddity that was applied to a request, or outside of requests if `request` is None."""
+    """An oddity that was applied to a request, or independently of any request if `request` is None."""
 
     name: str
     request: RequestInProgress | None
@@ -230,7 +230,7 @@ class Odd:
     def of(cls, seed: int, percent: Mapping[str, int] = PERCENT) -> Odd:
         """Creates the odd responses for a seed.
 
-        percent  replaces the default percentages of the oddities that it names
+        percent  percentages that replace the defaults of the oddities that it names
         """
         all_of_them = {**PERCENT, **percent}
         return cls(seed, Random(seed), all_of_them, dict.fromkeys(all_of_them, 0))
@@ -301,7 +301,7 @@ class Odd:
         return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.applies("long member id") else plain
 
     def first_epoch(self) -> int:
-        """Returns the number to add to the first epoch, or generation, of a new group."""
+        """Returns the number to add to the first epoch or generation of a new group."""
         return self.random.randint(*FIRST_GROUP_EPOCHS) if self.applies("high group epoch") else 0
 
     def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
@@ -315,14 +315,14 @@ class Odd:
         return plain + FIRST_HIGH_PRODUCER_ID if self.applies("high producer id") else plain
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
-        """Changes the first leader epochs of the new partitions in a decision."""
+        """Changes the first leader epochs of new partitions in a decision."""
         for record in decision.records:
             if isinstance(record, PartitionRecord) and self.applies("high leader epoch"):
                 record.leader_epoch = self.random.randint(1, MOST_FIRST_LEADER_EPOCH)
         return decision
 
     def reshape(self, answer: Message, request: Message | None = None) -> None:
-        """Applies oddities to a response.
+        """Applies oddities at random to a response.
 
         request  the request that is answered; needed for InitProducerId and StreamsGroupHeartbeat
         """
@@ -347,8 +347,8 @@ class Odd:
         elif isinstance(answer, OffsetFetchResponse):
             self._reshape_offsets(answer)
         elif isinstance(answer, InitProducerIdResponse) and isinstance(request, InitProducerIdRequest):
-            # This is safe: a log accepts any epoch of an unknown producer id, and idempotent producers without a
-            # transactional id increase their epoch themselves.
+            # This change is safe, since a log accepts any epoch of an unknown producer id, and idempotent producers
+            # without a transactional id increase their epoch themselves.
             is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
             if is_new and self.applies("high producer epoch"):
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
@@ -363,7 +363,7 @@ class Odd:
             answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
 
     def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
-        """Changes the tasks and statuses in a response to a member of a streams group.
+        """Changes the tasks and statuses in a response to a member of a streams group at random.
 
         Repeating the same tasks is safe, because a broker sends every change of a member's tasks.
         """

@@ -1,4 +1,4 @@
-"""Odd logs and producer ids of a cluster. Odd records are appended by the same code as all other records."""
+"""Makes the logs and producer ids of a cluster odd. Odd records are appended by the same code as all other records."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class PresetClient:
 
     @property
     def _adds_by_produce(self) -> bool:
-        """Whether transactions follow KIP-890, so that Produce adds its partitions to the transaction."""
+        """Whether transactions follow KIP-890, so that a Produce request adds its partitions to the transaction."""
         return self.broker.metadata.image.features.get("transaction.version", 0) >= 2
 
 
@@ -261,6 +261,6 @@ def codes(answer: object) -> Iterator[int]:
 
 
 def classic_metadata(topics: Sequence[str]) -> bytes:
-    """Encodes the subscription of a member of a classic group, version 0. Source: ConsumerProtocolSubscription."""
+    """Encodes the subscription of a member of a classic group, in version 0. Source: ConsumerProtocolSubscription."""
     named = b"".join(struct.pack(">h", len(each.encode())) + each.encode() for each in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)

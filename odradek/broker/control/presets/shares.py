@@ -33,7 +33,7 @@ from odradek.protocol.messages.update_features_request import FeatureUpdateKey, 
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 
 ACCEPT, RELEASE = 1, 2
-RECORD_LIMIT = 1  # ShareAcquireMode: MaxRecords is a strict limit
+RECORD_LIMIT = 1  # the ShareAcquireMode in which MaxRecords is a strict limit
 MOST_FETCHES = 1_000
 BATCH_RECORDS = 500
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Exchanges:
-    """The most recent exchanges of a cluster, decoded when they are read."""
+    """The most recent exchanges of a cluster, which are decoded only when they are read."""
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         self.kept = KeptExchanges(time, now_s)
@@ -99,7 +99,7 @@ def client_state(client: ObservedClient) -> ClientState:
 
 
 def client_id_in(frame: bytes) -> str | None:
-    """Returns the client id of a request, or None if the frame is not a request or was cut off before the client id."""
+    """Returns the client id of a request. Returns None if the frame is not a request, or ends before the client id."""
     try:
         return read_header_fields(memoryview(frame), has_tags=False)[1]  # the client id comes before any tagged fields
     except (MalformedMessage, ValueError, IndexError):

@@ -108,7 +108,7 @@ class Recorder:
         self.is_closed = False
 
     def observer_of(self, node_id: int) -> RecordedNode:
-        """Returns the observer of the connections of this node."""
+        """Returns the observer of this node's connections."""
         node = self._nodes.get(node_id)
         if node is None:
             node = self._nodes[node_id] = RecordedNode(self, node_id)
@@ -171,7 +171,7 @@ class Recorder:
         Stores the time of the tick before the last one. All bytes that arrived before that time have been handled.
         """
         self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
-        self.waiting.run = None  # the next request needs a new time, so it cannot continue the run
+        self.waiting.run = None  # the next request has a different time, so it cannot continue the run
         self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
         if self.unwritten:
             self._record_written()

@@ -34,7 +34,7 @@ class RecordingOutput(Protocol):
 
 
 class RecordingWriter:
-    """Writes blocks to an output, in a thread if they are compressed.
+    """Writes blocks to an output. If blocks are compressed, a thread writes them.
 
     is_busy  whether the thread is still writing a block
     """
@@ -65,7 +65,7 @@ class RecordingWriter:
         output.flush()
 
     def hand_over(self, entries: PackedEntries) -> None:
-        """Writes a block of entries in the thread. Must not be called while `is_busy`."""
+        """Lets the thread write a block of entries. Must not be called while `is_busy` is true."""
         if self._compression is Compression.NONE:
             self.write(entries)
             return

@@ -115,7 +115,7 @@ async def transactions(served: ViewedBroker, query: Query) -> View | Job:
 
     now_ms = served.broker.clock.now_ms()
 
-    def job() -> View:  # this runs in a thread because there may be very many ids, not because it reads the disk
+    def job() -> View:  # runs in a thread because there may be very many ids, not because it reads the disk
         found = [txn for txn in ids if part in txn.transactional_id]
         return {
             "total": len(found),
@@ -366,7 +366,7 @@ def held_back_view(partition: Partition, names: Mapping[int, str]) -> JsonValue:
         "records": log.high_watermark - log.last_stable_offset,
         "holder": None if oldest is None else {
             "producer_id": oldest.producer_id,
-            "transactional_id": names.get(oldest.producer_id),  # None if no loaded coordinator knows the producer id
+            "transactional_id": names.get(oldest.producer_id),  # None if no loaded coordinator has the producer id
             "last_record_ms": oldest.last_timestamp,
         },
     }  # fmt: skip
