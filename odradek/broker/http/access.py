@@ -82,7 +82,7 @@ def is_login(tokens: Sequence[str], authorization: str) -> bool:
 
 def token_in(authorization: str) -> str:
     """Returns the token of `Bearer <token>`, or the password of Basic authentication with any user name. Returns an
-    empty text if the header has neither."""
+    empty string if the header has neither."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()

@@ -17,12 +17,12 @@ LOCAL = "localhost"
 
 def host_name(header: str) -> str:
     """Returns the host in a Host header, without its port and without the brackets of an IPv6 address. Returns an empty
-    text if there is no host."""
+    string if there is no host."""
     return (urlsplit(f"//{header}").hostname or "") if header else ""
 
 
 def is_our_name(name: str, ours: Container[str]) -> bool:
-    """Returns whether a host name certainly means this broker: localhost, an IP address, or one of `ours`.
+    """Returns whether a host name certainly refers to this broker: localhost, an IP address, or one of `ours`.
 
     name  in lower case
     """

@@ -1,7 +1,7 @@
 """The socket of the HTTP port. It listens from the start, but the HTTP server is imported at the first connection.
 
 Importing aiohttp and prometheus-client takes longer than starting the broker, and doubles its memory. A broker whose
-HTTP port is not used saves both. The import runs in a thread, so that Kafka clients are served meanwhile.
+HTTP port is not used saves both. The import runs in a thread, so that Kafka clients are served in the meantime.
 """
 
 from __future__ import annotations

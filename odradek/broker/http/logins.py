@@ -27,7 +27,7 @@ class HttpLogins:
         self._users = PasswordUsers(self._plain, lambda: broker.metadata.image.scram_credentials)
 
     async def user_of(self, authorization: str) -> str:
-        """Returns the user whose name and password the header Authorization contains. Raises LoginRefused."""
+        """Returns the user whose name and password are in the header Authorization. Raises LoginRefused."""
         user, password = basic_login(authorization)
         now_ms = self._broker.clock.now_ms()
         if not await in_thread(self._broker.workers, lambda: self._users.knows(user, password, now_ms)):

@@ -279,7 +279,7 @@ class Measures:
 async def measure(broker: Broker, traffic: Traffic) -> Measures:
     """Collects all measures.
 
-    Clients are served meanwhile, so the measures are not from a single moment, and may include deleted objects.
+    Clients are served in the meantime, so the measures are not from a single moment, and may include deleted objects.
     """
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS

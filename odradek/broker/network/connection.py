@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._partial: bytearray | None = None
         self._filled = 0
         self._wanted = 0
-        # Frames, with their length fields, that wait to be handled. Nothing is read meanwhile.
+        # Frames, with their length fields, that wait to be handled. Nothing is read in the meantime.
         self._backlog: memoryview | None = None
         # Whether the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         """Keeps the connection open, as Kafka does: a peer may stop sending and still read its responses."""
         self.info.got_all_responses = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
-            return False  # with TLS, the end of one direction ends both
+            return False  # with TLS, closing one direction closes both
         self._closing = True
         return True
 

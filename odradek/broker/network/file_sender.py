@@ -20,7 +20,7 @@ from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 from odradek.system.sockets import CORK, send_buffers
 
-MOST_BUFFERS: Final = 512  # maximum per system call; IOV_MAX is 1024
+MOST_BUFFERS: Final = 512  # maximum number of buffers per system call; IOV_MAX is 1024
 
 
 class UnsentChunks:
@@ -213,7 +213,7 @@ class FileSender:
     def _warm(self, portion: asyncio.Future[Buffer]) -> None:
         error = portion.exception()
         if self._unsent.next() is None:
-            return  # the connection was closed meanwhile
+            return  # the connection was closed in the meantime
         if error is not None:
             self._give_up(error)
             return

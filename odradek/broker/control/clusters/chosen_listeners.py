@@ -78,7 +78,7 @@ class IssuedCertificates:
 
     ca       the certificate of the authority, for the clients' trust stores
     server   the private key and certificate chain of the broker
-    clients  by user: private key, certificate, and the authority's certificate, in one text
+    clients  by user: private key, certificate, and the authority's certificate, in one string
     """
 
     ca: str

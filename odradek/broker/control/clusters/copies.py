@@ -1,5 +1,5 @@
 """Directories of clusters, and consistent copies of these directories. The copies are written in threads, so that other
-clusters are served meanwhile."""
+clusters are served in the meantime."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ async def copy(
     """Makes a consistent copy of a directory, as it is in one turn of the event loop, but without its lock file. Raises
     OSError.
 
-    First a thread copies all files. Then, in one turn of the event loop, the files that have changed meanwhile are
-    opened at their current size, and a thread copies these files again.
+    First a thread copies all files. Then, in one turn of the event loop, the files that have changed in the meantime
+    are opened at their current size, and a thread copies these files again.
 
     changed   returns the paths of files and folders that may have changed since `copy` was called; called in that turn
     and_then  called in the same turn, after the changed files are opened
@@ -134,7 +134,7 @@ class _ChangedFiles:
 
 
 def _copy(directory: Path, to: Path) -> None:
-    """Copies the directory to `to`. Skips files that are deleted meanwhile."""
+    """Copies the directory to `to`. Skips files that are deleted in the meantime."""
     folders, names = _paths_below(str(directory))
     if to.exists():
         _leave_only(folders, names, str(to))
@@ -165,7 +165,7 @@ def _paths_below(directory: str) -> tuple[list[str], list[str]]:
         except FileNotFoundError:
             if not folder:
                 raise
-            continue  # the folder was renamed or deleted meanwhile
+            continue  # the folder was renamed or deleted in the meantime
         with entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name

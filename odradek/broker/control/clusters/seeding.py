@@ -19,7 +19,7 @@ FIELD = "seed"
 async def parse_seed(told: object, topics: Container[str]) -> SeedPlan:
     """Parses the field `seed` in a thread, because a megabyte of YAML takes seconds. Raises Problem.
 
-    told    the seed as an object, or as a text in JSON or YAML
+    told    the seed as an object, or as a string in JSON or YAML
     topics  names of the topics in the field `topics`, which the seed must not name again
     """
     # Imported here because most clusters have no seed.

@@ -436,7 +436,8 @@ class FaultyExchange:
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
         """Prepares the errors for the partitions that an action refuses.
 
-        before  whether this is called before the request is handled, so that these partitions must be removed from it
+        before  whether this is called before the request is handled; if so, these partitions are removed from the
+                request
         """
         api, version, request = self._occurrence.api, self._occurrence.version, self._occurrence.request
         assert api is not None, "it is a request"
@@ -447,8 +448,8 @@ class FaultyExchange:
         self._host.tell_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
         self._refused = refusal
-        # A Fetch request is not changed, because it has no effects, and because a fetch session would include the
-        # partitions anyway.
+        # A Fetch request is not changed, because it has no effects, and because a fetch session would still include the
+        # partitions.
         if before and api is not ApiKey.FETCH:
             leave_out(request, places, self._host.topic_named)
             head = self._frame[: self._occurrence.body_at]

@@ -58,7 +58,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # matches a text without surrounding spaces
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # for a string without surrounding spaces
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
@@ -92,7 +92,7 @@ ACTIONS = frozenset(
     }
 )
 STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
-POINTS_OF: Mapping[str, frozenset[Point]] = {  # points that allow an action; unlisted actions are allowed at all points
+POINTS_OF: Mapping[str, frozenset[Point]] = {  # points at which an action is allowed; others are allowed everywhere
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
@@ -114,7 +114,7 @@ class FieldComparison:
     def matches(self, request: Struct) -> bool:
         try:
             return self.compare(getattr(request, self.attribute), self.value)
-        except TypeError:  # null has no order
+        except TypeError:  # null cannot be compared with < or >
             return False
 
 

@@ -173,7 +173,7 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
                 return
 
             def unless_away() -> None:
-                """Continues unless another coordinator has taken over meanwhile; that coordinator carries out the
+                """Continues unless another coordinator has taken over in the meantime; that coordinator carries out the
                 decision itself."""
                 if not self._rounds.shard.is_away:
                     resume()

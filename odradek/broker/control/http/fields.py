@@ -19,9 +19,9 @@ LARGE_CHARS: Final = 64 * 1024  # longer bodies, such as those with a seed, are 
 
 
 class PatientDecoder(json.JSONDecoder):
-    """Parses JSON in Python, so that other threads can run meanwhile. The decoder in C would block the interpreter
-    until it has finished. For a megabyte of small objects that takes more than 50 ms, during which no cluster of the
-    process is served."""
+    """Parses JSON in Python, so that other threads can run in the meantime. The decoder in C would block the
+    interpreter until it has finished. For a megabyte of small objects that takes more than 50 ms, during which no
+    cluster of the process is served."""
 
     def __init__(self) -> None:
         super().__init__()

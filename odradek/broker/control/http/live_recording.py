@@ -1,7 +1,7 @@
 """Streams a recording over HTTP while it is being made, for a judge that runs in a separate process.
 
 Nothing is recorded unless there is a reader. At most MOST_UNREAD_BYTES may wait for the reader. If the reader is too
-slow, the stream reports this and ends, because with a gap in the recording the judge would accuse clients wrongly.
+slow, the stream reports this and ends, because a gap in the recording would make the judge accuse clients wrongly.
 """
 
 from __future__ import annotations

@@ -453,7 +453,7 @@ class Nodes:
     def _begin_epochs_in_logs(self, led: Sequence[tuple[str, int]]) -> Iterator[None]:
         for topic, index in led:
             yield
-            if topic in self._serving.broker.metadata.image.topics:  # the topic may have been deleted meanwhile
+            if topic in self._serving.broker.metadata.image.topics:  # the topic may have been deleted in the meantime
                 self._serving.broker.flush_appends()
                 self._begin_epoch(topic, index)
 

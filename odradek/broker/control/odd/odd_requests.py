@@ -151,7 +151,7 @@ class OddRequests(RequestFilter):
                     named = partitions.get(topic.name, each.index) if topic.name else None
                     partition = named or partitions.get_by_id(topic.topic_id, each.index)
                     leave_hole(self.odd, partition, self._broker.clock.now_ms())
-                except KafkaError:  # the partition is offline or was deleted meanwhile
+                except KafkaError:  # the partition is offline or was deleted in the meantime
                     continue
 
 

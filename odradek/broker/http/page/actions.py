@@ -98,7 +98,7 @@ class Fields:
         return found
 
     def any_text(self, name: str) -> str:
-        """Returns the value of a text field, which may be empty."""
+        """Returns the value of a string field, which may be empty."""
         found = self._body.get(name)
         if not isinstance(found, str):
             raise invalid_request(f"{name} must be a string")
@@ -111,8 +111,7 @@ class Fields:
         return float(found)
 
     def texts(self, name: str) -> Mapping[str, str]:
-        """Returns a field whose value is an object with texts as its values; an empty object if the field is
-        missing."""
+        """Returns a field that is an object with string values. Returns an empty object if the field is missing."""
         found = self._body.get(name)
         if found is None:
             return {}
@@ -194,7 +193,7 @@ async def take_over(ask: Ask, name: str, timeout_ms: int) -> None:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
     for _ in range(RETRIES):
         answer = await ask(request, InitProducerIdResponse, max_version=BEFORE_TWO_PHASE_COMMIT)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:  # else the abort is not complete yet
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:  # otherwise the abort is not complete yet
             check(answer.error_code)
             return
         await asyncio.sleep(RETRY_S)
@@ -219,7 +218,7 @@ async def create_topic(ask: Ask, fields: Fields) -> View:
     """Creates a topic.
 
     The default values of `partitions` and `replication_factor` are the broker's settings. The values in `configs` are
-    texts.
+    strings.
     """
     topic = CreatableTopic(
         name=fields.text("topic"),
@@ -248,8 +247,8 @@ SET, DELETE = 0, 1
 
 
 async def alter_topic(ask: Ask, fields: Fields) -> View:
-    """Changes settings of a topic. `configs` has new values as texts; `reset` is the name of a setting to set back to
-    its default."""
+    """Changes settings of a topic. `configs` contains new values as strings. `reset` is the name of a setting to reset
+    to its default."""
     topic, values = fields.text("topic"), fields.texts("configs")
     changes = [AlterableConfig(name=name, config_operation=SET, value=value) for name, value in values.items()]
     if "reset" in fields:

@@ -221,7 +221,7 @@ class GroupHistory:
 
 
 def _tasks(value: Mapping[str, Any], suffix: str) -> str:
-    """Lists the tasks of a member of a streams group as a text, such as `0_2, 1_0 (standby)`."""
+    """Lists the tasks of a member of a streams group as a string, such as `0_2, 1_0 (standby)`."""
     return ", ".join(
         f"{each['subtopologyId']}_{partition}{role}"
         for name, role in (("activeTasks", ""), ("standbyTasks", " (standby)"), ("warmupTasks", " (warm-up)"))

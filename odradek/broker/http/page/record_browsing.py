@@ -113,7 +113,8 @@ class PartitionCursor:
     order     its key in the heap; the cursor with the smallest key continues first
     position  the offset up to which (or, if the newest records come first, down to which) everything has been examined
     shown     the record at the current position if it matches, otherwise None
-    is_cut    whether the next records were deleted meanwhile; the next request then resumes at the new start of the log
+    is_cut    whether the next records were deleted in the meantime; the next request then resumes at the new start of
+              the log
     """
 
     source: RecordSource
@@ -178,9 +179,9 @@ class PartitionCursor:
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                return  # the batch was deleted meanwhile
+                return  # the batch was deleted in the meantime
         position = next((at for at, each in batches(data) if each.base_offset == header.base_offset), None)
-        if position is None:  # the batch was removed by compaction meanwhile
+        if position is None:  # the batch was removed by compaction in the meantime
             return
         batch_bytes = memoryview(data)[position : position + header.size_bytes]
         if not header.is_compressed and not self.wanted.may_match(batch_bytes):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SearchedPart(Enum):
-    """The part of a record that is searched for a text."""
+    """The part of a record that is searched for a string."""
 
     ANY = "any"
     KEY = "key"

@@ -65,12 +65,12 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     """Lists records of `topic`. Raises KafkaError.
 
     `partition`  numbers separated by commas; if missing, all partitions of the topic
-    `order`      `newest` or `oldest`, which come first; by default `oldest` if `offset` or `timestamp` is given, else
-                 `newest`
+    `order`      which records come first: `newest` or `oldest`. The default is `oldest` if `offset` or `timestamp` is
+                 given, else `newest`
     `offset`, `timestamp`, `until`  the first offset, and the earliest and latest time in ms
     `state`      states separated by commas: plain, committed, aborted, open, control. `isolation=committed` selects the
                  first two, up to the last stable offset
-    `find`, `in` a text, and where it must occur: `key`, `value`, `headers` or `any` of them
+    `find`, `in` a string, and where it must occur: `key`, `value`, `headers` or `any` of them
     `path`       a JSONPath that selects something in the value, see `record_filter`
     `at`         where to resume: `next` of the previous response, or `ends` for records that are appended later
     """

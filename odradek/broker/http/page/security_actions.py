@@ -145,7 +145,7 @@ async def alter_user(ask: Ask, request: AlterUserScramCredentialsRequest) -> Non
 
 
 async def set_quota(ask: Ask, fields: Fields) -> View:
-    """Sets one limit of an entity. The entity is named by `user`, `client_id`, both of them, or `ip`; an empty text
+    """Sets one limit of an entity. The entity is named by `user`, `client_id`, both of them, or `ip`; an empty string
     stands for all entities of the type that have no quota of their own. If `value` is missing, the limit is removed."""
     entity = [
         EntityData(entity_type=kind, entity_name=fields.any_text(field) or None)

@@ -148,7 +148,7 @@ class ViewedBroker:
     decoder: SchemaDecoder | None = None
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
-        """Calls `look` for each item. Works in slices, so that clients are served meanwhile.
+        """Calls `look` for each item. Works in slices, so that clients are served in the meantime.
 
         An item may already have been deleted when it is visited.
         """
