@@ -34,7 +34,7 @@ class ConnectionHost(Protocol[C]):
     def requests(self) -> FrameReceiver: ...
     @property
     def handshakes(self) -> Handshakes[C] | None:
-        """Creates TLS handshakes; None if the listener has no TLS."""
+        """The factory of TLS handshakes, or None if the listener has no TLS."""
 
     @property
     def limits(self) -> ConnectionLimits: ...
@@ -54,7 +54,8 @@ class ConnectionHost(Protocol[C]):
     def listener_name(self) -> str: ...
     @property
     def addresses(self) -> Addresses | None:
-        """Chooses the broker addresses that clients are given; None if clients get the registered addresses."""
+        """The object that chooses the broker addresses to give to clients, or None if clients get the registered
+        addresses."""
 
     @property
     def receive_buffer(self) -> memoryview:

@@ -70,7 +70,7 @@ class ObservedServer(Protocol):
 
     @property
     def observers(self) -> Sequence[ObserverFactory]:
-        """Factories of observers for all connections of this server."""
+        """The factories of observers for all connections of this server."""
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None: ...
 
@@ -78,7 +78,8 @@ class ObservedServer(Protocol):
 def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
     """Makes exactly these factories observe a server whose requests have not been observed so far.
 
-    An open connection is observed from its next request on, so that the loop need not visit all connections at once.
+    Open connections are observed from their next request on, so that the event loop does not have to visit all of them
+    at once.
     """
     if list(makers) == list(server.observers):
         makers = server.observers  # connections compare factories by identity

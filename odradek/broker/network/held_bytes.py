@@ -17,7 +17,7 @@ class HeldBytes(asyncio.Protocol):
     ) -> None:
         """
         transport   the transport to pause when bytes arrive
-        connection  is notified when the transport is lost
+        connection  the protocol that is notified when the transport is lost
         """
         self._data = bytearray()
         self._transport = transport

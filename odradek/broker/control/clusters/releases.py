@@ -57,7 +57,7 @@ def release_named(value: object) -> Release:
 
 
 def rules_of(version: str) -> KafkaRules:
-    """Returns the newest rules that a full version, such as 4.3.1, has."""
+    """Returns the newest rules that apply to a full version such as 4.3.1."""
     major, minor, *_ = map(int, version.split("."))
     return max((each for each in KafkaRules if each <= 100 * major + minor), default=KafkaRules.KAFKA_4_3)
 

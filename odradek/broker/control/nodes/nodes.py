@@ -243,7 +243,7 @@ class Nodes:
         records = self._registration(node, known.broker_epoch, rack)
         await self._commit(records[:1] if known.is_fenced else records)
         for partition in broker.partitions:
-            partition.leader_epoch_changed()  # wakes waiting fetches; their responses name the new preferred replica
+            partition.leader_epoch_changed()  # wakes waiting fetches, whose responses name the new preferred replica
 
     def set_follower_end(self, topic: str, index: int, node: Node, end: int | None) -> None:
         """Sets the offset up to which this follower appears to have replicated a partition. Raises Problem.

@@ -52,7 +52,8 @@ class OddRequests(RequestFilter):
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
         """
-        node  id of the node that receives the requests. The first node of a cluster always returns the newest metadata.
+        node  the id of the node that receives the requests. The first node of a cluster always returns the newest
+              metadata.
         """
         super().__init__(plain)
         self.odd = odd

@@ -30,7 +30,7 @@ def records_naming(name: bytes, portions: Iterable[bytes]) -> Iterator[Record]:
                 yield from records_of(portion, position)
 
 
-HISTORY_RECORDS = 100_000  # maximum number of records to search in the id's partition, which other ids use as well
+HISTORY_RECORDS = 100_000  # maximum number of records to search in the id's partition, shared with other ids
 
 
 class TxnStep(NamedTuple):

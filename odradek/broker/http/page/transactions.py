@@ -223,7 +223,7 @@ def transaction_picture(
 def last_runs(partition: Partition, producer_id: int, begin: int | None, decided_ms: int | None) -> list[BatchRun]:
     """Returns the runs of a producer's last transaction in a partition.
 
-    begin  first offset of the transaction in the partition, if the partition has no marker of it yet
+    begin  first offset of the transaction in the partition, or None if the transaction is not open there
     """
     start, end = bounds(partition, begin)
     runs = runs_of(partition.log.reader.scan(start, end), start, end)
