@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.streams_group_describe_response import Member as StreamsMember
 
 VERSION = struct.Struct(">h")
-CLASSIC_VERSION = 6  # version of DescribeGroups
+CLASSIC_VERSION = 6  # the version of DescribeGroups for which groups are described
 
 
 class MemberFacts(NamedTuple):
@@ -147,8 +147,8 @@ class GroupPosition(NamedTuple):
 
 
 def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupPosition]:
-    """Returns a row for every partition that has a committed offset or is assigned to a member, like `odradek groups
-    describe`."""
+    """Returns a row for every partition that has a committed offset or is assigned to a member. The rows correspond to
+    those of `odradek groups describe`."""
     commits = core.committed_offsets(facts.id)
     places = {*commits, *_assigned_partitions(core, facts, broker)}
     found = []

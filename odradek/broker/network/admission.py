@@ -51,7 +51,7 @@ class ConnectionQuota:
         self.limits = limits
         self._per_ip: dict[str, int] = {}
         self._served = 0
-        self._served_by: dict[str, int] = {}  # listener
+        self._served_by: dict[str, int] = {}  # by listener name
         self._waiting = 0
 
     def admit(self, ip: str, listener: str = "", *, must_wait: bool = False) -> Admission:

@@ -52,7 +52,7 @@ log = logging.getLogger("odradek.clusters")
 
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
-MOST_CHECKPOINTS = 100  # per cluster
+MOST_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
 GONE_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
 RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
 LET_GO_MS = 500  # delay after a broker is closed, for callbacks of its connections; then the same delay for its objects

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.recording")
 
 MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
-MOST_READERS: Final = 4  # per cluster
+MOST_READERS: Final = 4  # maximum number of readers per cluster
 LOOK_S: Final = 0.5  # interval at which the reader's connection is checked while nothing is recorded
 
 

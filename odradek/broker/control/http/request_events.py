@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.recording.exchanges import Exchanges
 
 LOOK_AGAIN_S: Final = 0.02
-MOST_READERS: Final = 16  # per cluster
+MOST_READERS: Final = 16  # maximum number of readers per cluster
 MOST_EVENTS: Final = 100  # maximum number of events that are sent to a reader each time the ring is read
 
 

@@ -22,8 +22,8 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncG
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 BEFORE_MEMBER_IDS = 3  # from version 4 on, a member sends JoinGroup twice, the first time to get its member id
-SESSION_MS = 1_800_000  # group.max.session.timeout.ms
-NO_PARTITIONS = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"  # ConsumerProtocolAssignment, version 0
+SESSION_MS = 1_800_000  # the default of group.max.session.timeout.ms
+NO_PARTITIONS = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"  # an empty ConsumerProtocolAssignment, version 0
 
 
 async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Facts:

@@ -61,8 +61,8 @@ PASSING = frozenset(
     )
 )
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
-GROUP_CONFIGS = 32  # ConfigResource.Type
-LONGEST_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
+GROUP_CONFIGS = 32  # the type of a group in ConfigResource.Type
+LONGEST_TIMEOUT_MS = 900_000  # the default of transaction.max.timeout.ms
 
 
 @dataclass(slots=True)

@@ -318,7 +318,7 @@ GROUPS = 0  # the key type of FindCoordinator for groups
 NOT_YET = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value})
 
 
-Offsets = Mapping[int, int]  # by partition
+Offsets = Mapping[int, int]  # offsets by partition
 
 
 async def reset_offsets(ask: Ask, fields: Fields) -> View:

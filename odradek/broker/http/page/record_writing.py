@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.in_process.client import Ask, InProcessClient
 
 NAMED_TOPICS: Final = 12  # the newest version of Produce that has topic names instead of ids
-ALL: Final = -1  # acks
+ALL: Final = -1  # the value of acks that stands for all
 TIMEOUT_MS: Final = 30_000
 NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
 RETRIES, RETRY_S = 20, 0.05  # while waiting for a topic that is created automatically
