@@ -1,4 +1,4 @@
-"""A batch on its way into a segment, and the result of its append."""
+"""The types that describe one append: the batch while it is staged, its resulting position, and its errors."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from odradek.storage.disk import Buffer
 
 
 class LogFailed(KafkaError):
-    """The disk refused an operation of a log, or the log is offline. The method that raises it decides what that means:
+    """A disk operation on a log failed, or the log is offline. The consequence depends on the method that raises it:
 
-    `write_staged`                   no part of the staged batches is in the log, unless undoing the write failed
+    `write_staged`                   none of the staged batches is in the log, unless undoing the write failed too
     `finish_sync`, `start_close`,    the written batches are in the log, but it is unknown whether they are on the disk;
     `finish_close`                   the log is offline
     `roll`, `retention`              the log continues in its old segment, or keeps its old segments
@@ -21,18 +21,18 @@ class LogFailed(KafkaError):
 
 @dataclass(slots=True)
 class AppendResult:
-    """The position of an appended batch. `log_append_time_ms` is for the response; None if records keep their
-    timestamps."""
+    """The position of an appended batch. `log_append_time_ms` is returned to the producer; it is None if the records
+    keep their own timestamps."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int | None = None
-    is_duplicate: bool = False  # the offsets are those of the original batch, and nothing was staged
+    is_duplicate: bool = False  # the offsets are those of the original batch; nothing was staged
 
 
 def refusal(offline_reason: str | None, size_bytes: int, segment_bytes: int) -> KafkaError:
-    """Returns the error for a batch that cannot be appended because the log is offline, or its segments are too
-    small."""
+    """Returns the error for a batch that cannot be appended, because the log is offline or the batch is larger than a
+    segment."""
     if offline_reason is not None:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, offline_reason)
     return KafkaError(

@@ -1,6 +1,7 @@
-"""The checkpoints of a data directory: read at the start, and kept up to date afterwards.
+"""Reads the checkpoint files of a data directory at startup, and keeps them up to date afterwards.
 
-Usually threads write them, sometimes the loop. A file is only ever replaced by a newer state.
+The files are usually written by threads, and occasionally by the event loop. A file is never replaced by an older
+state.
 """
 
 from __future__ import annotations
@@ -33,28 +34,29 @@ class Checkpointable(Protocol):
 
 
 class CheckpointFiles:
-    """The checkpoint files of one data directory. Owned by the loop thread, except for the writing itself."""
+    """The checkpoint files of one data directory. The loop thread owns this object, but any thread may write the
+    files."""
 
     def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NOTHING_NOTED, was_clean: bool) -> None:
-        """Reads the files.
+        """Reads the checkpoint files.
 
-        left    facts about these files in the manifest of the clean stop
-        raises  CorruptCheckpoint if treating the damaged file as empty would do harm
+        left    facts about these files in the manifest of the last clean shutdown
+        raises  CorruptCheckpoint if a file is damaged and cannot safely be treated as empty
         """
         self._disk = disk
         self._directory = directory
         self._left = left
-        # After a clean stop every log was synced up to its end, so a damaged file can be ignored.
+        # A clean shutdown syncs every log up to its end, so a damaged file can be ignored afterwards.
         self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()
         self._asked = 0
         self._written = 0
         self._put: Mapping[str, Mapping[TopicPartition, int]] = {}
-        self._deleted: dict[TopicPartition, int] = {}  # number of the first write that no longer contains the partition
+        self._deleted: dict[TopicPartition, int] = {}  # by partition, the number of the first write that omits it
 
     def recovery_point(self, key: TopicPartition) -> int | None:
-        """Returns the recovery point, or None if it is not known."""
+        """Returns the recovery point of a partition, or None if it is unknown."""
         return self._recovery_points.get(key)
 
     def log_start_offset(self, key: TopicPartition) -> int:
@@ -66,13 +68,14 @@ class CheckpointFiles:
         self._deleted[key] = self._asked + 1
 
     def may_name(self, key: TopicPartition) -> bool:
-        """Returns whether the files may still contain a deleted partition of this name."""
+        """Returns whether the files may still contain a deleted partition with this name."""
         if key in self._recovery_points or key in self._log_start_offsets:
-            self.deleted(key)  # deleted by an earlier process
+            self.deleted(key)  # an earlier process deleted this partition
         return self._deleted.get(key, 0) > self._written
 
     def write(self, logs: Mapping[TopicPartition, Checkpointable]) -> CheckpointWrite:
-        """Captures the current state, to be written later. Partitions that are not open keep their last values."""
+        """Captures the current state, which the caller writes later. Partitions that are not open keep their last
+        values."""
         self._recovery_points |= {key: log.recovery_point for key, log in logs.items()}
         closed = {key: start for key, start in self._log_start_offsets.items() if key not in logs}
         self._log_start_offsets = closed | {
@@ -80,7 +83,7 @@ class CheckpointFiles:
         }
         self._deleted = {key: number for key, number in self._deleted.items() if number > self._written}
         self._asked += 1
-        contents = {  # copies of the current state: the thread encodes them, which takes most of the time
+        contents = {  # copied here, so that a thread can do the slower encoding
             LOG_START_OFFSETS: dict(self._log_start_offsets),
             RECOVERY_POINTS: dict(self._recovery_points),
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
@@ -88,21 +91,23 @@ class CheckpointFiles:
         return CheckpointWrite(self, self._asked, contents)
 
     def are_current(self, logs: Mapping[TopicPartition, Checkpointable]) -> bool:
-        """Returns whether the files already contain the state that a write would put into them."""
+        """Returns whether the files are already up to date, so that writing them would change nothing."""
         return self._put == self.write(logs).contents
 
     def put(self, number: int, contents: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Writes the files, each durably and atomically. Their order does not matter."""
+        """Replaces each file durably and atomically. The files are independent of each other, so their order does not
+        matter."""
         with self._lock:
             if number < self._written:
-                return  # a newer state is already written; this one may contain partitions that have been deleted since
+                return  # a newer state is already written, and this one may contain partitions deleted since
             for name, offsets in contents.items():
                 self._disk.replace(f"{self._directory}/{name}", encode_offsets(offsets))
             self._written = number
             self._put = contents
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Reads how far each log is compacted. Compaction of a log that is missing here begins at the log's start."""
+        """Returns the offset up to which each log has been compacted. If the result does not contain a log, compaction
+        of that log begins at its start."""
         return self._read_or_forget(CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -129,12 +134,12 @@ class CheckpointFiles:
 
 
 class CheckpointWrite(NamedTuple):
-    """One state of the checkpoints, to be written by a thread."""
+    """A snapshot of all checkpoints, which a thread writes to the files."""
 
     files: CheckpointFiles
     number: int
     contents: Mapping[str, Mapping[TopicPartition, int]]
 
     def run(self) -> None:
-        """Writes the files, unless a later state has already been written. Raises OSError."""
+        """Writes the files, unless a later snapshot has already been written. Raises OSError."""
         self.files.put(self.number, self.contents)

@@ -1,15 +1,15 @@
-"""One pass of compaction over one log: the choice of the log, and the file operations around
+"""Runs one compaction pass over one log: chooses the log, and performs the file operations around
 `odradek.storage.compaction`.
 
-`cleanable_range` decides which log to clean next, over which offsets, and how its segments are grouped. These are pure
-decisions with the thresholds of Kafka's cleaner.
+`cleanable_range` decides which log to clean next, over which offsets, and how its segments are grouped. It does no I/O,
+and uses the thresholds of Kafka's cleaner.
 
-    CleanerPass(…)        loop     takes the log's segments as they are now
+    CleanerPass(…)        loop     captures the current segments of the log
     build_offset_map()    thread   finds the latest offset of each key
     clean_next()          thread   one group of segments → one `.cleaned` segment, renamed to `.swap`
     log.replace_segments, replacement.finish, …     see SegmentReplacement; then clean_next() again
 
-The log can be written meanwhile: appending changes nothing that a pass reads.
+Batches can be appended to the log during a pass, because appending changes nothing that the pass reads.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from odradek.storage.segment_removal import SegmentReplacement
 
 
 class SegmentFacts(Protocol):
-    """The properties of a segment that decide whether it is cleaned."""
+    """The properties of a segment that decide whether it can be cleaned."""
 
     base_offset: int
     size_bytes: int
@@ -57,14 +57,14 @@ K = TypeVar("K")
 class CleanableRange:
     """The part of a log that can be cleaned now.
 
-    Everything below `first_dirty_offset` was cleaned before. `end_offset`, exclusive, is where a pass has to stop.
+    Everything below `first_dirty_offset` is already clean. A pass must stop before `end_offset`.
     """
 
     first_dirty_offset: int
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
-    is_overdue: bool  # whether dirty records are older than `max.compaction.lag.ms`
+    is_overdue: bool  # whether some dirty records are older than `max.compaction.lag.ms`
     min_dirty_ratio: float
 
     @property
@@ -103,10 +103,10 @@ def cleanable_range(
         too_young = (segment.base_offset for segment in dirty if segment.largest_timestamp() > youngest_ms)
         end_offset = min(end_offset, next(too_young, end_offset))
     end_offset = max(end_offset, first_dirty)
-    # Bytes are counted up to the end of the segment that contains the end of the pass.
+    # Count whole segments, including the one that contains the end of the pass.
     counted_to = next((s.base_offset for s in segments[:-1] if s.base_offset >= end_offset), active_base)
     oldest_ms = now_ms - max(config.max_compaction_lag_ms, 0)
-    # Without a limit (the default), the first batches need not be read.
+    # Without a maximum lag (the default), the timestamps of the first batches are irrelevant and need not be read.
     first_timestamps = (segment.first_timestamp() for segment in (dirty if oldest_ms > 0 else ()))
     return CleanableRange(
         first_dirty_offset=first_dirty,
@@ -119,8 +119,8 @@ def cleanable_range(
 
 
 def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int | None:
-    """Returns when a `min.compaction.lag.ms` or `max.compaction.lag.ms` ends next, so that more may become
-    cleanable."""
+    """Returns the next time at which a `min.compaction.lag.ms` or `max.compaction.lag.ms` ends, so that more of the log
+    may become cleanable. Returns None if there is no such time."""
     times_ms: list[int] = []
     for segment in segments[:-1]:
         if config.min_compaction_lag_ms > 0:
@@ -140,7 +140,8 @@ def dirtiest(logs: Mapping[K, CleanableRange]) -> K | None:
 def group_segments(
     segments: Sequence[S], config: LogConfig, *, index_bytes: Mapping[int, int], end_offset: int
 ) -> list[list[S]]:
-    """Groups segments that can be merged into one, so that repeated cleaning does not leave a thousand small files.
+    """Groups segments so that each group can be merged into one file. Otherwise, repeated cleaning would leave many
+    small files.
 
     index_bytes   size of the larger index of each segment, by base offset
     """
@@ -161,7 +162,7 @@ def group_segments(
 
 
 def _from(segments: Sequence[S], offset: int) -> Sequence[S]:
-    """Returns the segments from the one that contains `offset` on."""
+    """Returns the segments, beginning with the one that contains `offset`."""
     first = max((at for at, segment in enumerate(segments) if segment.base_offset <= offset), default=0)
     return segments[first:]
 
@@ -171,7 +172,7 @@ UNCLEANABLE = (CorruptSegment, CorruptIndex, MalformedMessage, OSError)
 
 
 def no_throttle(size_bytes: int) -> None:
-    """The default throttle: no limit on the speed of a pass."""
+    """The default throttle, which does not limit the speed of a pass."""
 
 
 class CleanerPass:
@@ -189,13 +190,13 @@ class CleanerPass:
         throttle: Callable[[int], None] = no_throttle,
     ) -> None:
         """segments   segments of the log, the active one last
-        throttle   called with the number of bytes read or written; may wait
+        throttle   called with the number of bytes read or written; may block to slow the pass down
         """
         self._disk = disk
         self._directory = directory
         self._segments = [s for s in segments[:-1] if s.base_offset < found.end_offset]
         self._later_segments = segments[len(self._segments) : -1]
-        self._active_aborted = segments[-1].txn_index.entries()  # copied now, because the loop continues to add entries
+        self._active_aborted = segments[-1].txn_index.entries()  # copied now, because the loop may add entries
         self._config = config
         self._found = found
         self._producers = producers
@@ -208,21 +209,22 @@ class CleanerPass:
 
     @property
     def end_offset(self) -> int:
-        """The offset up to which the log is clean after this pass, where the next one starts. Known after
+        """The offset up to which the log is clean after this pass, and at which the next pass starts. Valid after
         `build_offset_map`."""
         return self._keys.end_offset
 
     def build_offset_map(self) -> None:
-        """Finds the latest offset of each key, and groups the segments. Raises one of UNCLEANABLE if this log cannot be
-        cleaned."""
+        """Finds the latest offset of each key, and groups the segments. Raises an exception of a type in UNCLEANABLE if
+        this log cannot be cleaned."""
         found, keys = self._found, self._keys
         keys.end_offset = found.first_dirty_offset
-        # Read the indexes up to the very end of the log: the marker of an aborted transaction may lie beyond the end of
-        # the pass, or beyond the capacity of the map. Its records must not count as committed.
+        # Read the indexes up to the end of the log: the marker of an aborted transaction may lie beyond the end of the
+        # pass, or beyond the last key that fits into the map. The records of that transaction must not count as
+        # committed.
         indexes = [segment.txn_index.entries() for segment in (*self._segments, *self._later_segments)]
         aborted = [txn for entries in (*indexes, self._active_aborted) for txn in entries]
         dirty = [s for s, end in self._with_ends(self._segments) if end > found.first_dirty_offset]
-        # Leave out transactions that ended before: this scan never reaches their markers.
+        # Leave out transactions that ended before the dirty part: this scan never reaches their markers.
         first_read = dirty[0].base_offset if dirty else found.end_offset
         transactions = PassTransactions(txn for txn in aborted if txn.last_offset >= first_read)
         for segment, end in self._with_ends(dirty):
@@ -230,7 +232,9 @@ class CleanerPass:
             max_record_bytes = self._config.max_decompressed_message_bytes
             if not collect_keys(batches_below, keys, transactions, found.first_dirty_offset, max_record_bytes):
                 break
-            keys.end_offset = max(keys.end_offset, min(end, found.end_offset))  # includes a gap at the segment's end
+            keys.end_offset = max(
+                keys.end_offset, min(end, found.end_offset)
+            )  # includes a gap at the end of the segment
         self._segments = [s for s in self._segments if s.base_offset < keys.end_offset]
         index_bytes = {s.base_offset: max(8 * len(s.offset_index), 12 * len(s.time_index)) for s in self._segments}
         self._groups = group_segments(
@@ -247,8 +251,8 @@ class CleanerPass:
         self._filter = RecordFilter(keys, self._transactions, rules)
 
     def clean_next(self) -> SegmentReplacement | None:
-        """Cleans the next group of segments, and prepares the replacement. Returns None when all are done. Raises the
-        errors of `build_offset_map`."""
+        """Cleans the next group of segments, and prepares the replacement. Returns None if no group is left. Raises the
+        same errors as `build_offset_map`."""
         if not self._groups:
             return None
         group = self._groups.pop(0)
@@ -260,7 +264,7 @@ class CleanerPass:
             self._clean(group, cleaned)
             replacement.prepare()
         except BaseException:
-            # Remaining files are overwritten by the next attempt, or unlinked at the next start.
+            # Any files left behind are overwritten by the next attempt, or unlinked at the next start.
             with suppress(OSError):
                 replacement.discard()
             raise
@@ -271,7 +275,7 @@ class CleanerPass:
         writer = _Writer(cleaned, self._config.index_interval_bytes, self._throttle)
         for segment in group:
             for header, batch in self._read(segment):
-                # Records beyond the end of the pass are kept: they may belong to open transactions.
+                # Keep records beyond the end of the pass, because they may belong to open transactions.
                 kept = self._filter.filtered(header, batch) if header.base_offset < self._found.end_offset else batch
                 if kept is not None:
                     writer.append(header if kept is batch else read_batch_header(kept), kept)
@@ -280,7 +284,8 @@ class CleanerPass:
         for txn in self._transactions.still_indexed:
             cleaned.txn_index.append(txn)
         self._transactions.still_indexed.clear()
-        # Aborted transactions whose markers lie beyond the end of the pass, which stay as they are.
+        # Keep the entries of aborted transactions whose markers lie beyond the end of the pass. Their records are not
+        # cleaned yet.
         for segment in group:
             for txn in segment.txn_index.entries():
                 if txn.last_offset >= self._found.end_offset:
@@ -292,7 +297,7 @@ class CleanerPass:
         self._disk.sync_directory(self._directory)
 
     def _read(self, segment: Segment) -> Iterator[BatchAt]:
-        """Yields every batch after checking it: a damaged batch must not get a new, valid CRC."""
+        """Yields every batch after checking its CRC: rewriting a damaged batch would give it a valid CRC."""
         next_offset = segment.base_offset
         for portion in scan(segment, 0, segment.size_bytes):
             view = memoryview(portion)
@@ -304,13 +309,13 @@ class CleanerPass:
             self._throttle(len(portion))
 
     def _with_ends(self, segments: Sequence[Segment]) -> Iterator[tuple[Segment, int]]:
-        """Yields each segment with the base offset of the next."""
+        """Yields each segment with the base offset of the next segment."""
         for at, segment in enumerate(segments):
             yield segment, segments[at + 1].base_offset if at + 1 < len(segments) else self._found.end_offset
 
     def _last_of_producers(self) -> Mapping[int, LastProducerBatch]:
-        """Returns the last batch of every producer. For a producer whose last batch was a marker, finds the newest
-        control batch below the end of the pass."""
+        """Returns the last batch of every producer. If that was a marker, finds the producer's newest control batch
+        below the end of the pass."""
         epochs = {entry.producer_id: entry.producer_epoch for entry in self._producers if not entry.batches}
         markers: dict[int, int] = {}
         if epochs:
@@ -327,7 +332,7 @@ class CleanerPass:
 
 
 class _Writer:
-    """Appends batches to a segment's file, half a megabyte at a time."""
+    """Appends batches to a segment's file in writes of about half a megabyte."""
 
     def __init__(self, segment: Segment, index_interval_bytes: int, throttle: Callable[[int], None]) -> None:
         self._segment = segment

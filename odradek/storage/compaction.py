@@ -1,10 +1,10 @@
 """Decides which records of a compacted log survive, and builds the batches that contain them. Works on one batch at a
-time, without files.
+time, and does not access files.
 
 A pass reads the log twice. First it reads everything since the last pass (`collect_keys`), to find the latest offset of
 each key; then it reads everything from the start of the log (`RecordFilter.filtered`). The whole pass uses a single
 `PassTransactions`, because a transaction may begin in one segment and end in a later one. Source:
-docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner, with which the tests compare this one.
+docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner. The tests compare the two cleaners.
 """
 
 from collections import deque
@@ -24,19 +24,21 @@ from odradek.storage.key_map import KeyMap
 class PassTransactions:
     """Tracks which transactions of a pass were aborted, and which markers are still needed.
 
-    aborted   entries of the transaction indexes of all segments that the pass covers, up to the segments' very end
+    aborted   transaction index entries of all segments that the pass covers, up to the end of the last segment
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
-        self._aborting: dict[int, AbortedTxn] = {}  # by producer id: its records from here to its marker were aborted
-        self._aborted_seen: set[int] = set()  # producers of these transactions, if records of them have occurred
-        self._committed_seen: set[int] = set()  # producers whose committed records have occurred, but not their marker
-        # Aborted transactions with records, for the index; added at their markers.
+        self._aborting: dict[int, AbortedTxn] = {}  # by producer id, aborted transactions whose marker is still to come
+        self._aborted_seen: set[int] = set()  # producers in `_aborting` with at least one record so far
+        self._committed_seen: set[int] = set()  # producers with committed records whose marker is still to come
+        # Aborted transactions that still have records, for the new transaction index. Each is added when its marker is
+        # read.
         self.still_indexed: list[AbortedTxn] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Returns whether the transaction of this batch of records was aborted, and notes the batch."""
+        """Returns whether the transaction of this data batch was aborted. Also remembers that the transaction has
+        data."""
         self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -48,8 +50,8 @@ class PassTransactions:
         return False
 
     def is_marker_of_nothing(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Returns whether no record of the control batch's transaction has occurred, so that the marker is superfluous.
-        Notes the batch."""
+        """Returns whether this control batch is superfluous, because no record of its transaction is left. Also
+        remembers that the transaction has ended."""
         self._advance_to(header.last_offset)
         if header.record_count == 0:
             return True
@@ -76,30 +78,31 @@ class PassTransactions:
             self._aborting.setdefault(txn.producer_id, txn)
 
 
-# A log may contain batches that Kafka accepted although they decompress to more than this broker accepts.
+# The log may contain batches that decompress to more than this broker accepts, because Kafka accepted them.
 OPENED_LIMIT_BYTES = 2**31 - 1
 
-BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of its batch
+BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of the batch including the header
 
 
 @dataclass(frozen=True, slots=True)
 class LastProducerBatch:
-    """The last batch of an active producer, which holds its state. Compaction must not remove it entirely."""
+    """The last batch of an active producer. Compaction must keep at least its header, which holds the producer's
+    state."""
 
     producer_epoch: int
-    last_data_offset: int | None  # last offset of its last batch of records; None if its last batch was a marker
-    last_marker_offset: int | None = None  # offset of the newest control batch with this epoch, if known
+    last_data_offset: int | None  # last offset of the producer's last data batch; None if its last batch was a marker
+    last_marker_offset: int | None = None  # offset of the newest control batch with the producer's epoch, if known
 
 
 @dataclass(frozen=True, slots=True)
 class PassRules:
     """The rules for one pass of compaction.
 
-    end_offset           where the pass ends, exclusive; the batch that ends there is kept, even if it is empty, so that
-                         the log still ends there
-    now_ms               when the pass began
-    delete_retention_ms  how long tombstones and markers stay after the first pass that finds them superfluous
-    producers            the active ones, by producer id
+    end_offset           exclusive end of the pass; the batch that ends there is kept even without records, so that the
+                         log still ends there
+    now_ms               start time of the pass
+    delete_retention_ms  how long tombstones and markers are kept after the first pass that finds them superfluous
+    producers            last batches of the active producers, by producer id
     max_record_bytes     maximum size of one record of a compressed batch when decompressed
     """
 
@@ -120,7 +123,8 @@ def collect_keys(
     """Finds the latest offset of each key from `first_dirty_offset` on. Records of aborted transactions and control
     records do not count.
 
-    returns   False if the map is full; `keys.end_offset` is then where it stopped, possibly within a batch
+    returns   False if the map is full; `keys.end_offset` is then the offset at which the scan stopped, possibly within
+              a batch
     raises    MalformedMessage if a batch cannot be read, or holds a record larger than `max_record_bytes`
     """
     for header, batch in batches:
@@ -148,7 +152,7 @@ class RecordFilter:
         self._rules = rules
 
     def filtered(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """Returns the batch for the compacted log: unchanged, or a new one with fewer records, or None.
+        """Returns the batch for the compacted log: the same batch, a new one with fewer records, or None to remove it.
 
         Raises MalformedMessage if the batch cannot be read.
         """
@@ -174,7 +178,7 @@ class RecordFilter:
             return False
         if last.last_data_offset is not None:
             return header.last_offset == last.last_data_offset
-        # Kafka keeps every control batch of the current epoch. The newest one is sufficient.
+        # Kafka keeps every control batch of the current epoch. Keeping only the newest one is sufficient.
         return (
             header.is_control
             and header.producer_epoch == last.producer_epoch
@@ -214,14 +218,14 @@ class RecordFilter:
 
 
 class _RecordPart(NamedTuple):
-    """The parts of a record that decide whether it is kept, and its position."""
+    """The parts of a record that decide whether it is kept, and its position in the batch."""
 
     offset_delta: int
     timestamp_delta: int
     key: bytes | None
     has_value: bool
     attributes_at: int
-    key_at: int  # position at which the length of the key begins
+    key_at: int  # position of the key's length field
     end: int
 
 
@@ -257,7 +261,8 @@ def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterato
 
 
 def _build_batch(header: BatchHeader, opened: bytes, kept: list[_RecordPart], horizon_ms: int | None) -> bytearray:
-    """Returns a batch with these records only. Its header still covers the offsets and sequences of the others."""
+    """Returns a batch that contains only these records. Its header still covers the offsets and sequences of the
+    removed ones."""
     has_append_time = header.is_log_append_time
     timestamps = [header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in kept]
     base_timestamp = timestamps[0] if horizon_ms is None else horizon_ms
@@ -283,6 +288,6 @@ def _build_batch(header: BatchHeader, opened: bytes, kept: list[_RecordPart], ho
 
 
 def _empty_batch(header: BatchHeader) -> bytearray:
-    """Returns a batch without records, which preserves its producer, offsets and sequences."""
+    """Returns a batch without records, which preserves its producer state, offsets and sequences."""
     kept_bits = header.attributes & ~(DELETE_HORIZON | 0x07) & 0x7F
     return pack_batch(replace(header, attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")

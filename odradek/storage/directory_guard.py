@@ -1,7 +1,7 @@
-"""Prevents jobs in threads from changing the files of a partition that has been deleted.
+"""Prevents background threads from changing files of a deleted partition.
 
-Jobs access files by name. After a partition is deleted, a new one with the same name may be created immediately, and
-its directory and files then have the names that the job still uses.
+These threads open files by name. A new partition with the same name may be created immediately after the deletion, and
+its files would have the names that a thread still uses.
 """
 
 import errno
@@ -17,8 +17,8 @@ class DirectoryGone(OSError):
 
 
 class DirectoryGuard:
-    """Protects the directory of one log. Within `with guard:` it belongs to this log. Keep that short, because the loop
-    may be waiting."""
+    """Protects the directory of one log from concurrent renaming: within `with guard:`, the directory belongs to this
+    log. Keep that block short, because the loop may be waiting for it."""
 
     __slots__ = ("_is_gone", "_lock")
 
@@ -27,7 +27,7 @@ class DirectoryGuard:
         self._lock = Lock()
 
     def take_away(self) -> None:
-        """Marks the directory as gone. Called before it is renamed."""
+        """Marks the directory as gone. Must be called before the directory is renamed."""
         with self._lock:
             self._is_gone = True
 

@@ -5,7 +5,8 @@ The storage package relies on these properties of a crash:
 
 - A killed process loses nothing that it has written. A power failure may lose any write since the last `sync` of the
   file, in whole or in part, and any creation, renaming or removal since the last `sync_directory` of its directory.
-- `replace` is atomic and durable: afterwards the file has the new content, before that the old one, never a mixture.
+- `replace` is atomic and durable: the file has either its old or its new content, and the new content once `replace`
+  has returned.
 """
 
 import errno
@@ -18,16 +19,16 @@ from odradek.system.files import NOWAIT, open_file, pread, pwrite, pwritev, read
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# For larger writes the kernel uses larger pages, which take up to 4 times as long per byte.
+# For larger writes the kernel allocates larger pages, which take up to 4 times as long per byte.
 MAX_WRITE_BYTES: Final = 128 * 1024
-MAX_WRITE_BUFFERS: Final = 512  # IOV_MAX is 1024
+MAX_WRITE_BUFFERS: Final = 512  # IOV_MAX is 1024 on Linux
 SAMPLE_EVERY_BYTES: Final = 128 * 1024  # size of Linux's read-ahead
-NOT_SENDABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of file systems without sendfile
+NOT_SENDABLE: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by file systems that lack sendfile
 REPLACE_SUFFIX: Final = ".tmp"
 
 
 class WouldBlock(Exception):
-    """The bytes are not in the page cache. Read them in a thread."""
+    """The requested bytes are not in the page cache, so the caller must read them in a thread."""
 
 
 class DirectoryInUse(Exception):
@@ -35,15 +36,15 @@ class DirectoryInUse(Exception):
 
 
 class DiskFile(Protocol):
-    """One open file. It has no `close`: it is closed when the last reference disappears. A thread that still reads can
-    therefore never find its descriptor reused for another file."""
+    """An open file. It has no `close` method, but is closed when the last reference to it disappears. Therefore a
+    thread that is still reading can never find its descriptor reused for another file."""
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Writes all of `buffers` at `position`. If it raises OSError, any part of them may have been written."""
+        """Writes all of `buffers` at `position`. After an OSError, any part of them may have been written."""
         ...
 
     def read_at(self, size_bytes: int, position: int) -> Buffer:
-        """Reads `size_bytes`, or less at the end of the file. May wait for the disk."""
+        """Reads `size_bytes` bytes, or fewer at the end of the file. May wait for the disk."""
         ...
 
     def read_cached_at(self, size_bytes: int, position: int) -> Buffer:
@@ -51,18 +52,18 @@ class DiskFile(Protocol):
         ...
 
     def is_cached_at(self, size_bytes: int, position: int) -> bool:
-        """Returns whether these bytes exist and are in the page cache, judging by samples. False if that cannot be
-        determined."""
+        """Returns whether these bytes exist and are in the page cache, judging by samples. Returns False if that cannot
+        be determined."""
         ...
 
     def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
-        """Sends up to `size_bytes` into a non-blocking socket without copying them. Returns their number, which is 0
-        only at the end of the file. Waits for the disk if the bytes are not cached. Raises BlockingIOError if the
-        socket is full."""
+        """Sends up to `size_bytes` bytes to a non-blocking socket without copying them. Returns the number of bytes
+        sent, which is 0 only at the end of the file. Waits for the disk if the bytes are not cached. Raises
+        BlockingIOError if the socket's buffer is full."""
         ...
 
     def sync(self) -> None:
-        """Makes all writes and the size survive a power failure."""
+        """Ensures that all writes and the file size survive a power failure."""
         ...
 
     def truncate(self, size_bytes: int) -> None: ...
@@ -75,11 +76,12 @@ class HeldLock(Protocol):
 
 
 class Disk(Protocol):
-    """The file operations of a broker. Paths are absolute or relative to the working directory. Every method may raise
-    OSError."""
+    """The file operations that a broker uses. Paths are absolute, or relative to the working directory. Every method
+    may raise OSError."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Opens a file for reading and writing. With `create`, creates it if it does not exist; its content is kept."""
+        """Opens a file for reading and writing. If `create` is set, creates the file if it does not exist. Existing
+        content is kept."""
         ...
 
     def open_for_reading(self, path: str) -> DiskFile: ...
@@ -87,7 +89,8 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_bytes(self, path: str, data: Buffer) -> None:
-        """Creates or empties the file, and writes `data`, which is not durable yet."""
+        """Writes `data` as the new content of a file, which is created if necessary. The content is not durable until a
+        sync."""
         ...
 
     def replace(self, path: str, data: Buffer) -> None:
@@ -101,11 +104,12 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def list_directory(self, path: str) -> list[str]:
-        """Returns the names in the directory, unordered. Raises FileNotFoundError or NotADirectoryError."""
+        """Returns the names in the directory, in no particular order. Raises FileNotFoundError or
+        NotADirectoryError."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Creates a directory and its parents. It may already exist."""
+        """Creates a directory and its parents. Does nothing if the directory already exists."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -125,12 +129,13 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> HeldLock:
-        """Locks the file for this process, and creates it if necessary. Raises DirectoryInUse."""
+        """Locks the file for this process, and creates the file if necessary. Raises DirectoryInUse if another process
+        has locked it."""
         ...
 
 
 class RealFile:
-    """A file descriptor that lives as long as this object."""
+    """A file of the operating system. Its descriptor is open as long as this object exists."""
 
     __slots__ = ("_fd",)
 
@@ -142,7 +147,7 @@ class RealFile:
 
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         fd = self._fd
-        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:  # the usual size of a single request
+        if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:  # the usual case: the batches of a single request
             written = pwrite(fd, buffers[0], position)
             if written != len(buffers[0]):
                 _write_rest(fd, bytes(buffers[0])[written:], position + written)
@@ -160,7 +165,7 @@ class RealFile:
 
     def read_at(self, size_bytes: int, position: int) -> Buffer:
         data = pread(self._fd, size_bytes, position)
-        if len(data) < size_bytes and data:  # interrupted by a signal, or the end of the file
+        if len(data) < size_bytes and data:  # a signal interrupted the read, or the file ends here
             parts = [data]
             missing = size_bytes - len(data)
             position += len(data)
@@ -180,11 +185,11 @@ class RealFile:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # A file system without this feature, such as some network file systems.
+            # Some file systems, such as certain network file systems, do not support RWF_NOWAIT.
             return self.read_at(size_bytes, position)
         if size_read < size_bytes:
             if position + size_read < os.fstat(self._fd).st_size:
-                raise WouldBlock  # only the first pages were cached
+                raise WouldBlock  # only the first of these pages were cached
             del data[size_read:]
         return data
 
@@ -234,14 +239,14 @@ class RealLock:
             self._fd = None
 
 
-# New files are accessible only to their owner (or less, with a stricter umask), because they contain records and
-# credentials.
+# New files are accessible only to their owner, because they contain records and credentials. A stricter umask may
+# restrict them further.
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 
 
 class RealDisk:
-    """The operating system's files."""
+    """The files of the operating system."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         return RealFile(open_file(path, os.O_RDWR | (os.O_CREAT if create else 0), FILE_MODE))
@@ -280,7 +285,7 @@ class RealDisk:
     def make_directory(self, path: str) -> None:
         try:
             os.mkdir(path, DIRECTORY_MODE)
-        except (FileExistsError, FileNotFoundError):  # makedirs would first check whether the parent exists
+        except (FileExistsError, FileNotFoundError):  # cheaper than makedirs, which checks for the parent first
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -315,11 +320,11 @@ class RealDisk:
 
 
 class ChangeTrackingDisk(RealDisk):
-    """Records the paths that it is about to change by name, from `begin_notes` to `end_notes`, so that a copy made in
-    the meantime can be corrected. Writes to files that are already open are not recorded."""
+    """Records which paths are changed by name between `begin_notes` and `end_notes`, so that a copy made during that
+    time can be corrected. Does not record writes to files that were already open."""
 
     def __init__(self) -> None:
-        self._noted: set[str] | None = None  # threads add to it
+        self._noted: set[str] | None = None  # also changed by threads
 
     def begin_notes(self) -> None:
         self._noted = set()
@@ -363,7 +368,7 @@ class ChangeTrackingDisk(RealDisk):
 
 
 def make_directory_durably(disk: Disk, path: str) -> None:
-    """Creates a directory and its parents durably."""
+    """Creates a directory and its parents, which then survive a power failure."""
     missing = []
     while path and not disk.exists(path):
         missing.append(path)
@@ -374,15 +379,15 @@ def make_directory_durably(disk: Disk, path: str) -> None:
 
 
 def remove_directory_tree(disk: Disk, path: str) -> None:
-    """Removes a directory and its files. Runs in a thread; may be repeated after a failure."""
+    """Removes a directory and its files. Runs in a thread, and may be called again after a failure."""
     for name in disk.list_directory(path):
         disk.unlink(f"{path}/{name}")
     disk.remove_directory(path)
 
 
 def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
-    """Yields `buffers` in groups of at most MAX_WRITE_BYTES and MAX_WRITE_BUFFERS, with their sizes. Splits large
-    buffers."""
+    """Yields `buffers` in groups of at most MAX_WRITE_BYTES and MAX_WRITE_BUFFERS, each group with its size. Splits
+    large buffers."""
     group: list[Buffer] = []
     group_bytes = 0
     for buffer in buffers:
@@ -403,7 +408,8 @@ def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
 
 
 def _write_rest(fd: int, data: bytes, position: int) -> None:
-    """Writes the rest after a short write, so that its cause (a full disk, for example) appears as an error."""
+    """Writes the remaining bytes after a short write. If the disk is full, for example, this second write raises the
+    error."""
     while data:
         written = pwrite(fd, data, position)
         if written == 0:

@@ -1,27 +1,28 @@
-"""The latest offset of every key in a range of a log, in bounded memory.
+"""Stores the latest offset of every key in a range of a log, in bounded memory.
 
-Kafka's table has a size of `log.cleaner.dedupe.buffer.size`, with 24 bytes for each key (a hash of 16 bytes and the
-offset). In Python a hash table of our own would be ten times slower than a dict, so this is a dict. It stores fewer
-keys in the same memory. A log with more keys needs more passes, each of which continues where the last one ended.
+Kafka uses a table of `log.cleaner.dedupe.buffer.size` bytes, with 24 bytes for each key (a hash of 16 bytes and the
+offset). In Python, a custom hash table would be ten times slower than a dict, so this module uses a dict, which stores
+fewer keys in the same memory. A log with more keys needs several passes, each of which continues where the last one
+ended.
 """
 
 from hashlib import blake2b
 from typing import Final
 
-ENTRY_BYTES: Final = 160  # size of the dict entry (at two thirds full), the key and the offset, as measured
+ENTRY_BYTES: Final = 160  # measured size of a dict entry (at two thirds full), its key and its offset
 _HASH_BYTES: Final = 16
 
 
 class KeyMap:
-    """Stores keys below 16 bytes as they are, and 16-byte hashes of all others. Like Kafka, it assumes that no two keys
-    collide in 128 bits."""
+    """A map from keys to offsets. It stores keys below 16 bytes unchanged, and 16-byte hashes of all others. Like
+    Kafka, it assumes that no two 128-bit hashes collide."""
 
     __slots__ = ("_capacity", "_latest", "end_offset")
 
     def __init__(self, memory_bytes: int) -> None:
         self._capacity = max(1, memory_bytes // ENTRY_BYTES)
         self._latest: dict[bytes, int] = {}
-        self.end_offset = 0  # the map contains every key below this offset, from the offset where it began
+        self.end_offset = 0  # the map contains every key below this offset
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -31,7 +32,7 @@ class KeyMap:
         return len(self._latest) >= self._capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """Stores the latest offset of a key. Offsets must be passed in ascending order."""
+        """Stores the latest offset of a key. Callers must pass ascending offsets."""
         self._latest[key if len(key) < _HASH_BYTES else blake2b(key, digest_size=_HASH_BYTES).digest()] = offset
         self.end_offset = offset + 1
 

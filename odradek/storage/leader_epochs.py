@@ -1,4 +1,4 @@
-"""The first offset of each leader epoch, in memory; the file is `leader-epoch-checkpoint`.
+"""Keeps the first offset of each leader epoch in memory. The file that stores them is `leader-epoch-checkpoint`.
 
 The file may lag behind the log: recovery reads the epochs of unflushed batches from their headers.
 """
@@ -18,7 +18,7 @@ class LeaderEpochs:
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._entries = entries or []
-        self.is_dirty = False  # the file does not contain the current entries yet
+        self.is_dirty = False  # whether the file lacks some of the current entries
 
     @property
     def latest(self) -> int | None:
@@ -37,15 +37,15 @@ class LeaderEpochs:
         self.is_dirty = True
 
     def epoch_at(self, offset: int) -> int | None:
-        """Returns the epoch in which `offset` was or would be written."""
+        """Returns the epoch in which the record at `offset` was written, or would be written now."""
         at = bisect_right(self._entries, offset, key=_START) - 1
         return self._entries[at][0] if at >= 0 else None
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
         """Returns the largest known epoch not above `epoch`, and the offset at which it ended (exclusive).
 
-        For an epoch older than all known ones, returns that epoch and the first known offset. Returns None for an epoch
-        newer than the latest one, or if none is known.
+        If `epoch` is older than all known epochs, returns `epoch` itself and the first known offset. Returns None if
+        `epoch` is newer than the latest one, or if no epoch is known.
         """
         if not self._entries or epoch > self._entries[-1][0]:
             return None
@@ -62,7 +62,8 @@ class LeaderEpochs:
             self.is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Removes the epochs before the new start of the log. The epoch that contains it is kept, and begins there."""
+        """Removes the epochs that end before the new start of the log. The epoch that contains the new start is kept,
+        and begins there."""
         at = bisect_right(self._entries, start_offset, key=_START) - 1
         if at >= 0 and (at > 0 or self._entries[0][1] < start_offset):
             self._entries[: at + 1] = [(self._entries[at][0], start_offset)]

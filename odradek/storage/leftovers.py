@@ -1,18 +1,19 @@
-"""Traces of earlier processes in a partition's directory: interrupted operations, which are completed, and the refusal
-of a damaged log, which persists.
+"""Handles the traces that earlier processes left in a partition's directory. Interrupted operations are completed. A
+damaged log that was refused stays refused.
 
     .deleted           no longer part of the log: unlinked
     .tmp               a checkpoint that was not renamed to its final name: unlinked
-    .cleaned           compaction had not finished writing it: unlinked
-    .swap              compaction had finished: it replaces the segments from which it was created, which are unlinked
+    .cleaned           an output file of a compaction that did not finish: unlinked
+    .swap              a finished output file of compaction: it replaces its source segments, which are unlinked
     .odradek_refused   the reason for a refusal, for people to read; Kafka ignores this file
 
-A clean that creates several segments renames them to `.swap` from the last to the first. A `.swap` above a `.cleaned`
-therefore belongs to an unfinished clean, and is unlinked too: all old segments still exist.
+A compaction that creates several segments renames them to `.swap` from the last to the first. A `.swap` file with a
+higher offset than a `.cleaned` file therefore belongs to an unfinished compaction, and is unlinked too, because all old
+segments still exist.
 
 A log that was refused as damaged stays refused until a person decides, even across several starts. The start that finds
-the damage removes the mark of the clean stop. Without the refusal file, the next start would treat the log as one left
-by a crash, and truncate it at the damaged batch.
+the damage removes the mark of the clean shutdown. Without the refusal file, the next start would therefore assume a
+crash, and truncate the log at the damaged batch.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
     others = [name for name in swaps if name not in logs]
     bases = [offset for name in logs if (offset := offset_of(name)) is not None]
     if bases:
-        # Together the new segments replace everything from the first offset of the first to the end of the last: an old
-        # segment may extend over two new ones.
+        # Treat the new segments as one range of offsets, because an old segment may overlap two of them.
         end_offset = max(_end_offset(disk, directory, base_offset) for base_offset in bases)
         for old in disk.list_directory(directory):
             offset = offset_of(old)
@@ -63,19 +63,19 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
                 disk.unlink(f"{directory}/{old}")
     for name in others:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
-    # The log is renamed last: until it has its final name, the next start repeats all this. Once it has, no index of
-    # the old segment may reappear.
+    # The log file is renamed last: until then, the next start repeats all these steps. Once it has its final name, no
+    # index of the old segment may reappear.
     disk.sync_directory(directory)
     for name in logs:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 
 
 def _end_offset(disk: Disk, directory: str, base_offset: int) -> int:
-    """Returns the offset after the last batch of a swap file."""
+    """Returns the offset after the last batch of a `.swap` file."""
     segment = Segment(disk, directory, base_offset, size_bytes=0, created_ms=0, file_suffix=SWAP)
     segment.size_bytes = segment.file.size()
     end_offset = base_offset + 1
-    with suppress(CorruptSegment):  # recovery examines the rest, under the file's final name
+    with suppress(CorruptSegment):  # recovery examines the rest of the file later, under its final name
         for _, header in segment.headers(0, segment.size_bytes):
             end_offset = max(end_offset, header.next_offset)
     return end_offset
@@ -85,7 +85,8 @@ logger = logging.getLogger(__name__)
 
 
 def remembered_refusal(disk: Disk, directory: str) -> str | None:
-    """Returns why an earlier start refused the log in this directory, and what to do about it."""
+    """Returns the reason why an earlier start refused the log in this directory, and advice on what to do. Returns None
+    if the log was not refused."""
     path = f"{directory}/{REFUSED}"
     if not disk.exists(path):
         return None

@@ -1,14 +1,14 @@
 """The log of one partition: appending, the high watermark, the last stable offset, and producer state.
 
-Owned by the loop thread. Appending has two steps, so that several appends can share one write. The appends of clients
-in one tick of the loop do (`broker/partitions/group_commit.py`):
+The loop thread owns a log. Appending has two steps, so that several appends can share one write. All client appends in
+one tick of the loop share a write (`broker/partitions/group_commit.py`):
 
-    append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
+    append (checks, offsets, producer state; in memory only) … append … → write_staged (one pwritev) → readable
 
 There is one replica, so everything written is committed. The high watermark is the end of the written data, or of the
-synced data if `flush.messages` requires a sync. A power failure may lose everything above `recovery_point`. The parts:
-producer_state.py, staging.py (batches that wait for the write), log_reader.py, log_sync.py, recovery.py,
-segment_removal.py.
+synced data if `flush.messages` requires a sync. A power failure may lose everything above `recovery_point`. The class
+`Log` combines the parts in producer_state.py, staging.py (batches that wait for the write), log_reader.py, log_sync.py,
+recovery.py and segment_removal.py.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def no_jitter(limit_ms: int) -> int:
 
 
 class Log:
-    """The log of one partition. `reader` reads from `log_start_offset` up to `high_watermark`. `offline_reason`
-    explains why nothing can be appended."""
+    """The log of one partition. Its `reader` reads from `log_start_offset` up to `high_watermark`. If nothing can be
+    appended any more, `offline_reason` explains why."""
 
     def __init__(
         self,
@@ -56,9 +56,10 @@ class Log:
         tail_cache: TailCache,
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> None:
-        """Creates a log in the given state.
+        """Creates a log with the given state.
 
-        jitter_ms   returns a random number of milliseconds below its argument, so that not all segments roll at once
+        jitter_ms   returns a random number of milliseconds below its argument, so that the segments of all logs do not
+                    roll at once
         """
         self._disk = disk
         self.directory = directory
@@ -86,13 +87,11 @@ class Log:
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
-        # The last stable offset at the high watermark, and at the end of the running sync.
+        # The values of the last stable offset at the high watermark and at the end of the running sync.
         self._stable_offset = self._stable_at_sync = self.last_stable_offset
-        self._replacement: SegmentReplacement | None = None  # the latest replacement
+        self._replacement: SegmentReplacement | None = None  # the segment replacement that was started last
         self._guard = DirectoryGuard()
-        self.manifest_facts = (
-            state.manifest_facts
-        )  # facts about files that are up to date, for the manifest of a clean stop
+        self.manifest_facts = state.manifest_facts  # facts about up-to-date files, for the manifest of a clean shutdown
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition})"
@@ -101,8 +100,8 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset below which every transaction is committed or aborted."""
-        if self.high_watermark != self.log_end_offset:  # a marker above the high watermark decides nothing yet
+        """The offset below which every transaction is committed or aborted."""
+        if self.high_watermark != self.log_end_offset:  # a marker above the high watermark does not count yet
             return max(self._stable_offset, self.log_start_offset)
         first_unstable = self._producers.states.first_unstable_offset
         if first_unstable is None or first_unstable >= self.high_watermark:
@@ -111,7 +110,7 @@ class Log:
 
     @property
     def synced_offset(self) -> int:
-        """Offset below which everything survives a power failure."""
+        """The offset below which everything survives a power failure."""
         return self.recovery_point
 
     @property
@@ -132,8 +131,8 @@ class Log:
         return self._leader_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """Returns the largest leader epoch not above `epoch`, and its end (exclusive). None if `epoch` is newer than
-        the log's latest epoch."""
+        """Returns the largest leader epoch not above `epoch`, and the exclusive end offset of that epoch. Returns None
+        if `epoch` is newer than the log's latest epoch."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def leader_epoch_at(self, offset: int) -> int | None:
@@ -146,13 +145,13 @@ class Log:
         return self._producers.states.get(producer_id)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Returns whether this producer has an open transaction here with exactly this epoch."""
+        """Returns whether this producer has an open transaction in this log with exactly this epoch."""
         return has_open_transaction(self._producers.states.get(producer_id), producer_epoch)
 
     # --- appending
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """Gives all further batches this leader epoch, if it is newer than the current one."""
+        """Sets the leader epoch of all later batches, unless the current epoch is at least as new."""
         assert not self._staging.runs, "a leadership begins between writes"
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self._leader_epoch = max(epoch, self._leader_epoch)
@@ -160,13 +159,14 @@ class Log:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Returns the guard with which to append a batch once the coordinator has confirmed its transaction. Call it
-        before the request to the coordinator.
+        """Returns the guard that `append` needs once the coordinator has confirmed the batch's transaction. Must be
+        called before the request to the coordinator.
 
-        sequence             first sequence of the batch; None for a batch of the broker's own
-        supports_epoch_bump  the request to the coordinator adds the partition (docs/spec/transactions.md#s4-6)
-        returns              NO_GUARD if the transaction is open here, so that no request to the coordinator is needed
-        raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
+        sequence             first sequence of the batch; None for a batch that the broker writes itself
+        supports_epoch_bump  whether the request to the coordinator adds the partition (docs/spec/transactions.md#s4-6)
+        returns              NO_GUARD if the transaction is already open in this log, so that no request to the
+                             coordinator is needed
+        raises               INVALID_PRODUCER_EPOCH for a producer that is fenced in this log
         """
         return self._producers.begin_verification(
             producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
@@ -184,10 +184,10 @@ class Log:
     ) -> AppendResult:
         """Checks one batch, assigns its offsets, and stages it for `write_staged`.
 
-        batch                 exactly one validated batch with offsets from 0; the log owns the buffer afterwards
+        batch                 exactly one validated batch, with offsets from 0; the log owns the buffer afterwards
         header                header of `batch`, if the caller has it
-        transaction_version   for a marker: the transaction version under which it is written (#s4-8)
-        guard                 result of `begin_verification`; None if verification is disabled (#s4-3)
+        transaction_version   transaction version under which a marker is written (#s4-8); unused for other batches
+        guard                 result of `begin_verification`; None if no verification is needed (#s4-3)
         raises                KafkaError; the log is then unchanged
         """
         if header is None:
@@ -218,11 +218,11 @@ class Log:
         return AppendResult(base_offset, staging.next_offset - 1, log_append_time_ms)
 
     def write_staged(self) -> None:
-        """Writes the staged batches and makes them readable. If the log `needs_sync`, they become readable after the
-        sync.
+        """Writes the staged batches and makes them readable. If the log `needs_sync`, they only become readable after
+        the sync.
 
-        raises   LogFailed: no part of them is in the log, unless undoing the write fails too. Then the log goes
-                 offline, and the next start decides which part of them is valid.
+        raises   LogFailed: none of the batches is in the log. If undoing the write fails too, the log goes offline, and
+                 the next start determines which of the batches are valid.
         """
         staging = self._staging
         runs = staging.runs
@@ -249,7 +249,7 @@ class Log:
             if run.is_new:
                 self._rolled_to(segment, run.snapshot)
             if not run.position:
-                self._unsynced.names_changed = True  # the file may be new
+                self._unsynced.names_changed = True  # the write may have created the file
             self._tail.add(run.position, run.batches)
             segment.note_batches(run.position, run.batches, interval)
             for aborted in run.aborted:
@@ -257,7 +257,7 @@ class Log:
             run.prepare_next()
 
     def _begin_run(self, now_ms: int) -> StagedRun:
-        """Starts a new segment. The first write creates its file."""
+        """Stages the beginning of a new segment. The first write creates the segment's file."""
         snapshot = self._snapshot(self._staging.next_offset)
         return StagedRun(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
 
@@ -269,7 +269,7 @@ class Log:
         )
 
     def _rolled_to(self, segment: Segment, snapshot: SnapshotToWrite | None) -> None:
-        """Makes a new segment, whose file exists now, the active one."""
+        """Makes a new segment, whose file now exists, the active segment."""
         self._active.seal_time_index()
         self._unsynced.rolled.append(self._active)
         self._unsynced.names_changed = True
@@ -282,13 +282,15 @@ class Log:
             self._last_snapshot_offset = segment.base_offset
 
     def _snapshot(self, offset: int) -> SnapshotToWrite | None:
-        """Returns a snapshot of the producers as of `offset`, unless nothing was added since the last one."""
+        """Returns a snapshot of the producer state at `offset`, or None if nothing has been added since the last
+        snapshot."""
         if offset <= self._last_snapshot_offset:
             return None
         return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.states.entries())
 
     def _take_back(self, runs: list[StagedRun]) -> None:
-        """Undoes a failed write. Restores the memory first, so that it is right even if the disk fails again."""
+        """Undoes a failed write. Restores the state in memory first, so that it is correct even if undoing the write on
+        the disk fails."""
         self._staging.continue_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True
         self._producers.take_back()
@@ -303,7 +305,7 @@ class Log:
             self.go_offline(f"{self}: a failed write could not be undone: {error}")
 
     def go_offline(self, reason: str) -> None:
-        """Permanently stops appending and syncing. Readable data stays readable."""
+        """Permanently stops appending and syncing. Data that is readable now stays readable."""
         if self.offline_reason is None:
             self.offline_reason = reason
 
@@ -316,8 +318,8 @@ class Log:
 
     @property
     def has_rolled(self) -> bool:
-        """Whether finished segments wait for a sync. No request waits for it, but it should happen soon: until then, a
-        restart after a crash reads these segments again."""
+        """Whether finished segments are not synced yet. No request waits for this sync, but it should happen soon:
+        until then, recovery after a crash reads these segments."""
         return bool(self._unsynced.rolled)
 
     @property
@@ -326,7 +328,7 @@ class Log:
         return self.recovery_point if self._ticket is None else self._ticket.end_offset
 
     def start_sync(self) -> SyncTicket:
-        """Starts a sync. Only one may run at a time, because the next one relies on the result."""
+        """Starts a sync. Only one may run at a time, because each sync builds on the result of the last one."""
         assert self._ticket is None, f"{self}: a sync is under way"
         first_unstable = self._producers.states.first_unstable_offset
         end_offset = self.log_end_offset
@@ -337,8 +339,8 @@ class Log:
         return self._ticket
 
     def finish_sync(self, ticket: SyncTicket) -> None:
-        """Applies the result of a sync. If it failed, raises LogFailed; that is permanent, because it is unknown
-        what was lost."""
+        """Applies the result of a sync. Raises LogFailed if the sync failed. The log is then permanently offline,
+        because it is unknown what was lost."""
         assert ticket is self._ticket
         self._ticket = None
         if ticket.error is not None:
@@ -369,11 +371,12 @@ class Log:
             self.leader_epochs.truncate_from_start(offset)
 
     def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
-        """Removes the segments that retention allows to delete from the log, which starts after them from now on.
+        """Removes the segments that retention allows to be deleted. The log starts after them immediately; their files
+        are removed later.
 
         relied_on  producers whose open transactions are kept, regardless of the log's age and size
-        returns    the file operations that remain, for a thread; None if no segment is to be removed, or while a sync
-                   or a replacement is running that may include them
+        returns    the remaining file operations, to be run in a thread; None if no segment can be removed, or if a sync
+                   or a replacement that may include these segments is running
         raises     LogFailed if a new segment is needed and cannot be created
         """
         if self.is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
@@ -401,7 +404,8 @@ class Log:
         return removal
 
     def retention_due_ms(self, now_ms: int, relied_on: Container[int] = frozenset()) -> int | None:
-        """Returns the time from which on `retention` finds a segment, if nothing else happens; None if it never does.
+        """Returns the earliest time at which `retention` will find a segment to remove, if nothing else happens.
+        Returns None if it never will.
 
         relied_on  as in `retention`
         """
@@ -415,15 +419,15 @@ class Log:
         )
 
     def _relied_on_from(self, producer_ids: Container[int]) -> int | None:
-        """Returns the start of the first open transaction of one of these producers."""
+        """Returns the start of the earliest open transaction of any of these producers."""
         return next((at for at, each in self._producers.states.ongoing.items() if each in producer_ids), None)
 
     def replace_segments(self, replacement: SegmentReplacement) -> bool:
-        """Replaces segments, for readers, with their compacted versions. `replacement` is prepared; call its `finish`
-        next.
+        """Makes readers use the compacted versions of some segments. `replacement` must be prepared, and its `finish`
+        must be called next.
 
-        returns   False, without any change, while a sync or another replacement is running, or if some of the old
-                  segments are no longer part of the log. In the latter case the replacement must be discarded.
+        returns   False if nothing was changed, because a sync or another replacement is running, or because some of the
+                  old segments are no longer part of the log. In the latter case the replacement must be discarded.
         """
         if self._ticket is not None or self._is_replacing:
             return False
@@ -440,16 +444,16 @@ class Log:
 
     @property
     def is_busy(self) -> bool:
-        """Whether threads are working on the log's files, or appended batches wait to be written."""
+        """Whether threads are working on the log's files, or appended batches are waiting to be written."""
         return self._ticket is not None or self._is_replacing or bool(self._staging.runs)
 
     @property
     def _is_replacing(self) -> bool:
-        """Whether the files of compacted segments do not have their final names yet."""
+        """Whether some files of compacted segments still lack their final names."""
         return self._replacement is not None and not self._replacement.is_finished
 
     def roll(self, now_ms: int) -> None:
-        """Continues in a new, empty segment, unless the active one is already empty. Raises LogFailed."""
+        """Closes the active segment and starts a new one, unless the active one is empty. Raises LogFailed."""
         assert not self._staging.runs, f"{self}: a segment ends between writes"
         if self._active.size_bytes == 0:
             return
@@ -471,9 +475,9 @@ class Log:
     # --- closing
 
     def start_close(self) -> SyncTicket | None:
-        """Starts the last sync, which includes index files and the producer snapshot, so that the next start need not
-        read the log. Returns None if everything is durable already. Nothing may be staged or syncing; nothing can be
-        appended afterwards.
+        """Starts the last sync. It includes index files and the producer snapshot, so that the next start need not read
+        the log. Returns None if everything is already durable. Nothing may be staged or syncing when this is called,
+        and nothing can be appended afterwards.
 
         raises   LogFailed if the log is offline: the next start must not assume a clean shutdown
         """
@@ -503,15 +507,15 @@ class Log:
         self.manifest_facts |= ticket.manifest_facts
 
     def close(self) -> None:
-        """Makes everything durable. Waits for the disk. Raises LogFailed."""
+        """Makes everything durable, and closes the log. Waits for the disk. Raises LogFailed."""
         ticket = self.start_close()
         if ticket is not None:
             ticket.run()
             self.finish_close(ticket)
 
     def abandon(self) -> None:
-        """Ends the log without writing, because its partition is deleted or another `Log` has its files. Staged batches
-        are lost."""
+        """Closes the log without writing, because its partition is deleted or another `Log` uses its files. Staged
+        batches are lost."""
         self._staging.end()
         self.reader = self.reader.detach()
         self._tail.clear()

@@ -1,6 +1,6 @@
-"""A data directory: its lock, its identity, the state in which it was left, and its logs.
+"""Opens and closes a data directory: its lock, its identity, its mark of a clean shutdown, and its logs.
 
-    open   take the lock · read meta.properties and the checkpoints · remove the mark of a clean shutdown, durably,
+    open   acquire the lock · read meta.properties and the checkpoints · remove the mark of a clean shutdown, durably,
            before anything is written · write the release into meta.properties, if it is newer than the one there
     close  close every log · write the checkpoints · write the mark last, and only if every log closed without an error
 
@@ -66,21 +66,21 @@ class WrongDirectory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DirectoryId:
-    """The identity of the broker that opens a data directory. `new_directory_id` is for a directory without an id.
+    """The identity of the broker that opens a data directory. A directory without an id is given `new_directory_id`.
 
     releases  the broker's own release, and the oldest release that can read what the broker writes
     """
 
     node_id: int
-    cluster_id: str | None  # None: accept any
+    cluster_id: str | None  # None accepts any cluster
     new_cluster_id: str
     new_directory_id: str
     releases: Releases = OWN
 
 
 class LogDirectory:
-    """A data directory. Open it with `LogDirectory.open`. Logs are opened and created on the loop thread, or before it
-    runs."""
+    """A data directory, opened with `LogDirectory.open`. Its logs are opened and created on the loop thread, or before
+    the loop runs."""
 
     def __init__(
         self,
@@ -91,26 +91,26 @@ class LogDirectory:
         tail_cache: TailCache,
         left: dict[str, dict[str, str]],
     ) -> None:
-        """left   for each directory, the facts about its files in the manifest of a clean stop"""
+        """left   facts about the files of each directory, from the manifest of a clean shutdown"""
         self._disk = disk
         self.path = path
         self._lock = lock
         self.meta = meta
         # whether the last process shut the directory down cleanly
         self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
-        self.releases: Releases = NONE  # the releases that the directory named when it was opened
-        self.last_broker_epoch: int | None = None  # broker epoch of the last process, if it was recorded
+        self.releases: Releases = NONE  # the releases recorded in the directory when it was opened
+        self.last_broker_epoch: int | None = None  # broker epoch of the last process, if that was recorded
         self.logs: dict[TopicPartition, Log] = {}
-        self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, with the reason
+        self.failed: dict[TopicPartition, str] = {}  # for each log that could not be opened, the reason
         self._tail_cache = tail_cache
         self._jitter_ms: Callable[[int], int] = no_jitter
         self._left = left
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # partitions that have a directory
-        self._topic_ids: dict[TopicPartition, bytes] = {}  # the ids stored in their directories
+        self._topic_ids: dict[TopicPartition, bytes] = {}  # the topic ids stored in these directories
         self._known: dict[TopicPartition, CopiedLogState] = {}
         self._prepared: NewDirectories | None = None
-        # Deleted partitions whose directories still have their names, and the new path of each.
+        # For each deleted partition whose directory is not renamed yet, the new path of that directory.
         self._not_renamed: dict[TopicPartition, str] = {}
 
     @classmethod
@@ -123,7 +123,7 @@ class LogDirectory:
         tail_cache: TailCache | None = None,
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> LogDirectory:
-        """Opens the data directory, and creates it if necessary. Does not open the logs in it.
+        """Opens the data directory, and creates it if necessary. Does not open its logs.
 
         raises   DirectoryInUse, WrongDirectory, OSError
         """
@@ -152,7 +152,7 @@ class LogDirectory:
             self.last_broker_epoch = decode_clean_shutdown(self._disk.read_bytes(mark))
             self._disk.unlink(mark)
         doomed = [name for name in names if is_doomed_directory(name)]
-        if self.was_clean or doomed:  # a power failure may still undo renames by a process that was killed
+        if self.was_clean or doomed:  # a power failure could still undo renames by a process that was killed
             self._disk.sync_directory(self.path)
         for name in doomed:
             remove_directory_tree(self._disk, f"{self.path}/{name}")
@@ -161,11 +161,10 @@ class LogDirectory:
                 self._found[partition] = None
 
     def _record_release(self, own: Releases) -> None:
-        """Records that this release uses the directory, before anything is written that only this release may
-        understand.
+        """Records that this release uses the directory, before writing anything that only this release may understand.
 
-        Called when the mark of a clean shutdown is durably removed: with the mark, a start would compare the file with
-        the manifest, and find it changed.
+        Must be called after the mark of a clean shutdown is durably removed. If the mark were still present, a start
+        would compare the file with the manifest, and find it changed.
         """
         file = f"{self.path}/{META_PROPERTIES}"
         data = self._disk.read_bytes(file)
@@ -176,17 +175,18 @@ class LogDirectory:
     # --- the logs in it
 
     def register_copied_states(self, known: Mapping[TopicPartition, CopiedLogState]) -> None:
-        """Registers the known states of logs, if the directory is a copy. Must be called before any log is opened."""
+        """Registers the known states of the logs if the directory is a copy. Must be called before any log is
+        opened."""
         if not self.was_clean:
             self._known = dict(known)
             self._topic_ids.update((key, log.topic_id) for key, log in known.items() if log.topic_id is not None)
 
     def partitions(self) -> list[TopicPartition]:
-        """Returns all partitions that have a directory, opened or not."""
+        """Returns all partitions that have a directory, whether their logs are open or not."""
         return list(self._found)
 
     def topic_id_of(self, topic: str, partition: int) -> bytes | None:
-        """Returns the topic id in the partition's directory, or None if it contains none."""
+        """Returns the topic id stored in the partition's directory, or None if it stores none."""
         known = self._topic_ids.get((topic, partition))
         if known is None:
             path = f"{self._path_of(topic, partition)}/{PARTITION_METADATA}"
@@ -206,8 +206,9 @@ class LogDirectory:
     def open_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
         """Opens a log that has a directory.
 
-        topic_id   id in the metadata; written into the directory if that has none
-        raises     KafkaError KAFKA_STORAGE_ERROR for a log that is damaged or cannot be read; `failed` has the reason
+        topic_id   id in the metadata; written into the directory if it contains none
+        raises     KafkaError KAFKA_STORAGE_ERROR if the log is damaged or cannot be read; `failed` then contains the
+                   reason
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
@@ -231,14 +232,14 @@ class LogDirectory:
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log = self._add(key, path, stored_id or topic_id, config, state)
-        self._left.pop(partition_directory(topic, partition), None)  # the log itself holds these facts from now on
+        self._left.pop(partition_directory(topic, partition), None)  # the log itself keeps these facts from now on
         return log
 
     def prepare(self, partitions: Iterable[tuple[str, int, bytes]]) -> NewDirectories:
-        """Returns the directories that `create_log` is about to need, to be created by a thread. Leaves out those whose
-        name a deleted partition may still have on the disk.
+        """Returns the directories that `create_log` is about to need, so that a thread can create them. Leaves out
+        names that the directory of a deleted partition may still have.
 
-        partitions   topic, partition, topic id
+        partitions   tuples of topic, partition and topic id
         """
         wanted: dict[TopicPartition, tuple[str, bytes]] = {}
         for topic, partition, topic_id in partitions:
@@ -249,9 +250,11 @@ class LogDirectory:
         return self._prepared
 
     def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
-        """Creates the directory of a new partition. It survives a power failure after the log's first sync.
+        """Creates a new partition's directory and its log. The directory survives a power failure once the log has been
+        synced.
 
-        raises   KafkaError KAFKA_STORAGE_ERROR, also if the directory of a deleted partition cannot be renamed
+        raises   KafkaError KAFKA_STORAGE_ERROR, also if a deleted partition's directory still has this name and cannot
+                 be renamed
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
@@ -259,7 +262,7 @@ class LogDirectory:
             if key in self._not_renamed:
                 self._rename_deleted(key)
             if self._checkpoints.may_name(key):
-                # The checkpoints of a deleted log must not be applied to a new one with its name.
+                # The checkpoints of a deleted log must not be applied to a new log with the same name.
                 self.write_checkpoints()
             if self._prepared is None or not self._prepared.take_created(key):
                 _make_partition_directory(self._disk, path, topic_id)
@@ -285,7 +288,8 @@ class LogDirectory:
         return log
 
     def truncate_log(self, topic: str, partition: int, offset: int, *, now_ms: int) -> Log:
-        """Truncates a log that is not busy, and reopens it as after a crash. The previous `Log` is no longer usable.
+        """Truncates a log that is not busy, and reopens it with the same steps as after a crash. The previous `Log`
+        object must not be used again.
 
         offset   batches that are not entirely below this offset are removed
         raises   KafkaError OFFSET_OUT_OF_RANGE, without any change; KAFKA_STORAGE_ERROR, like `open_log`
@@ -312,8 +316,8 @@ class LogDirectory:
 
         unique_hex   32 hexadecimal digits
         returns      the files to remove after `file.delete.delay.ms`
-        raises       OSError; then the directory is renamed before a partition of that name is created, or at the next
-                     start
+        raises       OSError; the directory is then renamed later: before a partition of this name is created, or at the
+                     next start
         """
         log = self.logs.pop((topic, partition), None)
         if log is not None:
@@ -330,13 +334,13 @@ class LogDirectory:
 
     def _rename_deleted(self, key: TopicPartition) -> str:
         target = self._not_renamed[key]
-        with suppress(FileNotFoundError):  # the directory was never created
+        with suppress(FileNotFoundError):  # the directory may never have been created
             self._disk.rename(self._path_of(*key), target)
         return self._not_renamed.pop(key)
 
     def set_aside(self, topic: str, partition: int, unique_hex: str) -> str:
-        """Renames the directory of an unknown partition, so that one with its name can be created. As in Kafka, it
-        stays on the disk for a person to examine. Returns its new path."""
+        """Renames the directory of an unknown partition, so that a partition with this name can be created. As in
+        Kafka, the directory stays on the disk for a person to examine. Returns its new path."""
         key = topic, partition
         self._found.pop(key, None)
         self._topic_ids.pop(key, None)
@@ -352,22 +356,23 @@ class LogDirectory:
         return f"{self.path}/{partition_directory(topic, partition)}"
 
     def checkpoint(self) -> CheckpointWrite:
-        """Captures the current recovery points, log start offsets and high watermarks, to be written by a thread."""
+        """Captures the current recovery points, log start offsets and high watermarks, so that a thread can write
+        them."""
         return self._checkpoints.write(self.logs)
 
     def is_checkpointed(self) -> bool:
         return self._checkpoints.are_current(self.logs)
 
     def write_checkpoints(self) -> None:
-        """Writes the checkpoints now. Waits for the disk."""
+        """Writes the checkpoints immediately. Waits for the disk."""
         self.checkpoint().run()
 
     def space_bytes(self) -> tuple[int, int]:
-        """Returns (total, available) of its file system. Raises OSError."""
+        """Returns the total and the available space of its file system. Raises OSError."""
         return self._disk.space_bytes(self.path)
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Reads how far each log is compacted."""
+        """Returns the offset up to which each log has been compacted."""
         return self._checkpoints.read_cleaner_offsets()
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -378,13 +383,13 @@ class LogDirectory:
     def close(self, *, broker_epoch: int = -1) -> None:
         """Closes every log, and marks the directory as cleanly shut down if that succeeds. Waits for the disk.
 
-        raises   LogFailed, OSError: the next start will read the logs. The lock is released in any case.
+        raises   LogFailed, OSError: the next start will then read the logs. The lock is released in any case.
         """
         for _ in self.closing(broker_epoch):
             pass
 
     def closing(self, broker_epoch: int) -> Iterator[None]:
-        """Like `close`, but as a sequence of steps."""
+        """Does the same as `close`, one step at a time: each iteration runs one step."""
         try:
             failure: LogFailed | None = None
             tickets: list[tuple[Log, SyncTicket]] = []
@@ -416,7 +421,7 @@ class LogDirectory:
         yield from self.steps_of_abandon()
 
     def steps_of_abandon(self) -> Iterator[None]:
-        """Closes every log in a sequence of steps, without writing."""
+        """Closes every log without writing, one step at a time: each iteration runs one step."""
         for log in list(self.logs.values()):
             log.abandon()
             for segment in log.segments:
@@ -435,29 +440,28 @@ class LogDirectory:
 
 
 class NewDirectories:
-    """The directories of new partitions, created by a thread before the loop needs them: a thousand take nearly a
-    second.
+    """The directories of new partitions. A thread creates them before the loop needs them, because creating a thousand
+    directories takes nearly a second.
 
-    A crash in between leaves an empty log, like a crash between `create_log` and the first record.
+    A crash before the partitions exist leaves empty logs, like a crash between `create_log` and the first record.
     """
 
     def __init__(self, disk: Disk, wanted: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """wanted   path and topic id of each directory"""
+        """wanted   path and topic id for each directory"""
         self._disk = disk
         self._wanted = wanted
         self._made: set[TopicPartition] = set()
 
     def make(self) -> None:
-        """Creates the directories. Runs in a thread. After a failure, `create_log` tries again and reports the
-        error."""
+        """Creates the directories. Runs in a thread. If that fails, `create_log` tries again and reports the error."""
         for key, (path, topic_id) in self._wanted.items():
             with suppress(OSError):
                 _make_partition_directory(self._disk, path, topic_id)
                 self._made.add(key)
 
     def take_created(self, key: TopicPartition) -> bool:
-        """Returns whether this directory was created. Returns True at most once for each directory. Called after `make`
-        has returned."""
+        """Returns whether `make` has created this directory. Returns True at most once for each directory. Must not be
+        called before `make` has returned."""
         if key in self._made:
             self._made.discard(key)
             return self._wanted.pop(key, None) is not None
@@ -472,18 +476,18 @@ def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class DeletedLog:
-    """A deleted log whose files are still to be removed.
+    """A deleted log whose files still have to be removed.
 
-    path   its directory, with the last name
+    path   the path of its directory after the last renaming
     """
 
     path: str
     segments: tuple[Segment, ...]
 
     def remove(self, disk: Disk) -> None:
-        """Removes the directory. Runs in a thread; may be repeated after a failure."""
-        # Close the files here, before they are unlinked: closing an unlinked file frees its pages, which takes 0.3 s
-        # per gigabyte.
+        """Removes the directory. Runs in a thread, and may be called again after a failure."""
+        # Close the files in this thread, before they are unlinked: closing an unlinked file frees its pages, which
+        # takes 0.3 s per gigabyte.
         for segment in self.segments:
             segment.close_for_removal()
         remove_directory_tree(disk, self.path)

@@ -1,7 +1,7 @@
-"""Reads one log: from an offset, by timestamp, by file position, or as a whole.
+"""Reads a log: from an offset, by timestamp, by file position, or completely.
 
-The loop thread owns a log. Functions with an immutable `SegmentRow`, and methods whose docstring mentions threads, may
-run in parallel to it; the methods determine their bounds before they start.
+The loop thread owns a log. Functions that accept an immutable `SegmentRow` may run in other threads, and so may methods
+whose docstring mentions threads. These methods determine their bounds before they start.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SCAN_BYTES: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class ReadResult:
-    """Bytes of the log as stored in its files, beginning with a complete batch.
+    """The bytes that a read returns, as stored in the log's files. They begin with a complete batch.
 
     chunks      chunks to be sent one after the other; the last batch may be cut off, which clients expect
     size_bytes  total size of all chunks
-    end_offset  above every record in `chunks`. Rounded up, as in Kafka: `aborted_transactions` has to list everything
-                below
+    end_offset  an offset above every record in `chunks`. As in Kafka, it may be higher than necessary, and
+                `aborted_transactions` must list everything below it
     in_file     position of the bytes in the file, for callers that asked for it; `chunks` is then empty
     """
 
@@ -56,11 +56,11 @@ def read_files(
     cached: bool,
     is_sent: bool = False,
 ) -> ReadResult:
-    """Reads from the batch that contains `start_offset` on, within one segment.
+    """Reads from one segment, beginning with the batch that contains `start_offset`.
 
-    end_offset  exclusive; a batch boundary (high watermark, last stable offset)
-    cached      raise WouldBlock instead of waiting for the disk
-    is_sent     return a FileSlice instead of bytes if that is cheaper
+    end_offset  exclusive, and a batch boundary: the high watermark or the last stable offset
+    cached      whether to raise WouldBlock instead of waiting for the disk
+    is_sent     whether to return a FileSlice instead of bytes if that is cheaper
     """
     for at in range(row.at_or_below(start_offset), len(row.segments)):
         segment = row.segments[at]
@@ -89,7 +89,7 @@ def read_files(
 
 
 def upper_bound(row: SegmentRow, at: int, end_position: int, log_end_offset: int) -> int:
-    """Returns an offset above everything before `end_position` of segment `at`, using only the offset index."""
+    """Returns an offset above every record before `end_position` of segment `at`. Reads only the offset index."""
     beyond = row.segments[at].offset_index.offset_beyond(end_position)
     if beyond is not None:
         return beyond
@@ -119,11 +119,11 @@ def checked_scan(
 ) -> Iterator[bytes]:
     """Like `scan`, but checks the CRC and the ascending offsets of every batch, for callers that rely on the data.
 
-    start_offset  batches that end below it are left out
+    start_offset  batches that end below this offset are left out
     segment_end   base offset of the next segment
-    raises        CorruptSegment, with file and byte position
+    raises        CorruptSegment, with the file's name and the byte position
     """
-    # `locate` cannot find the first batch here, because it trusts headers, which are not checked yet.
+    # `locate` cannot find the first batch here, because it trusts headers that are not checked yet.
     position = segment.offset_index.position_before(start_offset - 1)
     next_offset = segment.base_offset
     for portion in scan(segment, position, end_position):
@@ -153,7 +153,7 @@ def find_timestamp(
     row: SegmentRow, timestamp: int, start_offset: int, max_record_bytes: int = NO_RECORD_LIMIT_BYTES
 ) -> TimestampOffset | None:
     """Returns the first record at or after `start_offset` whose timestamp is at least `timestamp`. Raises
-    DecompressedTooLarge if it had to read a record of a compressed batch that is larger than `max_record_bytes`."""
+    DecompressedTooLarge if it must read a record larger than `max_record_bytes` in a compressed batch."""
     for segment in row.segments:
         if segment.size_bytes == 0 or segment.max_timestamp_and_offset[0] < timestamp:
             continue
@@ -169,8 +169,8 @@ def find_timestamp(
 
 
 def find_max_timestamp(row: SegmentRow, max_record_bytes: int = NO_RECORD_LIMIT_BYTES) -> TimestampOffset | None:
-    """Returns the largest timestamp, and the first record of the first batch that has it. As in Kafka, that may be a
-    deleted record below the log start offset, until retention removes its segment. Raises the same errors as
+    """Returns the largest timestamp, and the first record of the first batch with that timestamp. As in Kafka, this may
+    be a deleted record below the log start offset, until retention removes its segment. Raises the same errors as
     `find_timestamp`."""
     largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
     if largest is None:
@@ -204,7 +204,7 @@ def _epoch(leader_epoch: int) -> int | None:
     return leader_epoch if leader_epoch >= 0 else None
 
 
-# Above this size it is cheaper to send from the file, even if the bytes are in memory.
+# Above this size, sending from the file is cheaper even if the bytes are in memory.
 LEAST_SENT_BYTES: Final = 512 * 1024
 
 
@@ -228,7 +228,7 @@ class LogBounds(Protocol):
 
 
 class LastBounds(NamedTuple):
-    """The bounds of a log that has ended."""
+    """The last bounds of a log that is closed."""
 
     log_start_offset: int
     high_watermark: int
@@ -260,12 +260,13 @@ class LogReader:
         min_one_batch: bool = True,
         is_sent: bool = False,
     ) -> ReadResult:
-        """Reads from the batch that contains `start_offset` on.
+        """Reads the log, beginning with the batch that contains `start_offset`.
 
-        max_bytes       cuts off within a batch, as in Kafka
+        max_bytes       limit at which the result is cut off, even within a batch, as in Kafka
         end_offset      exclusive, and a batch boundary: the high watermark (default) or the last stable offset
-        min_one_batch   return the complete first batch even if it is larger; otherwise return nothing in this case
-        is_sent         the socket accepts bytes from files: return `ReadResult.in_file` if that is cheaper
+        min_one_batch   whether to return a first batch larger than `max_bytes` completely, instead of returning nothing
+        is_sent         whether the socket accepts bytes from files, so that `ReadResult.in_file` may be returned if
+                        that is cheaper
         raises          KafkaError OFFSET_OUT_OF_RANGE; WouldBlock instead of waiting for the disk
         """
         log_end_offset = self._log.log_end_offset
@@ -324,16 +325,16 @@ class LogReader:
                 is_sent=is_sent,
             )
         except (OSError, CorruptSegment) as error:
-            if start_offset < self._log.log_start_offset:  # retention has removed it in the meantime
+            if start_offset < self._log.log_start_offset:  # retention has removed the data during the read
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE) from error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
 
     def scan(self, start_offset: int, end_offset: int | None = None, *, checked: bool = False) -> Iterator[bytes]:
         """Yields all complete batches that overlap [start_offset, end_offset), about a megabyte at a time. Waits for
-        the disk; runs in loaders and threads.
+        the disk, so it runs in loaders and threads.
 
-        checked  check CRCs and ascending offsets, for callers that rely on the data
-        raises   KAFKA_STORAGE_ERROR if they cannot be read, with the file's name
+        checked  whether to check CRCs and ascending offsets, for callers that rely on the data
+        raises   KAFKA_STORAGE_ERROR with the file's name if the batches cannot be read
         """
         end = self._log.high_watermark if end_offset is None else end_offset
         row = self._segments.all
@@ -354,7 +355,8 @@ class LogReader:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Returns (producer id, first offset) of every aborted transaction with data in [start_offset, end_offset)."""
+        """Returns the producer id and first offset of every aborted transaction with data in [start_offset,
+        end_offset)."""
         return [(txn.producer_id, txn.first_offset) for txn in self.aborted(start_offset, end_offset)]
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
@@ -367,10 +369,10 @@ class LogReader:
         return found
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
-        """Returns the first record below `end_offset` (default: high watermark) that is not older than `timestamp`
-        (ms).
+        """Returns the first record below `end_offset` (default: high watermark) whose timestamp (ms) is at least
+        `timestamp`.
 
-        Decompresses a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged, and
+        May decompress a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged, and
         INVALID_RECORD if it is too large (docs/spec/kafka-4.4.md#s4-3, M4).
         """
         log = self._log

@@ -1,4 +1,4 @@
-"""The initial state of a log: as found by recovery, as known from the log whose files were copied, or empty."""
+"""The initial state of a log: found by recovery, copied from another log together with its files, or empty."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class LogState:
     producers: ProducerStates
     leader_epochs: LeaderEpochs
     last_snapshot_offset: int = -1
-    is_new: bool = False  # neither the directory nor its files are known to survive a power failure
-    active_is_saved: bool = False  # the index files of the active segment are up to date
+    is_new: bool = False  # whether a power failure may remove the directory and its files
+    active_is_saved: bool = False  # whether the index files of the active segment are up to date
     # Inactive segments above the recovery point, with rebuilt indexes.
     unsynced_segments: list[Segment] = field(default_factory=list)
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
     manifest_facts: dict[str, str] = field(
         default_factory=dict
-    )  # facts about its files in the manifest of the clean stop
+    )  # facts about its files in the manifest of a clean shutdown
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedLogState:
-    """The state of a log with one segment at the moment when its files were copied.
+    """The state of a log with one segment at the time when its files were copied.
 
-    It is what recovery would find in the copy, which therefore need not be read: for 100 logs of 100 KB, that would
-    take longer than copying them.
+    Recovery would find the same state in the copy, which therefore need not be read. For 100 logs of 100 KB, reading
+    the copies would take longer than copying.
     """
 
     topic_id: bytes | None
@@ -63,8 +63,8 @@ class CopiedLogState:
     def state_in(
         self, disk: Disk, directory: str, recovery_point: int | None, config: LogConfig, *, now_ms: int
     ) -> LogState | None:
-        """Returns the state of the copy, as recovery would leave it. Returns None if there are other files, which
-        recovery has to read.
+        """Returns the state of the copied log, equal to the state after a recovery. Returns None if there are other
+        files, which recovery has to read.
 
         recovery_point   the recovery point in the copied checkpoint
         raises           OSError
@@ -121,7 +121,7 @@ class CopyableLog(Protocol):
 
 
 class CopiedLogs:
-    """Logs whose files are being copied: their known states, and the changes since they were examined."""
+    """The logs whose files are being copied, with their known states and the changes since they were examined."""
 
     def __init__(self, logs: Mapping[TopicPartition, CopyableLog]) -> None:
         self._logs = logs
@@ -129,14 +129,14 @@ class CopiedLogs:
         self.states: dict[TopicPartition, CopiedLogState] = {}  # logs whose copies need not be read
 
     def examining(self) -> Iterator[None]:
-        """Examines one log after the other, before their files are copied."""
+        """Examines the logs one by one, each before its files are copied."""
         for key, log in list(self._logs.items()):
             self._examine(key, log)
             yield
 
     def look_again(self) -> list[str]:
-        """Updates the known states to this turn of the loop. Returns the files of logs that have changed since they
-        were examined, except files whose names have changed."""
+        """Examines the logs again, and updates their known states. Returns the files that have changed since the first
+        examination, except files that were renamed."""
         changed: list[str] = []
         for key, log in self._logs.items():
             seen = self._seen.get(key)
@@ -161,7 +161,8 @@ class CopiedLogs:
 
 
 class ExaminedLog(NamedTuple):
-    """A log when it was examined: its start and end offset, and the base offset of its active segment."""
+    """The facts about a log when it was examined: its start and end offset, and the base offset of its active
+    segment."""
 
     log: CopyableLog
     offsets: tuple[int, int]

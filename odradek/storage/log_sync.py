@@ -1,4 +1,4 @@
-"""Makes the writes of a log durable, outside the loop.
+"""Makes the writes of a log durable in a thread, without blocking the loop.
 
 ticket = log.start_sync()   loop: captures the files to sync
 ticket.run()                thread: index files, snapshots, fdatasync; never raises
@@ -29,7 +29,7 @@ class SnapshotToWrite(NamedTuple):
 
 @dataclass(slots=True)
 class SyncTicket:
-    """One sync of a log. Everything below `end_offset` is durable once `run` has returned without an error."""
+    """One sync of a log. Once `run` has returned without an error, everything below `end_offset` is durable."""
 
     disk: Disk
     directory: str
@@ -38,11 +38,11 @@ class SyncTicket:
     rolled: list[Segment] = field(default_factory=list)  # inactive segments that are not synced yet
     snapshots: list[SnapshotToWrite] = field(default_factory=list)
     leader_epochs: list[tuple[int, int]] | None = None  # the entries to write; None if the checkpoint is up to date
-    sync_parent: bool = False  # the partition's directory itself is new
-    sync_directory: bool = False  # files in it are new
+    sync_parent: bool = False  # whether the partition's directory itself is new
+    sync_directory: bool = False  # whether the directory contains new files
     guard: DirectoryGuard = field(default_factory=DirectoryGuard)
     error: OSError | None = None
-    manifest_facts: dict[str, str] = field(default_factory=dict)  # facts about the files that it has written, by name
+    manifest_facts: dict[str, str] = field(default_factory=dict)  # facts about the written files, by file name
 
     def run(self) -> None:
         self.attempt(self._run)
@@ -60,7 +60,8 @@ class SyncTicket:
             self.disk.sync_directory(self.directory.rpartition("/")[0] or "/")
 
     def write(self) -> list[DiskFile]:
-        """Writes all files that are not up to date. Returns the files to sync; those with records come first."""
+        """Writes all files that are not up to date. Returns the files to sync, beginning with those that contain
+        records."""
         disk = self.disk
         files = [segment.file for segment in self.rolled]
         if self.active is not None:
@@ -102,8 +103,8 @@ class SyncTicket:
 
 
 def running_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> Iterator[None]:
-    """Runs the tickets of many logs of one data directory in steps. For many tickets, syncs the file system twice
-    instead of each file, which is faster. Never raises: each ticket that may be affected has the error."""
+    """Runs the tickets of many logs of one data directory in steps. If there are many tickets, syncs the file system
+    twice instead of syncing each file, which is faster. Never raises: each affected ticket holds the error."""
     if len(tickets) < _TOGETHER:
         for ticket in tickets:
             ticket.run()
@@ -128,7 +129,7 @@ def _sync_all(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> None
 
 
 class UnsyncedFiles:
-    """Files of a log that are not durable yet, except the data of the active segment."""
+    """The files of a log that are not durable yet. The data of the active segment is not included."""
 
     __slots__ = ("directory_is_new", "names_changed", "rolled", "snapshots")
 
@@ -136,7 +137,7 @@ class UnsyncedFiles:
         self, *, directory_is_new: bool, rolled: Iterable[Segment] = (), snapshots: Iterable[SnapshotToWrite] = ()
     ) -> None:
         self.directory_is_new = directory_is_new
-        self.names_changed = directory_is_new  # files were created in the directory
+        self.names_changed = directory_is_new  # whether files were created in the directory
         self.rolled = list(rolled)
         self.snapshots = list(snapshots)
 
@@ -145,7 +146,7 @@ class UnsyncedFiles:
         return not (self.names_changed or self.rolled or self.snapshots)
 
     def remove_segments(self, gone: Iterable[Segment]) -> None:
-        """Leaves out segments that are no longer part of the log."""
+        """Removes segments that are no longer part of the log."""
         gone_ids = set(map(id, gone))
         self.rolled = [segment for segment in self.rolled if id(segment) not in gone_ids]
 
@@ -158,7 +159,7 @@ class UnsyncedFiles:
         leader_epochs: LeaderEpochs,
         guard: DirectoryGuard,
     ) -> SyncTicket:
-        """Moves everything that is not synced yet into a ticket."""
+        """Moves everything that is not synced yet into a ticket, and returns that ticket."""
         ticket = SyncTicket(
             disk,
             directory,

@@ -1,9 +1,10 @@
-"""Writes and reads the manifest of a clean stop, with which the next start detects files that were damaged since.
+"""Writes and reads the manifest of a clean shutdown, from which the next start detects files that have been damaged
+since.
 
-Most of Kafka's files have no checksum: after a flipped bit, an index, checkpoint or topic id is simply a different one.
-Layout: docs/formats/checkpoints.md. The reaction to each changed file: docs/formats/data-directory.md. Kafka ignores
-the manifest. After Kafka has used the directory, the manifest is invalid, because the mark of the clean shutdown then
-has another broker epoch.
+Most of Kafka's files have no checksum: after a flipped bit, an index, checkpoint or topic id is wrong but still looks
+valid. Layout: docs/formats/checkpoints.md. How a start treats each kind of changed file:
+docs/formats/data-directory.md. Kafka ignores the manifest. Once Kafka has used the directory, the manifest is invalid,
+because the mark of the clean shutdown then has a different broker epoch.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
 IF_CHANGED_BY_HAND = f"If it was changed on purpose, remove {MANIFEST} in the data directory and start again"
-READ_BACK_BYTES = 64 * 1024 * 1024  # limit on reading files at a stop that were not written by this process
+READ_BACK_BYTES = 64 * 1024 * 1024  # maximum size of all files of other processes that are read at shutdown
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
@@ -38,9 +39,9 @@ def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
 
 
 class ManifestMaker:
-    """Collects the facts for the manifest, one closed log after the other.
+    """Collects the facts for the manifest, one closed log after another.
 
-    Files without known facts are read, up to a limit. The next start cannot check files beyond that limit.
+    Reads the files whose facts are unknown, up to a limit. The next start cannot check files beyond that limit.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -50,13 +51,13 @@ class ManifestMaker:
         self.directories: dict[str, FactsByName] = {}
 
     def add_own(self, names: Iterable[str]) -> None:
-        """Adds files of the data directory itself."""
+        """Adds files that belong to the data directory itself."""
         self.directories["."] = self._facts(((name, f"{self._path}/{name}") for name in names), NOTHING_NOTED)
 
     def add_log(self, directory: str, segments: Iterable[Segment], noted: FactsByName) -> None:
         """Adds the files of a closed log.
 
-        noted  facts about files that the log has written, or that have not changed since the previous stop
+        noted  facts about files that this log has written, or that have not changed since the previous shutdown
         """
         files = [(name, f"{directory}/{name}") for name in (PARTITION_METADATA, LEADER_EPOCHS)]
         logs = {}

@@ -1,8 +1,8 @@
-"""The producer state of a partition: epochs, the last five batches of each producer, and open transactions.
+"""Tracks the producer state of a partition: epochs, the last five batches of each producer, and open transactions.
 
-Pure: `ProducerStates` decides and remembers, while the log writes. Entries are never modified, only replaced as a
-whole: undoing a batch that could not be written means restoring the old entry, and a snapshot is a copy of the table.
-Source: docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
+This module does no I/O: the log writes the batches. Entries are immutable and are replaced as a whole. So a batch that
+could not be written is undone by restoring the old entry, and a snapshot is a copy of the table. Source:
+docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """
 
 from bisect import insort
@@ -20,18 +20,18 @@ from odradek.storage.verification import NO_GUARD, Verification, VerificationGua
 
 INT32_MAX: Final = 2**31 - 1
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1
-WINDOW_BATCHES: Final = 5  # number of batches that a client may have in flight, and may therefore repeat
+WINDOW_BATCHES: Final = 5  # maximum number of batches in flight, any of which a client may repeat
 
 
 class Origin(Enum):
-    """The writer of a batch, which determines the checks."""
+    """The writer of a batch, which determines how the batch is checked."""
 
-    CLIENT = "client"  # Produce: sequences are checked, and duplicates found
-    COORDINATOR = "coordinator"  # offsets and markers of the broker itself: only epochs are checked
+    CLIENT = "client"  # Produce request: sequences are checked, and duplicates detected
+    COORDINATOR = "coordinator"  # offsets and markers that the broker writes: only epochs are checked
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Adds `by` to a sequence, which wraps from 2**31 - 1 to 0."""
+    """Adds `by` to a sequence number, which wraps from 2**31 - 1 to 0."""
     return (sequence + by) & INT32_MAX
 
 
@@ -40,13 +40,13 @@ def decrement_sequence(sequence: int, by: int) -> int:
 
 
 def is_next_sequence(last_sequence: int, next_sequence: int) -> bool:
-    """Returns whether `next_sequence` directly follows `last_sequence`. After -1, the first sequence is 0."""
+    """Returns whether `next_sequence` directly follows `last_sequence`. The successor of -1 is 0."""
     return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == INT32_MAX)
 
 
 @dataclass(slots=True)
 class CachedBatch:
-    """The facts by which a repeated batch is recognised."""
+    """The facts that identify a repeated batch."""
 
     last_sequence: int
     last_offset: int
@@ -66,7 +66,7 @@ class CachedBatch:
 class ProducerEntry:
     producer_id: int
     producer_epoch: int
-    last_timestamp: int  # last timestamp of its records, which may differ greatly from the clock
+    last_timestamp: int  # timestamp of its last record, which may differ greatly from the clock
     coordinator_epoch: int | None = None  # coordinator epoch in the last marker
     current_txn_first_offset: int | None = None
     batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all with producer_epoch
@@ -84,7 +84,7 @@ class ProducerEntry:
         )
 
     def to_snapshot(self) -> SnapshotEntry:
-        """Returns the snapshot entry of the producer, which contains only its newest batch."""
+        """Returns the snapshot entry of the producer. It contains only the producer's newest batch."""
         batch = self.batches[-1] if self.batches else None
         return SnapshotEntry(
             self.producer_id,
@@ -114,18 +114,19 @@ class CompletedTxn:
     is_aborted: bool
 
 
-# How to undo one applied batch: (producer id, its previous entry, first offset of the transaction that the batch
-# opened, the transaction that it completed). A plain tuple, because every batch needs one.
+# The data with which one applied batch can be undone: (producer id, its previous entry, first offset of the transaction
+# that the batch opened, the transaction that it completed). A plain tuple for speed, because every batch needs one.
 _Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
 
 
 def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatch | None:
-    """Returns the written batch that this one repeats. Only the last five of the current epoch are known."""
+    """Returns the written batch that this one repeats, or None. Only the producer's last five batches with the current
+    epoch are known."""
     if entry is None or not entry.batches or entry.producer_epoch != header.producer_epoch:
         return None
     last = entry.batches[-1]
     if header.base_sequence == (last.last_sequence + 1) & INT32_MAX:
-        return None  # the usual case: the next batch repeats nothing
+        return None  # the usual case: the batch is new
     last_sequence = header.last_sequence
     delta = header.last_offset_delta
     for batch in entry.batches:
@@ -135,12 +136,12 @@ def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatc
 
 
 def has_open_transaction(entry: ProducerEntry | None, producer_epoch: int) -> bool:
-    """Returns whether this producer has an open transaction here with exactly this epoch."""
+    """Returns whether the producer with this entry has an open transaction with exactly this epoch."""
     return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
 
 
 def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: int) -> None:
-    """Raises INVALID_PRODUCER_EPOCH if a newer epoch of this producer has written here."""
+    """Raises INVALID_PRODUCER_EPOCH if this producer has already written to this log with a newer epoch."""
     if entry is not None and producer_epoch < entry.producer_epoch:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -165,7 +166,7 @@ def check_guard(
 def check_data(
     entry: ProducerEntry | None, header: BatchHeader, origin: Origin, verification: Verification | None = None
 ) -> None:
-    """Raises KafkaError if this batch of records may not be written. Duplicates must have been answered before."""
+    """Raises KafkaError if this batch of records may not be written. Callers must handle duplicates first."""
     if entry is not None and header.producer_epoch != entry.producer_epoch:
         check_epoch(entry, header.producer_id, header.producer_epoch)
     if origin is Origin.CLIENT:
@@ -178,7 +179,8 @@ def check_data(
 
 
 def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None) -> None:
-    """Checks the sequence by the table of #s4-4, in its order. Raises OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    """Checks the sequence number against the rows of the table in #s4-4, in their order. Raises
+    OUT_OF_ORDER_SEQUENCE_NUMBER."""
     sequence = header.base_sequence
     if verification is not None:
         if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
@@ -205,11 +207,12 @@ def _out_of_order(header: BatchHeader, reason: str) -> KafkaError:
 
 
 def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_version: int) -> None:
-    """Checks a marker by the table of #s4-8. Raises KafkaError if it may not be written."""
+    """Checks a marker against the table in #s4-8. Raises KafkaError if it may not be written."""
     if entry is None:
         return
     epoch, stored = marker.producer_epoch, entry.producer_epoch
-    # A marker of transaction version 2 has a new epoch. One with the epoch of the open transaction is late.
+    # With transaction version 2, a marker has a new epoch. A marker with the epoch of the open transaction arrived
+    # late.
     is_late = (
         transaction_version >= 2
         and epoch == stored
@@ -231,7 +234,8 @@ def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_versio
 class ProducerStates:
     """The producers of one partition, and the transactions that hold back its last stable offset.
 
-    Batches are applied when they are staged. `accept` is called when they were written, `take_back` when that failed.
+    Batches are applied when they are staged. After their write, the log calls `accept` if it succeeded, or `take_back`
+    if it failed.
     """
 
     __slots__ = ("_changes", "_entries", "_first_unstable_offset", "_ongoing", "_unreplicated")
@@ -239,19 +243,19 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset → producer id, ascending
-        # transactions whose markers are staged, but not below the high watermark yet
+        # transactions whose markers are staged, but are not below the high watermark yet
         self._unreplicated: list[CompletedTxn] = []
         self._first_unstable_offset: int | None = None
         self._changes: list[_Change] = []
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction that is not decided below the high watermark."""
+        """The first offset of the oldest transaction that is undecided below the high watermark."""
         return self._first_unstable_offset
 
     @property
     def ongoing(self) -> dict[int, int]:
-        """First offset → producer id of every open transaction, ascending."""
+        """The first offset of every open transaction, mapped to its producer id. Ascending."""
         return self._ongoing
 
     def get(self, producer_id: int) -> ProducerEntry | None:
@@ -297,7 +301,7 @@ class ProducerStates:
     def apply_marker(self, marker: Marker) -> CompletedTxn | None:
         """Applies a marker at `marker.offset`, without checking it.
 
-        returns   the transaction that it ends; None if none was open
+        returns   the transaction that the marker ends; None if none was open
         """
         producer_id = marker.producer_id
         before = self._entries.get(producer_id)
@@ -315,7 +319,7 @@ class ProducerStates:
         return completed
 
     def apply_emptied_marker(self, header: BatchHeader) -> None:
-        """Applies a marker without a record. Compaction empties it when no record of its transaction is left.
+        """Applies a marker whose record compaction has removed, because no record of its transaction is left.
 
         The marker ends the transaction if an older snapshot contains it as open. There is nothing left to abort.
         """
@@ -335,20 +339,20 @@ class ProducerStates:
         )
 
     def aborted_txn(self, completed: CompletedTxn) -> AbortedTxn:
-        """Returns the transaction index entry for a transaction that was just aborted. Its last stable offset is the
-        start of the oldest transaction that is still open, or the offset after the marker."""
+        """Returns the transaction index entry for a transaction that was just aborted. The last stable offset in it is
+        the start of the oldest transaction that is still open, or the offset after the marker."""
         last_stable_offset = next(iter(self._ongoing), completed.last_offset + 1)
         return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
 
     def accept(self) -> None:
-        """Accepts everything that was applied, because it is below the high watermark now."""
+        """Makes everything applied so far permanent. Called when all of it is below the high watermark."""
         self._changes.clear()
         if self._unreplicated:
             self._unreplicated.clear()
             self._find_first_unstable()
 
     def take_back(self) -> None:
-        """Undoes everything that was applied since the last `accept`, because it was not written."""
+        """Undoes everything that was applied since the last `accept`, because it could not be written."""
         for producer_id, before, opened, completed in reversed(self._changes):
             if before is None:
                 del self._entries[producer_id]
@@ -379,7 +383,7 @@ class ProducerStates:
         return expired
 
     def idle_since_ms(self) -> list[int]:
-        """Returns the last timestamps of all producers that may expire."""
+        """Returns the last timestamp of every producer that may expire."""
         return [each.last_timestamp for each in self._entries.values() if each.current_txn_first_offset is None]
 
     def _find_first_unstable(self) -> None:
@@ -393,8 +397,9 @@ class ProducerStates:
 class LogProducers:
     """The producers of one log: their state including staged batches, and their verifications.
 
-    `check_…` decides whether a batch may be appended, and changes nothing; `apply_…` applies it. As in
-    `ProducerStates`, `accept` is called when everything applied was written, `take_back` when none of it was.
+    The `check_…` methods decide whether a batch may be appended, and change nothing; the `apply_…` methods apply it. As
+    in `ProducerStates`, `accept` is called when everything applied has been written, and `take_back` when none of it
+    has.
     """
 
     __slots__ = ("_verifications", "has_changed", "states")
@@ -419,7 +424,8 @@ class LogProducers:
     def check_marker(
         self, batch: bytearray | memoryview, header: BatchHeader, transaction_version: int, offset: int
     ) -> Marker | None:
-        """Returns the marker with its future offset, or None if the control batch contains none. Raises KafkaError."""
+        """Returns the marker with its future offset, or None if the control batch is not a transaction marker. Raises
+        KafkaError if the marker may not be written."""
         marker = read_marker(batch, header=header)
         if marker is None:
             return None
@@ -428,7 +434,8 @@ class LogProducers:
         return marker
 
     def check_data(self, header: BatchHeader, origin: Origin, guard: VerificationGuard | None) -> CachedBatch | None:
-        """Returns the batch in the log that this one repeats, or None if it can be appended. Raises KafkaError."""
+        """Returns the batch in the log that this one repeats, or None if it is new. Raises KafkaError if it may not be
+        appended."""
         producer_id = header.producer_id
         entry = self.states.get(producer_id)
         if origin is Origin.CLIENT:
@@ -465,11 +472,12 @@ class LogProducers:
         self._verifications.take_back()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers and verifications of at least this age. Returns the ids of the producers."""
+        """Forgets producers and verifications that have reached this age. Returns the ids of the producers."""
         self._verifications.expire(now_ms, expiration_ms)
         return self.states.expire(now_ms, expiration_ms)
 
     def expires_ms(self, expiration_ms: int) -> int | None:
-        """Returns the time at which `expire` will next find a producer or a verification to forget, or None."""
+        """Returns the time at which `expire` will next find a producer or a verification to forget, or None if there is
+        none."""
         oldest_ms = min([*self.states.idle_since_ms(), *self._verifications.created_ms()], default=None)
         return None if oldest_ms is None else oldest_ms + expiration_ms

@@ -1,6 +1,7 @@
-"""Errors of single records in a batch that is otherwise valid: a missing key, a timestamp out of range.
+"""Finds the invalid records of a batch that is otherwise valid, such as records without a key or with a timestamp out
+of range.
 
-The texts are Kafka's: clients show them to users, and Kafka's own tests compare them.
+The error texts are Kafka's, because clients show them to users, and Kafka's own tests compare them.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ _SHOWN: Final = 3
 class RecordErrors(NamedTuple):
     code: ErrorCode
     message: str
-    errors: tuple[tuple[int, str], ...]  # (index in the batch, text), one for each invalid record
+    errors: tuple[tuple[int, str], ...]  # (index in the batch, text) of each invalid record
 
 
 def record_errors(
@@ -30,11 +31,12 @@ def record_errors(
     after_max_ms: int,
     reads_all: bool,
 ) -> RecordErrors | None:
-    """Returns the errors of all invalid records of a batch, or None.
+    """Returns the errors of all invalid records of a batch, or None if all are valid.
 
-    needs_key            the topic is compacted
-    is_log_append_time   the topic sets timestamps itself, so a producer must not claim to have done so
-    reads_all            Kafka reads these records completely, without skipping keys and values, as its error texts show
+    needs_key            whether the topic is compacted
+    is_log_append_time   whether the topic sets timestamps itself, so that a producer must not claim to have done so
+    reads_all            whether Kafka reads these records completely, including keys and values, which affects its
+                         error texts
     """
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
@@ -84,5 +86,5 @@ def _shown(record: Record, is_whole: bool) -> str:
 
 
 def _int64(value: int) -> int:
-    """Wraps a sum that overflows, as Java prints it."""
+    """Wraps a sum that overflows 64 bits, like Java's addition."""
     return (value + 2**63) % 2**64 - 2**63

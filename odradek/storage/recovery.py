@@ -1,10 +1,10 @@
-"""Opens a log: turns its files into the state with which `Log` works.
+"""Opens a log: derives its state from its files.
 
-After a clean shutdown the files are trusted: sizes, the end of the last segment, the newest producer snapshot.
-Otherwise everything from the recovery point on is read, batch by batch with its CRC, up to the first incomplete batch.
-The rest is truncated, since a power failure may leave any part of the unsynced data. Indexes, transaction indexes and
-producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch there is
-damage, which is reported (`CorruptLog`) and never truncated.
+After a clean shutdown the files are trusted: their sizes, the end of the last segment, and the newest producer
+snapshot. Otherwise recovery reads every batch after the recovery point and checks its CRC, up to the first incomplete
+batch. It truncates the rest, since a power failure may have lost any part of the unsynced data. Indexes, transaction
+indexes and producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch
+there is damage, which is reported (`CorruptLog`) and never truncated.
 """
 
 from __future__ import annotations
@@ -47,30 +47,32 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """The log is damaged below its recovery point. Serving it would hide the loss of acknowledged records."""
+    """The log is damaged below its recovery point. It is not served, because that would hide the loss of acknowledged
+    records."""
 
 
 class RefusedLog(CorruptLog):
-    """An earlier start has found the log damaged."""
+    """The log is still refused, because an earlier start has found it damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """The facts about one partition in the checkpoints of the data directory and in the manifest of a clean stop."""
+    """The facts about one partition in the checkpoints of the data directory and in the manifest of a clean
+    shutdown."""
 
     recovery_point: int | None = None  # None if unknown
     log_start_offset: int = 0
-    is_clean: bool = False  # the last process closed this log properly
-    # Facts about its files at the clean stop, by name; empty without a manifest.
+    is_clean: bool = False  # whether the last process closed this log properly
+    # Facts about its files at the last clean shutdown, by file name; empty if there is no manifest.
     left: dict[str, str] = field(default_factory=dict)
-    copied_state: CopiedLogState | None = None  # the log that this one is a copy of
+    copied_state: CopiedLogState | None = None  # state of the original, if this log is a copy
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
     """Returns the state of an empty log.
 
     The first write creates the file of its only segment. If the log does not begin at 0, the file is created here
-    instead, because nothing else would tell the next start where the log begins.
+    instead, because only its name records where the log begins.
     """
     segment = Segment.new(disk, directory, start_offset, now_ms=now_ms, is_log=True)
     if start_offset:
@@ -89,7 +91,7 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
 
 
 def load_log(disk: Disk, directory: str, checkpointed: CheckpointFacts, config: LogConfig, *, now_ms: int) -> LogState:
-    """Returns the state of a log. Raises CorruptLog, with the file's name; RefusedLog; OSError."""
+    """Returns the state of a log. Raises CorruptLog (with the name of the damaged file), RefusedLog or OSError."""
     if checkpointed.copied_state is not None:
         state = checkpointed.copied_state.state_in(disk, directory, checkpointed.recovery_point, config, now_ms=now_ms)
         if state is not None:
@@ -137,7 +139,7 @@ class _Loader:
 
     def _new_log_state(self, start_offset: int) -> LogState:
         state = new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=start_offset)
-        if self._checkpointed.is_clean and not start_offset:  # nothing was written to the log before the stop either
+        if self._checkpointed.is_clean and not start_offset:  # nothing was written before the shutdown, either
             self._segments = state.segments
             state.leader_epochs = self._read_epochs()
             state.is_new = False
@@ -164,7 +166,7 @@ class _Loader:
         for name in self._names:
             stem, dot, suffix = name.partition(".")
             if dot and dot + suffix in SEGMENT_SUFFIXES and stem not in with_log and offset_of(name) is not None:
-                self._disk.unlink(f"{self._directory}/{name}")  # an index without its log
+                self._disk.unlink(f"{self._directory}/{name}")  # an index file whose log file is missing
         segments = []
         for base_offset in base_offsets:
             size_bytes = self._disk.size(f"{self._directory}/{offset_file(base_offset, LOG)}")
@@ -183,8 +185,8 @@ class _Loader:
         return segments
 
     def _read_epochs(self) -> LeaderEpochs:
-        """Reads the leader epochs from the checkpoint. If that is unreadable, or was lost in a crash, reads them from
-        all batches of the log."""
+        """Reads the leader epochs from the checkpoint. If the checkpoint is unreadable or was lost in a crash, reads
+        them from all batches of the log."""
         if LEADER_EPOCHS not in self._names and self._checkpointed.is_clean:
             return LeaderEpochs()
         if LEADER_EPOCHS in self._names:
@@ -203,18 +205,19 @@ class _Loader:
             for segment in self._segments:
                 for _, header in segment.headers(0, segment.size_bytes):
                     if header.leader_epoch >= 0:
-                        # Compaction may have removed the first batches of the log, which did not have a later epoch.
+                        # Compaction may have removed the first batches, whose epoch was not later than that of this
+                        # batch.
                         is_first = epochs.latest is None
                         epochs.assign(header.leader_epoch, first_offset if is_first else header.base_offset)
         except CorruptSegment:
-            pass  # recovery examines the rest
+            pass  # recovery examines the rest of the segment later
         return epochs
 
     # --- after a clean shutdown
 
     def _take_at_their_word(self) -> LogState | None:
-        """Returns the state that the files describe. Returns None if they must be read after all, for example because
-        the last segment does not end with a complete batch."""
+        """Returns the state that the files describe. Returns None if the batches must be read after all, for example
+        because the last segment does not end with a complete batch."""
         active = self._segments[-1]
         is_saved = {
             offset_file(active.base_offset, OFFSET_INDEX),
@@ -267,7 +270,7 @@ class _Loader:
     def _recover(self) -> LogState:
         recovery_point = self._checkpointed.recovery_point or 0
         # A segment that ends exactly at the recovery point may have been synced while it was active, without its index
-        # files. A missing transaction index cannot be distinguished from an empty one, so this segment is read again.
+        # files. Read it again, because a missing transaction index cannot be distinguished from an empty one.
         first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         damaged = next((i for i, s in enumerate(self._segments) if not _has_good_txn_index(s)), first)
         first = min(first, damaged)
@@ -278,8 +281,8 @@ class _Loader:
         snapshots: list[SnapshotToWrite] = []
         end_offset = unread[0].base_offset
         for at, segment in enumerate(unread):
-            # Like Kafka, keep a segment after a gap. Compaction makes gaps, and so does a power failure that loses the
-            # data of one unsynced segment but not of the next. An overlapping segment was left by a truncation.
+            # Like Kafka, keep a segment after a gap. Compaction leaves gaps, and so does a power failure that loses the
+            # data of one unsynced segment but not of the next. An overlapping segment was left behind by a truncation.
             if segment.base_offset < end_offset:
                 if self._checkpointed.is_clean:
                     raise CorruptLog(f"{kept[-1].path()} ends at offset {end_offset}, within the next segment")
@@ -294,7 +297,7 @@ class _Loader:
                 self._check_not_synced(segment, end_position, end_offset)
                 self._remove_segments(
                     unread[at + 1 :]
-                )  # first, because a crash in between would leave a gap that looks intended
+                )  # first, because a crash in between would leave a gap that looks intentional
                 self._truncate_segment(segment, end_position)
                 break
         if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):
@@ -302,7 +305,7 @@ class _Loader:
                 f"{kept[-1].path()} ends at offset {end_offset}, but {RECOVERY_POINTS} says {recovery_point}"
             )
         log_start_offset = max(self._checkpointed.log_start_offset, kept[0].base_offset)
-        if log_start_offset > end_offset:  # records were deleted that had never been synced
+        if log_start_offset > end_offset:  # DeleteRecords had deleted records that were never synced
             self._remove_segments(kept)
             return self._new_log_state(log_start_offset)
         if end_offset > last_snapshot_offset:
@@ -326,7 +329,7 @@ class _Loader:
     def _read_segment(self, segment: Segment) -> tuple[int, int]:
         """Reads a segment. Rebuilds its indexes, and applies its batches to the producer state.
 
-        returns   the end of its complete batches: offset and position
+        returns   offset and position of the end of its complete batches
         """
         segment.reset_indexes()
         end_offset, end_position = segment.base_offset, 0
@@ -345,7 +348,7 @@ class _Loader:
         return end_offset, end_position
 
     def _check_not_synced(self, segment: Segment, end_position: int, end_offset: int) -> None:
-        """Raises CorruptLog if the damage concerns synced data. After a clean stop, everything was synced."""
+        """Raises CorruptLog if the damaged data had been synced. After a clean shutdown, all data had been synced."""
         recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
         if end_offset < recovery_point or is_clean:
             raise CorruptLog(
@@ -359,7 +362,7 @@ class _Loader:
         segment.size_bytes = end_position
 
     def _remove_segments(self, segments: list[Segment]) -> None:
-        """Removes segments after the end of the log, beginning with the last one."""
+        """Removes segments beyond the end of the log, beginning with the last one."""
         for segment in reversed(segments):
             for path in segment.existing_files():
                 self._disk.unlink(path)
@@ -368,7 +371,8 @@ class _Loader:
     # --- producer state
 
     def _apply(self, header: BatchHeader, batch: memoryview) -> AbortedTxn | None:
-        """Applies a batch, which was checked when it was written. Returns the transaction that a marker aborts."""
+        """Applies a batch without checking it, because it was checked before it was written. If the batch is a marker
+        that aborts a transaction, returns that transaction."""
         if not header.is_control:
             self._producers.apply_data(header, header.base_offset)
             return None
@@ -384,7 +388,7 @@ class _Loader:
         return self._producers.aborted_txn(completed)
 
     def _replay(self, from_offset: int, segments: list[Segment]) -> None:
-        """Brings the producer state from a snapshot's offset to the end of `segments`. Raises CorruptSegment."""
+        """Advances the producer state from a snapshot's offset to the end of `segments`. Raises CorruptSegment."""
         for segment, next_segment in zip_longest(segments, segments[1:]):
             if segment is None or (next_segment is not None and next_segment.base_offset <= from_offset):
                 continue
@@ -397,8 +401,8 @@ class _Loader:
             self._producers.accept()
 
     def _load_snapshot(self, limit: int) -> int:
-        """Loads the newest readable snapshot at or below `limit`. Returns its offset, or -1 if there is none. Deletes
-        unreadable ones."""
+        """Loads the newest readable snapshot at or below `limit`, and deletes unreadable snapshots. Returns its offset,
+        or -1 if there is none."""
         for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
             try:
@@ -414,7 +418,8 @@ class _Loader:
         return -1
 
     def _remove_snapshots_above(self, offset: int) -> None:
-        """Removes later snapshots: they may belong to a log that ended elsewhere. Necessary ones are written again."""
+        """Removes snapshots above `offset`, which may describe a different end of the log. Those that are needed are
+        written again."""
         for above in [snapshot for snapshot in self._snapshots if snapshot > offset]:
             self._disk.unlink(f"{self._directory}/{offset_file(above, SNAPSHOT)}")
             self._snapshots.remove(above)

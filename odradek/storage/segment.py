@@ -1,11 +1,11 @@
-"""One segment: a range of the log in one `.log` file, with its indexes. Also the segments of one log, by base offset.
+"""The segments of a log. A segment holds a range of the log's offsets in one `.log` file, with its indexes.
 
 The indexes of the active segment are in memory; their files are written when the segment stops being active, and at a
-clean shutdown. After a crash they are rebuilt from the log, for every segment not entirely below the recovery point.
-Indexes of older segments are read on first use.
+clean shutdown. After a crash they are rebuilt from the log, for every segment that is not entirely below the recovery
+point. Indexes of older segments are read on first use.
 
-Only the loop thread changes the segments of a log, and always replaces the whole row: a reading thread takes `all`
-once, and keeps using that row.
+Only the loop thread changes the segments of a log, and it always replaces the whole `SegmentRow`. A reading thread gets
+`all` once, and keeps using that row.
 """
 
 import logging
@@ -25,18 +25,18 @@ from odradek.storage.disk import Buffer, Disk, DiskFile
 logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
-LEAST_SLICE_BYTES: Final = 256 * 1024  # below this size, sending from the file needs more calls than the copy is worth
-_INDEX_INTERVAL_BYTES: Final = 4096  # distance of entries in a rebuilt index; any distance is valid
-_WALK_BYTES: Final = 4096  # bytes to read at once while looking for a batch: about one index interval
+LEAST_SLICE_BYTES: Final = 256 * 1024  # for smaller slices, the extra system calls cost more than copying
+_INDEX_INTERVAL_BYTES: Final = 4096  # distance between entries of a rebuilt index; any distance is valid
+_WALK_BYTES: Final = 4096  # bytes to read at once when looking for a batch: about one index interval
 
 
 class CorruptSegment(Exception):
-    """Bytes that should be a batch are not a valid one."""
+    """The file does not contain a valid batch at a position where one must be."""
 
 
 class Segment:
-    """One segment of a log. `size_bytes` counts written bytes, not staged ones. Only the loop thread changes a segment,
-    while other threads may read it."""
+    """One segment of a log. `size_bytes` counts only written bytes, not staged ones. Only the loop thread changes a
+    segment, but other threads may read it."""
 
     __slots__ = (
         "_bytes_since_index_entry",
@@ -70,14 +70,14 @@ class Segment:
         file_suffix: str = "",
         left: FactsByName = NOTHING_NOTED,
     ) -> None:
-        """left   facts about its index files in the manifest of the clean stop, if there is a manifest"""
+        """left   facts about its index files in the manifest of a clean shutdown, if there is a manifest"""
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
         self.size_bytes = size_bytes
-        self.created_ms = created_ms  # when this object was created, by which Kafka rolls a segment without records
+        self.created_ms = created_ms  # time of creation, by which Kafka rolls a segment without records
         self.roll_jitter_ms = roll_jitter_ms
-        self.file_suffix = file_suffix  # `.cleaned` or `.swap` while it is not part of the log yet
+        self.file_suffix = file_suffix  # `.cleaned` or `.swap` until the segment becomes part of the log
         self.indexes_are_rebuilt = False  # whether the index files are damaged or missing
         self._left = left
         self._file: DiskFile | None = None
@@ -103,8 +103,8 @@ class Segment:
     ) -> "Segment":
         """Returns an empty segment. Its file is created by `create_file`, or automatically on first use.
 
-        is_log  it is the only segment of a log that may stay empty: it uses no memory for indexes before its first
-                batch
+        is_log  whether this is the only segment of a log that may stay empty, so that memory for indexes is only
+                allocated for its first batch
         """
         segment = cls(
             disk,
@@ -122,8 +122,8 @@ class Segment:
         return segment
 
     def copy_in(self, disk: Disk, directory: str, *, now_ms: int) -> "Segment | None":
-        """Returns this segment for a copy of its file in another directory, or None if its indexes are not in
-        memory."""
+        """Returns a copy of this segment for a copy of its file in another directory. Returns None if the indexes are
+        not in memory."""
         offset_index, time_index, txn_index = self._offset_index, self._time_index, self._txn_index
         if offset_index is None or time_index is None or txn_index is None:
             return None
@@ -187,7 +187,8 @@ class Segment:
 
     @property
     def txn_index(self) -> TxnIndex:
-        """The transaction index. Raises CorruptIndex: only the owner of the producer state can rebuild it."""
+        """The transaction index. Raises CorruptIndex if it is damaged, because only the owner of the producer state can
+        rebuild it."""
         index = self._txn_index
         if index is None:
             if self._is_unwritten:
@@ -197,19 +198,20 @@ class Segment:
         return index
 
     def _as_left(self, suffix: str) -> bytes:
-        """Returns the content of the file. Raises CorruptIndex if it has changed since the clean stop;
-        FileNotFoundError."""
+        """Returns the content of an index file. Raises CorruptIndex if the file has changed since the clean shutdown,
+        and FileNotFoundError."""
         data = self._disk.read_bytes(self.path(suffix))
         if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
             raise CorruptIndex("it has changed since the clean stop")
         return data
 
     def forget_absent_txn_index(self) -> None:
-        """Called if the directory listing contains no transaction index, so that the file need not be looked for."""
+        """Marks the transaction index as empty, so that its file is not searched for. Called if the directory listing
+        does not contain the file."""
         self._txn_index = TxnIndex()
 
     def reset_indexes(self) -> None:
-        """Empties the indexes, to be filled by `note_batch` from position 0 on."""
+        """Empties the indexes. The caller fills them with `note_batch`, beginning at position 0."""
         self._is_unwritten = False
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
@@ -231,10 +233,10 @@ class Segment:
         return rebuilt.offset_index, rebuilt.time_index
 
     def note_batches(self, position: int, staged: Sequence[StagedBatch], index_interval_bytes: int) -> None:
-        """Adds consecutive batches at `position` to size, timestamps and indexes.
+        """Adds consecutive batches at `position` to the segment's size, timestamps and indexes.
 
-        As in Kafka, an index entry is added for the first batch that begins more than the interval after the last
-        indexed one.
+        As in Kafka, an index entry is added for the first batch that begins more than `index_interval_bytes` after the
+        last indexed batch.
         """
         if self._is_unwritten:
             self.reset_indexes()
@@ -256,18 +258,18 @@ class Segment:
         self.size_bytes = position
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Like `note_batches`, for one batch that is already in the file."""
+        """Like `note_batches`, but adds one batch that is already in the file."""
         noted = StagedBatch(b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
         self.note_batches(position, [noted], index_interval_bytes)
 
     def seal_time_index(self) -> None:
-        """Adds the largest timestamp as the last entry of a finished segment's time index."""
+        """Adds the largest timestamp as the last entry of the time index, when the segment is finished."""
         timestamp, offset = self.max_timestamp_and_offset
         if timestamp > NO_TIMESTAMP:
             self.time_index.maybe_append(timestamp, offset)
 
     def index_files(self) -> list[tuple[str, bytes]]:
-        """Returns path and up-to-date content of the index files."""
+        """Returns the path and the up-to-date content of each index file."""
         files = [
             (self.path(OFFSET_INDEX), self.offset_index.to_bytes()),
             (self.path(TIME_INDEX), self.time_index.to_bytes()),
@@ -280,8 +282,8 @@ class Segment:
 
     @property
     def max_timestamp_and_offset(self) -> tuple[int, int]:
-        """The largest timestamp of its batches, or -1 without batches, and the last offset of the first batch with
-        it."""
+        """The largest timestamp of its batches, and the last offset of the first batch with that timestamp. The
+        timestamp is -1 if there are no batches."""
         largest = self._max_timestamp
         if largest is None:
             if self._time_index is None:
@@ -292,7 +294,7 @@ class Segment:
         return largest
 
     def _last_time_entry(self) -> tuple[int, int] | None:
-        """Reads only the last entry of the time index file. Returns None if the whole file has to be read."""
+        """Reads only the last entry of the time index file. Returns None if the whole file must be read instead."""
         try:
             file = self._disk.open_for_reading(self.path(TIME_INDEX))
         except FileNotFoundError:
@@ -306,17 +308,17 @@ class Segment:
             return None
         return TimeIndex.from_bytes(
             self.base_offset, data
-        ).last_entry  # None for zeros: a crash of Kafka leaves the preallocated file
+        ).last_entry  # None if it is all zeros: after a crash, Kafka leaves the preallocated file
 
     def largest_timestamp(self) -> int:
-        """Returns the timestamp for retention by time: the largest one, or the modification time of the file if there
-        is none."""
+        """Returns the timestamp that counts for retention by time: the largest one, or the file's modification time if
+        no record has a timestamp."""
         timestamp = self.max_timestamp_and_offset[0]
         return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
 
     def first_timestamp(self) -> int | None:
-        """Returns the largest timestamp of the first batch, from which Kafka counts the segment's age; None if
-        empty."""
+        """Returns the largest timestamp of the first batch, from which Kafka computes the segment's age. Returns None
+        if the segment is empty."""
         if self._first_timestamp is None and self.size_bytes:
             for _, header in self.headers(0, HEADER_BYTES):
                 self._first_timestamp = header.max_timestamp
@@ -325,11 +327,11 @@ class Segment:
     # --- reading
 
     def read(self, size_bytes: int, position: int, *, cached: bool) -> Buffer:
-        """Reads bytes. Raises WouldBlock if `cached` and they are not in the page cache."""
+        """Reads bytes of the log file. With `cached`, raises WouldBlock if they are not in the page cache."""
         return self.file.read_cached_at(size_bytes, position) if cached else self.file.read_at(size_bytes, position)
 
     def slice(self, size_bytes: int, position: int) -> FileSlice | None:
-        """Returns a slice for sending from the file. Returns None if a buffer is cheaper, or the bytes are not
+        """Returns a slice that can be sent from the file. Returns None if a buffer is cheaper, or if the bytes are not
         cached."""
         if size_bytes < LEAST_SLICE_BYTES:
             return None
@@ -337,7 +339,7 @@ class Segment:
         return FileSlice(file, position, size_bytes) if file.is_cached_at(size_bytes, position) else None
 
     def headers(self, position: int, end_position: int, *, cached: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields position and header of each batch from a batch boundary on, for batches that begin before
+        """Yields the position and header of each batch that begins between `position`, a batch boundary, and
         `end_position`. Does not check CRCs. Raises CorruptSegment."""
         buffer: Buffer = b""
         buffer_position = position
@@ -356,8 +358,8 @@ class Segment:
             position += header.size_bytes
 
     def locate(self, offset: int, *, cached: bool) -> tuple[int, BatchHeader] | None:
-        """Returns position and header of the first batch whose last offset is not below `offset`, or None if there is
-        none."""
+        """Returns the position and header of the first batch whose last offset is not below `offset`, or None if there
+        is no such batch."""
         indexed_offset, start = self.offset_index.entry_before(offset)
         try:
             for position, header in self.headers(start, self.size_bytes, cached=cached):
@@ -376,17 +378,17 @@ class Segment:
     # --- closing
 
     def keep_open(self) -> None:
-        """Opens its file, so that readers of the segment can continue after its removal."""
+        """Opens its file, so that current readers can continue after the segment is removed."""
         if self.size_bytes:
             _ = self.file
 
     def close_for_removal(self) -> None:
-        """Closes its file after current reads have finished; later ones fail. Called before it is unlinked."""
+        """Closes its file once current reads have finished. Later reads fail. Called before the file is unlinked."""
         if self.size_bytes:
             self._file = None
 
     def close_file(self) -> None:
-        """Closes its file, because its log is closed."""
+        """Closes its file when the log is closed."""
         self._file = None
 
     def existing_files(self) -> list[str]:
@@ -402,7 +404,8 @@ class SegmentRow(NamedTuple):
     segments: tuple[Segment, ...]
 
     def at_or_below(self, offset: int) -> int:
-        """Returns the index of the last segment whose base offset is not above `offset`; 0 if all are above."""
+        """Returns the index of the last segment whose base offset is not above `offset`, or 0 if all base offsets are
+        above it."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def end_offset(self, at: int) -> int | None:
@@ -411,7 +414,7 @@ class SegmentRow(NamedTuple):
 
 
 class Segments:
-    """The segments of one log. Never empty; the last one is the active segment."""
+    """The segments of one log. There is always at least one; the last one is the active segment."""
 
     __slots__ = ("all",)
 

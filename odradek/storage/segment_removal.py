@@ -1,5 +1,5 @@
-"""Removes segments from a log: decides about the oldest ones (pure, in Kafka's order and with Kafka's limits), and does
-the file operations, in a thread, that remove them or replace them with compacted ones.
+"""Removes segments from a log. One part decides, without I/O and in Kafka's order, which of the oldest segments can be
+deleted. The other part runs in a thread, and removes the files or replaces them with compacted ones.
 
 Deleted files keep their content under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
@@ -24,14 +24,14 @@ def count_deletable(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int:
-    """Returns how many of the oldest segments are to be deleted. If that is all of them, roll first, then delete.
+    """Returns how many of the oldest segments can be deleted. If that is all of them, the caller must roll first.
 
-    1. Segments entirely below the log start offset, whatever `cleanup.policy` is. If it includes `delete`, also:
+    1. Segments entirely below the log start offset, for every `cleanup.policy`. If the policy includes `delete`, also:
     2. as many as possible while at least `retention.bytes` remain,
-    3. segments whose largest timestamp is more than `retention.ms` ago.
+    3. segments whose largest timestamp is older than `retention.ms`.
 
-    relied_on_from  nothing from this offset on is deleted by size or age, because an external coordinator has not
-                    decided about it yet
+    relied_on_from  offset from which nothing is deleted by size or age, because an external coordinator has not decided
+                    the transaction that begins there
     """
     next_bases = [segment.base_offset for segment in segments[1:]]
 
@@ -73,8 +73,8 @@ def deletable_from_ms(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int | None:
-    """Returns the earliest time from `now_ms` on at which `count_deletable` is above 0, if nothing changes; None:
-    never."""
+    """Returns the earliest time from `now_ms` on at which `count_deletable` will be above 0, if nothing else changes.
+    Returns None if it never will."""
 
     def count(at_ms: int) -> int:
         return count_deletable(
@@ -94,7 +94,8 @@ def deletable_from_ms(
 
 
 class SegmentRemoval:
-    """Segments that are no longer part of the log. Call `rename`, and `unlink` after the delay. Works oldest first."""
+    """Segments that are no longer part of the log, from the oldest to the newest. Call `rename` first, and `unlink`
+    after the delay."""
 
     def __init__(
         self,
@@ -112,10 +113,10 @@ class SegmentRemoval:
         self._with_snapshots = with_snapshots
         self._renamed: list[str] = []
         for segment in segments:
-            segment.keep_open()  # a reader that has the segment may not have opened its file yet
+            segment.keep_open()  # a reader of this segment may not have opened its file yet
 
     def rename(self) -> None:
-        # The cause of the removal (a new active segment, for example) must be durable before the removal is.
+        # Whatever allowed the removal (a new active segment, for example) must be durable before the removal.
         self._disk.sync_directory(self._directory)
         for segment in self.segments:
             with self.guard:
@@ -126,26 +127,27 @@ class SegmentRemoval:
                 for path in paths:
                     self._disk.rename(path, path + DELETED)
                     self._renamed.append(path + DELETED)
-            self._disk.sync_directory(self._directory)  # synced after each segment, so that no crash leaves a hole
+            self._disk.sync_directory(self._directory)  # synced after each segment, so that a crash cannot leave a gap
 
     def unlink(self) -> None:
         for path in self._renamed:
             with self.guard:
                 self._disk.unlink(path)
         self._renamed = []
-        # This nearly always closes the files, in this thread: it frees the pages of up to a gigabyte.
+        # This usually closes the files, and thereby frees the pages of up to a gigabyte, which is too slow for the
+        # loop.
         self.segments = ()
 
 
 class SegmentReplacement:
     """Replaces segments with their compacted versions.
 
-        prepare  thread   `.cleaned` → `.swap`: from here on, a restart finishes the replacement (leftovers.py)
-        Log.replace_segments   loop   readers see the new ones
+        prepare  thread   `.cleaned` → `.swap`: from now on, a restart completes the replacement (leftovers.py)
+        Log.replace_segments   loop   readers see the new segments
         finish   thread   old files → `.deleted`, `.swap` → no suffix
         unlink   thread, after the delay
 
-    The new segments are written, synced and complete, with their index files, all named `.cleaned`.
+    The new segments must be complete and synced, including their index files. All these files are named `.cleaned`.
     """
 
     def __init__(self, disk: Disk, directory: str, new: Sequence[Segment], old: Sequence[Segment]) -> None:
@@ -156,7 +158,7 @@ class SegmentReplacement:
         self.is_finished = False
         self._guard = DirectoryGuard()
         new_bases = {segment.base_offset for segment in new}
-        # The snapshot of a base offset that stays in use belongs to the new segment.
+        # If a base offset stays in use, its producer snapshot belongs to the new segment.
         self._removals = [
             SegmentRemoval(disk, directory, [segment], with_snapshots=segment.base_offset not in new_bases)
             for segment in self.old
@@ -166,11 +168,12 @@ class SegmentReplacement:
         for segment in reversed(self.new):
             segment.keep_open()
             self._rename(segment, SWAP)
-            # synced, so that the last one never becomes `.swap` before the others
+            # synced now, so that the last segment cannot become `.swap` before the others
             self._disk.sync_directory(self._directory)
 
     def belongs_to(self, guard: DirectoryGuard) -> None:
-        """Hands the new segments to the log. From now on, file operations stop if its directory disappears."""
+        """Hands the new segments to the log. From now on, their file operations stop if the log's directory
+        disappears."""
         for removal in self._removals:
             removal.guard = guard
         self._guard = guard
@@ -184,7 +187,7 @@ class SegmentReplacement:
         self.is_finished = True
 
     def discard(self) -> None:
-        """Removes the new segments and leaves the log as it is. An alternative to `replace_segments` and the later
+        """Removes the new segments, and leaves the log unchanged. Called instead of `replace_segments` and the later
         steps."""
         for segment in self.new:
             for path in segment.existing_files():
@@ -196,8 +199,8 @@ class SegmentReplacement:
             removal.unlink()
 
     def _rename(self, segment: Segment, file_suffix: str) -> None:
-        """Renames the files of a segment, the log last: while it has the old suffix, a restart does not consider the
-        renaming finished."""
+        """Renames the files of a segment, ending with the log file: while that has its old suffix, a restart treats the
+        renaming as unfinished."""
         paths = sorted(segment.existing_files(), key=lambda path: path == segment.path(LOG))
         old_suffix = segment.file_suffix
         for path in paths:

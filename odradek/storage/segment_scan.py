@@ -1,4 +1,4 @@
-"""Finds the valid part of a segment for recovery, batch by batch, with CRCs."""
+"""Reads a segment batch by batch for recovery, and checks CRCs, to find the valid part."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,18 +12,18 @@ _PORTION_BYTES: Final = 1024 * 1024
 
 
 def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yields all batches from the start of the file up to the first invalid one, with position and bytes.
+    """Yields the position, header and bytes of each batch from the start of the file up to the first invalid batch.
 
-    first_offset  minimum base offset of the first batch; offsets must ascend
-    cost          reads every byte once; the bytes of a batch are valid until the next step
-    caution       stops without a reason: an incomplete batch, zeros, a wrong CRC and the end of the file look the same.
-                  The caller must compare positions; what they mean depends on the recovery point.
+    first_offset  minimum base offset of the first batch; later offsets must ascend
+    cost          every byte is read once; the bytes of a batch are only valid until the next batch is requested
+    caution       the iteration ends in the same way at an incomplete batch, zeros, a wrong CRC and the end of the file.
+                  The caller must distinguish these cases by the last position and the recovery point.
     """
     position, size_bytes = 0, segment.size_bytes
     portion, portion_position = memoryview(b""), 0
 
     def read(wanted_bytes: int) -> memoryview:
-        # Up to the initial size: the caller may be rebuilding the segment, and with it its size.
+        # The end is the initial size, because the caller may be rebuilding the segment, and changing its size.
         return memoryview(segment.read(min(wanted_bytes, size_bytes - position), position, cached=False))
 
     while position + HEADER_BYTES <= size_bytes:

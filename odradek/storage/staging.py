@@ -1,5 +1,5 @@
-"""Batches in memory: those that are appended but not yet written, by segment, with the decision when a segment is full;
-and the latest batches, for readers at the end of the log."""
+"""Keeps batches in memory. `Staging` holds the batches that are appended but not yet written, and decides when a
+segment is full. `TailCache` holds the latest batches, for readers at the end of the log."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.segment import Segment
 
 DEFAULT_BUDGET_BYTES: Final = 32 * 1024 * 1024
-ENTRY_OVERHEAD_BYTES: Final = 200  # size of an entry besides its batch, so that tiny batches count as well
+ENTRY_OVERHEAD_BYTES: Final = 200  # size of an entry without its batch, so that tiny batches count as well
 _COMPACT_AT: Final = 1024
 NO_NUMBERS: Final[list[int]] = []  # shared by all tails without batches, and never modified
 NO_BATCHES: Final[list[Buffer | None]] = []
-_ASK_EVERY_TIME: Final = -2  # below every timestamp, including that of a batch without timestamps
+_ASK_EVERY_TIME: Final = -2  # below every timestamp, including the -1 of a batch without timestamps
 
 
 @dataclass(slots=True)
 class StagedRun:
     """The batches staged for one segment, which are written together at `position`.
 
-    The limits allow batches that fit to be staged without calling `must_roll` again.
+    Batches within the limits can be staged without calling `must_roll` for each.
     """
 
     segment: Segment
     position: int
-    is_new: bool = False  # the segment has no file yet
+    is_new: bool = False  # whether the segment has no file yet
     size_bytes: int = 0
     batches: list[StagedBatch] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)  # the bytes of these batches, to be written
+    buffers: list[Buffer] = field(default_factory=list)  # the bytes to write
     aborted: list[AbortedTxn] = field(default_factory=list)
-    snapshot: SnapshotToWrite | None = None  # snapshot of the producers when the segment began
+    snapshot: SnapshotToWrite | None = None  # producer snapshot as of the start of the segment
     limits_of: LogConfig | None = None
     max_last_offset: int = -1
     max_timestamp: int = _ASK_EVERY_TIME
@@ -48,7 +48,7 @@ class StagedRun:
     def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
         """Sets the limits within which batches can be staged without `must_roll`.
 
-        first_timestamp   timestamp of the segment's first batch, from which its age is counted
+        first_timestamp   timestamp of the segment's first batch, from which the segment's age is computed
         """
         segment = self.segment
         self.limits_of = config
@@ -59,7 +59,7 @@ class StagedRun:
         self.index_room = _index_room(self, config)
 
     def prepare_next(self) -> None:
-        """Prepares for the next batches, after these were written to the file."""
+        """Prepares for the next batches, after the current ones were written to the file."""
         self.position += self.size_bytes
         self.size_bytes = 0
         self.batches = []
@@ -71,7 +71,7 @@ class StagedRun:
 
 
 class Staging:
-    """The position of the next batch, and the batches that wait for the write.
+    """The batches that wait to be written, and the position of the next batch.
 
     next_offset  offset after the staged batches
     runs         the runs with staged batches, in the order of their segments
@@ -80,24 +80,25 @@ class Staging:
     __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")
 
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
-        """begin_run   (now_ms) creates the run of a new segment that begins at `next_offset`"""
+        """begin_run   creates the run of a new segment that begins at `next_offset`; called with `now_ms`"""
         self._begin_run = begin_run
         self.continue_in(active, next_offset)
 
     def continue_in(self, active: Segment, next_offset: int) -> None:
-        """Continues in this segment, with nothing staged."""
+        """Continues with this segment as the active one. Nothing is staged afterwards."""
         self.next_offset = next_offset
         self.runs: list[StagedRun] = []
         self._active: Segment | None = active  # set until the next batch creates `_tip`
-        self._tip: StagedRun | None = None  # created late: most logs of a broker may be empty, and need none
+        self._tip: StagedRun | None = None  # created on demand, because most logs of a broker may be empty
 
     def end(self) -> None:
-        """Forgets the staged batches and the log. Nothing can be staged afterwards."""
+        """Discards the staged batches and the reference to the log. Nothing can be staged afterwards."""
         self.runs = []
         self._begin_run = _no_run
 
     def stage(self, batch: Buffer, size_bytes: int, header: BatchHeader, config: LogConfig, now_ms: int) -> StagedRun:
-        """Stages the batch at `next_offset`, in the last segment, or in a new one if it does not fit."""
+        """Stages the batch at `next_offset` in the last segment, or in a new segment if the last one has no room for
+        it."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
         if run is None:
             run = self._create_tip()
@@ -158,10 +159,10 @@ def first_timestamp(run: StagedRun) -> int | None:
 def must_roll(
     run: StagedRun, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
 ) -> bool:
-    """Returns whether a batch has to go into a new segment instead of after `run`.
+    """Returns whether a batch must go into a new segment instead of the segment of `run`.
 
-    The rules are Kafka's: size, int32 offsets, room in the indexes, age. Age is measured in record time from the first
-    batch on, or in clock time if that batch has no timestamp.
+    The rules are Kafka's, and concern the size, int32 offsets, the room in the indexes, and the age. The age is
+    measured in record time since the first batch, or in clock time if that batch has no timestamp.
     """
     segment = run.segment
     used_bytes = run.position + run.size_bytes
@@ -177,19 +178,20 @@ def must_roll(
 
 
 def _index_room(run: StagedRun, config: LogConfig) -> int:
-    """Returns how many more batches fit without filling an index: each may need an entry, including the staged ones."""
+    """Returns how many more batches certainly fit without filling an index. Every batch may need an entry, including
+    each staged batch."""
     segment = run.segment
     offset_room = config.max_offset_index_entries - len(segment.offset_index)
     time_room = config.max_time_index_entries - 1 - len(segment.time_index)
     return min(offset_room, time_room) - len(run.batches)
 
 
-# The latest batches.
+# The cache of the latest batches.
 
 
 class TailCache:
-    """The most recently appended batches, kept in the buffers in which they arrived, so that consumers at the end of
-    the log cost no system call.
+    """The most recently appended batches of all logs. They stay in the buffers in which they arrived, so that consumers
+    at the end of a log can be served without a system call.
 
     One byte budget serves all logs of the process, each through a `LogTail`. The oldest batches are evicted first,
     regardless of their log.
@@ -208,7 +210,7 @@ class TailCache:
         return LogTail(self)
 
     def clear(self) -> None:
-        """Forgets all tails, because their logs have ended."""
+        """Discards all cached batches, because their logs are closed."""
         self._oldest.clear()
 
     def _batches_added(self, tail: LogTail, count: int, size_bytes: int) -> None:
@@ -222,7 +224,7 @@ class TailCache:
 
 
 class LogTail:
-    """The last batches of one log's active segment, without gaps up to its end."""
+    """The last batches of one log's active segment, up to its end and without gaps."""
 
     __slots__ = ("_base_offsets", "_batches", "_cache", "_cleared", "_end_position", "_head", "_positions")
 
@@ -231,10 +233,10 @@ class LogTail:
         self._base_offsets, self._positions, self._batches = NO_NUMBERS, NO_NUMBERS, NO_BATCHES
         self._end_position = 0  # position in the segment's file at which these batches end
         self._head = 0  # index of the oldest remaining entry
-        self._cleared = 0  # entries that `clear` removed, but that are still in the queue of the cache
+        self._cleared = 0  # number of entries that `clear` removed but that are still in the cache's queue
 
     def add(self, position: int, staged: Sequence[StagedBatch]) -> None:
-        """Adds consecutive batches that were just written at `position` of the file."""
+        """Adds consecutive batches that were just written to the file at `position`."""
         if not self._batches:
             self._base_offsets, self._positions, self._batches = [], [], []
         base_offsets, positions, batches = self._base_offsets, self._positions, self._batches
@@ -247,7 +249,7 @@ class LogTail:
         self._end_position = position
 
     def clear(self) -> None:
-        """Forgets all batches, because the log continues in another segment, or was truncated."""
+        """Discards all batches, because the log was truncated or continues in another segment."""
         held = len(self._batches) - self._head
         if held:
             self._cleared += held
@@ -257,10 +259,11 @@ class LogTail:
         self._head = 0
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:
-        """Returns data from the batch that contains `start_offset` up to `end_offset` (None: all). Like a read of the
-        file, cuts it off at `max_bytes` even within a batch, but returns at least the complete first batch.
+        """Returns the data from the batch that contains `start_offset` up to `end_offset` (None means the end of the
+        log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch, but contains at least
+        the complete first batch.
 
-        returns   the buffers, their size, and the file position of the first; None if the start is not in memory
+        returns   the buffers, their size, and the file position of the first; None if `start_offset` is not in memory
         """
         head = self._head
         first = bisect_right(self._base_offsets, start_offset, head) - 1
@@ -286,7 +289,7 @@ class LogTail:
         return views, limit_position - start_position, start_position
 
     def _drop_first(self) -> int:
-        """Removes the oldest entry. Returns the bytes that this frees."""
+        """Removes the oldest entry. Returns the number of bytes that this frees."""
         if self._cleared:
             self._cleared -= 1
             return 0

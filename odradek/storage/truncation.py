@@ -1,5 +1,5 @@
-"""Truncates a log: removes everything above an offset from its files, for example because a replica without it becomes
-leader.
+"""Truncates a log: removes everything above an offset from its files. This happens, for example, when a replica that
+lacks these records becomes leader.
 
 Source: Kafka's UnifiedLog.truncateTo. The batch that contains the offset is removed as a whole.
 """
@@ -11,17 +11,17 @@ from odradek.storage.segment import Segment
 
 
 def last_kept(segments: Sequence[Segment], offset: int) -> int:
-    """Returns the index in `segments`, ascending, of the segment in which the truncated log ends."""
+    """Returns the index of the segment in which the truncated log ends. `segments` must be in ascending order."""
     return max((at for at, segment in enumerate(segments) if segment.base_offset < offset), default=0)
 
 
 def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: int) -> None:
-    """Removes all batches that are not entirely below `offset`, the last ones first. A crash in between leaves a log
-    that ends somewhere above `offset`. Recovery must then fix indexes and producer snapshots. Waits for the disk.
-    Raises OSError."""
+    """Removes all batches that are not entirely below `offset`, beginning with the last one. After a crash, the log
+    therefore ends at or above `offset`. Recovery must fix the indexes and producer snapshots afterwards. Waits for the
+    disk. Raises OSError."""
     kept = last_kept(segments, offset)
     for segment in reversed(segments[kept + 1 :]):
-        segment.keep_open()  # a reader that has the segment may not have opened its file yet
+        segment.keep_open()  # a reader of this segment may not have opened its file yet
         for path in segment.existing_files():
             disk.unlink(path)
         disk.sync_directory(directory)

@@ -1,8 +1,9 @@
 """Checks the records of a Produce request: decides what the broker refuses, and what it changes in accepted records.
 
-The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches. They are listed
-in docs/formats/record-batch.md, with the few in which Odradek is stricter. Pure: bytes, rules and a time in, one batch
-or a refusal out. The log checks the rules that need its state (sequences, epochs, transactions).
+The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches.
+docs/formats/record-batch.md lists them, including the few in which Odradek is stricter. This module does no I/O: its
+input is bytes, rules and a time, and its output is one batch or a refusal. The log itself checks the rules that need
+its state (sequences, epochs, transactions).
 """
 
 import struct
@@ -41,32 +42,34 @@ from odradek.protocol.record_walk import RecordSurvey, check_record_sizes, surve
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
-ZSTD_SINCE: Final = 7  # version of Produce
-# Reading records from bytes is faster than from views. For small records, up to this batch size, that outweighs the
-# copy.
+ZSTD_SINCE: Final = 7  # first version of Produce with zstd
+# Reading records from bytes is faster than from a memoryview. If the records are small, and the batch is at most this
+# large, that outweighs the cost of copying the batch.
 FASTER_AS_BYTES: Final = 64 * 1024
-SMALL_RECORD_BYTES: Final = 512  # average size
+SMALL_RECORD_BYTES: Final = 512  # limit for the average size of the records
 _MAGIC_POSITION: Final = 16
-_SMALLEST_LENGTH: Final = 14  # minimum of the length field for any magic, checked before everything else
+_SMALLEST_LENGTH: Final = 14  # minimum value of the length field for any magic, checked before anything else
 _LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_LONGEST_LENGTH: Final = 5  # maximum number of bytes of the varint before a record
+_LONGEST_LENGTH: Final = 5  # maximum size of the varint before a record
 
-# Limits for checks on the loop: about 5 ms of reading records, and no compressed batch that could become very large.
+# Limits for checks on the loop. They allow reading records for about 5 ms, and exclude compressed batches that could
+# become very large.
 CHEAP_RECORDS: Final = 10_000
-# uncompressed records up to this size are always cheap, because each has at least 7 bytes
+# uncompressed records up to this size are always cheap, because each one has at least 7 bytes
 ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS
 CHEAP_COMPRESSED_BYTES: Final = 16 * 1024
 CHEAP_OPENED_BYTES: Final = 1024 * 1024
 
 
 class RefusedRecords(KafkaError):
-    """The records of one partition are refused as a whole.
+    """All records of one partition are refused.
 
-    message         only with `record_errors`, as in Kafka; otherwise the client receives only the code
-    reason          the reason for the refusal, for the broker's own log; always present
-    record_errors   (index in the batch, error of that record)
-    found_by_log    False if Kafka finds the error before its log is involved; its response then lacks the log start
+    message         text for the client; only with `record_errors`, as in Kafka, because otherwise the client receives
+                    only the code
+    reason          reason for the refusal, for the broker's own log; always present
+    record_errors   pairs of index in the batch, and error of that record
+    found_by_log    False if Kafka finds the error before it uses the log, so that its response lacks the log start
                     offset
     """
 
@@ -87,19 +90,19 @@ class RefusedRecords(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """The topic's settings for batches that are produced to one partition."""
+    """The topic's settings for batches that are produced to one of its partitions."""
 
-    topic_partition: str  # name for messages: "orders-0"
+    topic_partition: str  # name in messages: "orders-0"
     max_message_bytes: int
     segment_bytes: int
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     is_log_append_time: bool = False
     is_compacted: bool = False
-    max_record_bytes: int = NO_RECORD_LIMIT_BYTES  # maximum size of one record of a compressed batch, when decompressed
-    compression: Compression | None = None  # None: keep the producer's compression
+    max_record_bytes: int = NO_RECORD_LIMIT_BYTES  # maximum decompressed size of one record of a compressed batch
+    compression: Compression | None = None  # None keeps the producer's compression
     compression_level: int | None = None
-    changes_plain: bool = field(init=False)  # even a valid uncompressed batch has to be changed
+    changes_plain: bool = field(init=False)  # whether even a valid uncompressed batch must be changed
 
     def __post_init__(self) -> None:
         compresses = self.compression is not None and self.compression is not Compression.NONE
@@ -124,7 +127,7 @@ class BatchRules:
 
 @dataclass(slots=True)
 class AcceptedBatch:
-    """One batch ready for the log: writable, with offsets from 0. The leader epoch is assigned later."""
+    """One batch that is ready for the log: writable, and with offsets from 0. Its leader epoch is assigned later."""
 
     batch: bytearray | memoryview
     header: BatchHeader
@@ -132,14 +135,14 @@ class AcceptedBatch:
 
 
 class DecompressesToMore(Exception):
-    """The compressed records become larger than this call of `check_produced` allows."""
+    """The decompressed records would be larger than this call of `check_produced` allows."""
 
 
 def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
-    """Returns whether `check_produced` may run on the loop, limited to CHEAP_OPENED_BYTES; otherwise run it in a
-    thread.
+    """Returns whether `check_produced` may run on the loop, with CHEAP_OPENED_BYTES as its limit. Otherwise it must run
+    in a thread.
 
-    Trusts nothing but sizes.
+    Relies on sizes only, because nothing else has been checked yet.
     """
     size = len(records)
     if size < HEADER_BYTES:
@@ -160,8 +163,8 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
     """Returns whether the first batch is transactional. Called for every partition before a Produce request is
     processed.
 
-    Raises KafkaError, which is the response to the whole request, if no batch can be recognised; MalformedMessage for
-    null. An incomplete batch is not an error yet.
+    Raises KafkaError, which is the response to the whole request, if the bytes cannot be the beginning of a batch.
+    Raises MalformedMessage if `records` is None. An incomplete batch is not an error at this point.
     """
     if records is None:
         raise MalformedMessage("a Produce request without records")
@@ -174,12 +177,13 @@ def check_produced(
 ) -> AcceptedBatch:
     """Checks that `records` is exactly one valid batch, and changes it as the topic requires.
 
-    records      records of one partition; modified in place if possible, so it belongs to the log from now on
-    now_ms       append time for LogAppendTime topics, and reference for checking timestamps
+    records      records of one partition; modified in place if possible, so the caller must not use the buffer
+                 afterwards
+    now_ms       append time for LogAppendTime topics, and the current time for checking timestamps
     version      version of the Produce request
     opens_bytes  maximum size of the decompressed records
-    raises       RefusedRecords; KafkaError if the whole request is invalid; DecompressesToMore. None of these keeps the
-                 decompressed records alive.
+    raises       RefusedRecords; KafkaError if the whole request is invalid; DecompressesToMore. None of these
+                 exceptions keeps the decompressed records alive.
     """
     try:
         return _check_decompressed(records, rules, now_ms, version, opens_bytes)
@@ -188,7 +192,7 @@ def check_produced(
     try:
         raise refusal
     finally:
-        del refusal  # as in `decompress`: it would keep this frame alive
+        del refusal  # as in `decompress`, because the exception would keep this frame alive
 
 
 def _check_decompressed(
@@ -231,10 +235,10 @@ def _check_decompressed(
 
 
 def accept_ordinary(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
-    """Returns the header of a usual batch: alone, uncompressed, valid, with nothing to change.
+    """Returns the header of an ordinary batch, which is a single, uncompressed, valid batch that needs no change.
 
-    Returns None for every other one, for which `check_produced` then does the full checks and determines the error.
-    Cheap only if `is_cheap` returns True, which includes everything up to ALWAYS_CHEAP_BYTES.
+    Returns None for every other batch. `check_produced` then does the full checks, and determines the error. This
+    function is only cheap if `is_cheap` returns True, which is always the case up to ALWAYS_CHEAP_BYTES.
     """
     size = len(records)
     if size < HEADER_BYTES or rules.changes_plain:
@@ -276,8 +280,8 @@ def accept_ordinary(records: memoryview, rules: BatchRules, now_ms: int) -> Batc
 
 
 def _batch_size_at(records: Bytes, position: int) -> int | None:
-    """Returns the size of the batch that begins at `position`, or None if it is incomplete. Raises KafkaError if it is
-    no batch of any magic."""
+    """Returns the size of the batch that begins at `position`, or None if the batch is incomplete. Raises KafkaError if
+    these bytes cannot be a batch of any magic."""
     left = len(records) - position
     if left < LOG_OVERHEAD:
         return None
@@ -298,10 +302,10 @@ def _batch_size_at(records: Bytes, position: int) -> int | None:
 
 
 def only_batch(records: Bytes, version: int) -> BatchHeader:
-    """Returns the header of the only batch, which must have magic 2. As in Kafka, an incomplete batch after it is
-    ignored.
+    """Returns the header of the only batch in `records`, which must have magic 2. As in Kafka, an incomplete batch
+    after it is ignored.
 
-    raises   RefusedRecords, KafkaError; nothing after the header has been checked
+    raises   RefusedRecords, KafkaError. Only the header is checked.
     """
 
     def refused(code: ErrorCode, reason: str) -> RefusedRecords:
@@ -318,7 +322,7 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
     codec = header.attributes & COMPRESSION_MASK
     if version < ZSTD_SINCE and codec == Compression.ZSTD.value:
         raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
-    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka fails with this error while it looks for zstd
+    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka raises this error when it looks up zstd
         raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
     try:
         has_another = _batch_size_at(records, size) is not None
@@ -353,7 +357,7 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
     if header.has_producer_id and header.base_sequence < 0:
         raise RefusedRecords(invalid, f"sequence {header.base_sequence} of producer id {header.producer_id}")
     if header.is_transactional and not header.has_producer_id:
-        # Kafka writes such a batch, although no marker can ever end its transaction.
+        # Kafka accepts such a batch, although no marker can ever end its transaction.
         raise RefusedRecords(invalid, "transactional records without a producer id")
 
 
@@ -362,8 +366,9 @@ def _decompressed_records(
 ) -> bytes | memoryview:
     """Returns the decompressed records.
 
-    Stops as soon as there are more bytes than so many records of the allowed size can have: at least one is then too
-    large, or something follows the last one, and both are refused with INVALID_RECORD (docs/spec/kafka-4.4.md#s4-3).
+    Stops once there are more bytes than this number of records can have at their maximum size. At least one record is
+    then too large, or there are bytes after the last one. Both are refused with INVALID_RECORD
+    (docs/spec/kafka-4.4.md#s4-3).
     """
     source = header.compression
     allowed_bytes = header.record_count * (rules.max_record_bytes + _LONGEST_LENGTH)
@@ -388,7 +393,7 @@ def _decompressed_records(
 def _check_records(
     batch: memoryview, header: BatchHeader, survey: RecordSurvey, rules: BatchRules, now_ms: int, *, reads_all: bool
 ) -> None:
-    """Checks the records. Reads each of them only if the survey shows that one may be invalid."""
+    """Checks the records. Reads each record only if the survey shows that some record may be invalid."""
     if header.is_log_append_time:
         lowest = highest = header.max_timestamp
         claims_append_time = rules.is_log_append_time or lowest == NO_TIMESTAMP
@@ -433,7 +438,7 @@ def _in_place(batch: memoryview, header: BatchHeader, rules: BatchRules, max_tim
 def _recompress(
     opened: Bytes, header: BatchHeader, rules: BatchRules, target: Compression, max_timestamp: int
 ) -> bytearray:
-    """Returns the same records with the compression of the topic. Attributes without a meaning are dropped."""
+    """Returns the same records, recompressed as the topic requires. Meaningless attribute bits are dropped."""
     attributes = target.value | header.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if rules.is_log_append_time else 0)
     rewritten = pack_batch(
         replace(header, attributes=attributes, max_timestamp=max_timestamp),

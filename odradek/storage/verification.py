@@ -1,8 +1,9 @@
-"""The verification guards of one partition: which producers are being verified with the transaction coordinator.
+"""Keeps the verification guards of one partition, that is, the producers that are being verified with the transaction
+coordinator.
 
 A transactional batch may be written while its transaction is open in this partition, or with the guard of a
-verification that the coordinator has confirmed. A marker invalidates the guard: between the confirmation and the
-append, the transaction may have ended and another one begun, and then the batch belongs to neither.
+verification that the coordinator has confirmed. A marker invalidates the guard, because the confirmed transaction may
+end, and another one begin, before the batch is appended. The batch then belongs to neither.
 
 Guards exist only in the leader's memory: after a restart, producers are verified again. Source:
 docs/spec/transactions.md#s4-6.
@@ -13,30 +14,31 @@ from typing import Final
 
 
 class VerificationGuard:
-    """One verification with the coordinator. It is equal only to itself."""
+    """One verification with the coordinator. Guards are compared by identity."""
 
     __slots__ = ()
 
 
-# Stands for no verification, because the transaction was open. It is not valid if the transaction has ended since.
+# Stands for "no verification needed", because the transaction was open. It is not valid if that transaction has ended
+# since.
 NO_GUARD: Final = VerificationGuard()
 
 
 @dataclass(slots=True)
 class Verification:
-    """A transaction whose first batch here waits for the coordinator."""
+    """A transaction whose first batch in this partition waits for the coordinator's confirmation."""
 
     guard: VerificationGuard
     created_ms: int
-    # lowest sequence of the batches to verify; None for the broker's own batches, which have no sequences
+    # lowest sequence of the batches to verify; None for batches that the broker writes itself, which have no sequences
     lowest_sequence: int | None
     producer_epoch: int
-    supports_epoch_bump: bool  # the Produce request adds its partition to the transaction itself
+    supports_epoch_bump: bool  # whether the Produce request itself adds the partition to the transaction
 
 
 class Verifications:
-    """The verifications by producer id, at most one each. Changes can be undone together with the appends that caused
-    them, as in `ProducerStates`."""
+    """The verifications by producer id, at most one for each producer. Changes can be undone together with the appends
+    that caused them, as in `ProducerStates`."""
 
     __slots__ = ("_by_producer", "_removed")
 
@@ -53,7 +55,7 @@ class Verifications:
     def start_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Returns the guard with which a batch may be written once the coordinator has confirmed it."""
+        """Returns the guard with which a batch may be written once the coordinator has confirmed its transaction."""
         known = self._by_producer.get(producer_id)
         if known is None:
             known = Verification(VerificationGuard(), now_ms, sequence, producer_epoch, supports_epoch_bump)
@@ -65,15 +67,17 @@ class Verifications:
         return known.guard
 
     def data_appended(self, producer_id: int) -> None:
-        """Removes the guard after a transactional batch was appended: its transaction is open here now."""
+        """Removes the guard after a transactional batch was appended, because its transaction is now open in this
+        partition."""
         if producer_id in self._by_producer:
             self._remove(producer_id)
 
     def marker_appended(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
         """Removes the guard of the transaction that ended.
 
-        A marker of version 2 or later has the epoch of the next transaction, whose guard stays valid. An earlier marker
-        has the epoch of the transaction that it ends, whatever the batch's request supports (known bug 62).
+        A marker of version 2 or later has the epoch of the next transaction, whose guard stays valid. A marker of an
+        earlier version has the epoch of the transaction that it ends, even if the batch's request supports epoch bumps
+        (known bug 62).
         """
         known = self._by_producer.get(producer_id)
         if known is None:
@@ -83,12 +87,12 @@ class Verifications:
         self._remove(producer_id)
 
     def accept(self) -> None:
-        """Accepts all changes, because the appended batches were written."""
+        """Makes all changes permanent, because the appended batches were written."""
         self._removed.clear()
 
     def take_back(self) -> None:
-        """Undoes the changes since the last `accept`, because the batches were not written. A verification that began
-        in the meantime takes precedence."""
+        """Undoes the changes since the last `accept`, because the batches were not written. A verification that has
+        begun in the meantime is kept."""
         for producer_id, removed in reversed(self._removed):
             self._by_producer.setdefault(producer_id, removed)
         self._removed.clear()
