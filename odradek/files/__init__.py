@@ -1,16 +1,16 @@
-"""The files of a data directory, in Kafka's own formats: their names, and their bytes as values.
+"""Converts between the files of a data directory, which have Kafka's own formats, and Python values.
 
-Storage writes and reads them, the commands show and check them, and Spark reads them without a broker. Each format is
-described here and nowhere else.
+The storage package writes and reads these files, the commands show and check them, and Spark reads them without a
+broker. No other package implements these formats.
 
     names              names of files and directories
-    structures         the fixed structures: entries of indexes and of producer snapshots
+    structures         fixed-size structures: entries of indexes and of producer snapshots
     indexes            the offset index, the time index and the transaction index of a segment
-    producer_snapshot  the producers of a partition before an offset
+    producer_snapshot  the state of a partition's producers at an offset
     checkpoints        offsets by partition, leader epochs, the ids of a topic and of a data directory
-    manifest           facts about the files at a clean stop
-    batches            whether a batch begins at a byte of a log, and if not, why
+    manifest           facts about the files at a clean shutdown
+    batches            checks whether a batch begins at a byte position of a log
     offline            reads logs from their directories without a broker
 
-Everything except `offline` is pure: bytes in, values out.
+Only `offline` does I/O. All other modules convert bytes to values, and values to bytes.
 """

@@ -1,7 +1,8 @@
-"""Determines whether a batch begins at a byte of a log, and if not, why. For walks over logs from batch to batch. Pure.
+"""Determines whether a batch begins at a byte position of a log, and if not, why. Used to read logs batch by batch.
+Does no I/O.
 
-A log ends with its last complete batch. After it there may be a batch that a live broker is writing, an incomplete
-batch from a crash, or preallocated zeros; anywhere else these are damage. Bytes of a batch:
+A log ends with its last complete batch. That may be followed by a batch that a live broker is writing, an incomplete
+batch from a crash, or preallocated zeros. Anywhere else, these are damage. The bytes of a batch are described in
 docs/formats/record-batch.md.
 """
 
@@ -14,11 +15,11 @@ _OLD_MAGICS = (0, 1)
 
 
 def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHeader | None:
-    """Returns the header of the batch at `at`, or None if no batch can be read there; `describe_damage` returns the
-    reason.
+    """Returns the header of the batch at `at`. Returns None if no batch can be read there; `describe_damage` then
+    explains why.
 
-    rest          bytes of the file from there on, which may be more than those in `data`
-    next_offset   smallest possible offset
+    rest          number of bytes from `at` to the end of the file, which may be more than `data` contains
+    next_offset   smallest valid offset
     """
     if len(data) - at < HEADER_BYTES:
         return None
@@ -34,7 +35,7 @@ def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHead
 
 
 def describe_damage(data: Buffer, at: int, rest: int, next_offset: int) -> str:
-    """Explains why no batch can be read at `at`. Takes the arguments of `good_header`."""
+    """Explains why no batch can be read at `at`. Accepts the same arguments as `good_header`."""
     if rest < HEADER_BYTES:
         return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
     if len(data) - at < HEADER_BYTES:
@@ -54,11 +55,11 @@ def describe_damage(data: Buffer, at: int, rest: int, next_offset: int) -> str:
 def may_end_a_log(data: Buffer, rest: int) -> bool:
     """Returns whether the last segment of a log may end with bytes like `data`, which are not a complete batch.
 
-    rest   bytes of the file from the beginning of `data` on, which may be more than those in `data`
+    rest   number of bytes from the beginning of `data` to the end of the file, which may be more than `data` contains
     """
     if rest < HEADER_BYTES or len(data) < HEADER_BYTES:
         return True
     if not any(data[:HEADER_BYTES]):
-        return True  # preallocated, or left by a crash
+        return True  # preallocated, or left behind by a crash
     header = unpack_batch_header(data)
     return header.magic == MAGIC and header.size_bytes > rest

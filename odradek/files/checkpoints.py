@@ -1,6 +1,5 @@
-"""Kafka's small text files: offsets per partition, leader epochs, the topic id of a partition, the ids of a data
-directory, and the mark of a clean shutdown. Converts between bytes and values only; layouts in
-docs/formats/checkpoints.md.
+"""Encodes and decodes Kafka's small text files: offsets per partition, leader epochs, the topic id of a partition, the
+ids of a data directory, and the mark of a clean shutdown. Does no I/O. Layouts: docs/formats/checkpoints.md.
 
 An empty checkpoint file means "no entries": Kafka creates the file before it first writes to it.
 """
@@ -22,15 +21,15 @@ class CorruptCheckpoint(Exception):
 
 
 class MetaProperties(NamedTuple):
-    """The owner of a data directory. Ids have Kafka's text form."""
+    """The owner of a data directory. Ids are in Kafka's text form."""
 
     node_id: int
     cluster_id: str
-    directory_id: str | None  # None if written by Kafka before 3.7
+    directory_id: str | None  # None if the file was written by Kafka before 3.7
 
 
 def _rows(data: bytes) -> list[list[str]]:
-    """Returns the rows after version and count, split at spaces."""
+    """Returns the rows that follow the version and the count, each split at spaces."""
     if not data:
         return []
     try:
@@ -78,7 +77,7 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """Returns Kafka's text form of a 16-byte id: base64 for URLs, without padding."""
+    """Returns Kafka's text form of a 16-byte id, which is URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
@@ -93,7 +92,7 @@ def topic_id_bytes(text: str) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> bytes:
-    """Decodes the topic id. Raises CorruptCheckpoint, also for an empty file."""
+    """Decodes the topic id in a partition.metadata file. Raises CorruptCheckpoint, also if the file is empty."""
     fields = dict(line.partition(": ")[::2] for line in data.decode("utf-8", "replace").splitlines())
     if fields.get("version") != _VERSION or "topic_id" not in fields:
         raise CorruptCheckpoint("partition.metadata lacks version 0 or a topic id")
@@ -129,7 +128,7 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int | None:
-    """Returns the broker epoch of the process that stopped, or None if the file has none, as in older Kafka
+    """Returns the broker epoch of the process that shut down. Returns None if the file has no epoch, as in older Kafka
     releases."""
     try:
         fields = json.loads(data)

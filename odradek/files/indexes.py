@@ -2,8 +2,7 @@
 (docs/formats/indexes.md), and the transaction index, which lists the aborted transactions whose ABORT marker is in the
 segment (docs/formats/transaction-index.md). Source: docs/spec/transactions.md#s4-10.
 
-Entries are stored in arrays, without an object for each. As in the file, offsets are relative to the segment's base
-offset.
+Entries are stored in arrays and not as objects. As in the files, offsets are relative to the segment's base offset.
 """
 
 import sys
@@ -22,12 +21,12 @@ _NATIVE_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 class CorruptIndex(Exception):
-    """The file does not contain a whole number of ascending entries. Rebuild the index from the log."""
+    """The file does not contain a whole number of ascending entries. The index must be rebuilt from the log."""
 
 
 class OffsetIndex:
-    """Finds the position from which to look for an offset. An entry consists of the last offset of a batch and the
-    position of that batch."""
+    """An offset index, which finds the file position from which to search for an offset. An entry consists of the last
+    offset of a batch and the position of that batch."""
 
     __slots__ = ("_base_offset", "_positions", "_relative_offsets")
 
@@ -40,25 +39,26 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, last_offset: int, position: int) -> None:
-        # appended first, because a thread may find the offset and then read the position
+        # appended first, because another thread may find the offset and then read the position
         self._positions.append(position)
         self._relative_offsets.append(last_offset - self._base_offset)
 
     def position_before(self, offset: int) -> int:
-        """Returns the position of a batch at or before the one that contains `offset`; 0 if no entry is below it."""
+        """Returns the position of a batch at or before the batch that contains `offset`. Returns 0 if no entry is below
+        `offset`."""
         return self.entry_before(offset)[1]
 
     def entry_before(self, offset: int) -> tuple[int, int]:
-        """Returns the last entry (last offset, position) that is not above `offset`, or (base offset, 0) if there is
-        none."""
+        """Returns the last entry (last offset, position) that is not above `offset`, or (base offset, 0) if there is no
+        such entry."""
         at = bisect_right(self._relative_offsets, offset - self._base_offset) - 1
         return (
             (self._base_offset + self._relative_offsets[at], self._positions[at]) if at >= 0 else (self._base_offset, 0)
         )
 
     def offset_beyond(self, end_position: int) -> int | None:
-        """Returns an offset that is not below any record before `end_position`, or None if no entry is at or after
-        it."""
+        """Returns an offset that is not below any record before `end_position`. Returns None if no entry is at or after
+        that position."""
         at = bisect_left(self._positions, end_position)
         return self._base_offset + self._relative_offsets[at] if at < len(self._relative_offsets) else None
 
@@ -67,7 +67,7 @@ class OffsetIndex:
         return self._positions[-1] if self._positions else 0
 
     def entries(self) -> list[tuple[int, int]]:
-        """Returns (last offset, position) of all entries, with absolute offsets, in order."""
+        """Returns all entries in order, as (last offset, position) with absolute offsets."""
         base = self._base_offset
         return [(base + o, p) for o, p in zip(self._relative_offsets, self._positions, strict=True)]
 
@@ -102,8 +102,8 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """Finds the offset from which to look for a timestamp. An entry consists of the largest timestamp so far and the
-    last offset of its batch."""
+    """A time index, which finds the offset from which to search for a timestamp. An entry consists of the largest
+    timestamp so far, and the last offset of the batch with that timestamp."""
 
     __slots__ = ("_base_offset", "_relative_offsets", "_timestamps")
 
@@ -116,9 +116,11 @@ class TimeIndex:
         return len(self._timestamps)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if `timestamp` is larger than that of the last one."""
+        """Adds an entry if `timestamp` is larger than the timestamp of the last entry."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
-            self._relative_offsets.append(offset - self._base_offset)  # appended first, because a thread may be reading
+            self._relative_offsets.append(
+                offset - self._base_offset
+            )  # appended first, because another thread may be reading
             self._timestamps.append(timestamp)
 
     def offset_before(self, timestamp: int) -> int:
@@ -134,7 +136,7 @@ class TimeIndex:
         return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
 
     def entries(self) -> list[tuple[int, int]]:
-        """Returns (timestamp, offset) of all entries, with absolute offsets, in order."""
+        """Returns all entries in order, as (timestamp, offset) with absolute offsets."""
         base = self._base_offset
         return [(t, base + o) for t, o in zip(self._timestamps, self._relative_offsets, strict=True)]
 
@@ -165,7 +167,7 @@ class TimeIndex:
 
 
 def _without_zeros(data: bytes, entry_bytes: int) -> bytes:
-    """Removes the zero entries after the last real one. Trailing zeros that belong to an entry stay."""
+    """Removes the zero entries after the last real entry. Trailing zero bytes that belong to a real entry are kept."""
     used = len(data.rstrip(b"\x00"))
     return data[: -(-used // entry_bytes) * entry_bytes]
 
@@ -184,12 +186,12 @@ class AbortedTxn(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int  # offset of the marker
-    last_stable_offset: int  # when the marker was written, every transaction below it was decided
+    last_stable_offset: int  # offset below which every transaction was decided when the marker was written
 
 
 class TxnIndex:
-    """The aborted transactions of one segment, sorted by `last_offset`. Uses arrays, because a busy segment may have
-    many."""
+    """The aborted transactions of one segment, sorted by `last_offset`. Stored in arrays, because a busy segment may
+    have many entries."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
 
@@ -212,7 +214,7 @@ class TxnIndex:
     def collect(self, start_offset: int, end_offset: int, found: list[AbortedTxn]) -> bool:
         """Adds to `found` all transactions that overlap [start_offset, end_offset).
 
-        returns   whether no later segment can contain more
+        returns   whether later segments cannot contain any more of them
         """
         for at in range(bisect_left(self._last_offsets, start_offset), len(self._last_offsets)):
             if self._first_offsets[at] < end_offset:
@@ -242,8 +244,8 @@ class TxnIndex:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "TxnIndex":
-        """Reads an index. Raises CorruptIndex for a torn or foreign file, or a marker below the segment's base
-        offset."""
+        """Reads an index. Raises CorruptIndex if the file is torn or belongs to another segment, or if a marker is
+        below the segment's base offset."""
         if len(data) % _ENTRY.size:
             raise CorruptIndex(f"{len(data)} bytes are not a whole number of transaction index entries")
         index = cls()

@@ -1,7 +1,9 @@
-"""The bytes of the manifest of a clean stop, and its facts: size and CRC-32C of each file without a checksum.
+"""Encodes and decodes the manifest of a clean shutdown, which contains the size and CRC-32C of each file that has no
+checksum of its own.
 
-Facts are kept as text, as in the manifest: `size/crc`. They are only compared, and a start reads those of every file of
-every log, so converting them to numbers would be a waste of time. Layout: docs/formats/checkpoints.md.
+Facts are kept as text, as in the manifest: `size/crc`. They are only compared as text, and every start reads the facts
+about all files of all logs, so converting them to numbers would be a waste of time. Layout:
+docs/formats/checkpoints.md.
 """
 
 from collections.abc import Mapping
@@ -16,31 +18,32 @@ from odradek.protocol.struct import Buffer
 _VERSION: Final = "0"
 _TIME_ENTRY_BYTES: Final = TIME_INDEX_ENTRY.size_bytes
 
-FactsByName: TypeAlias = Mapping[str, str]  # by file name without directory
+FactsByName: TypeAlias = Mapping[str, str]  # by file name, without the directory
 
 NOTHING_NOTED: Final[FactsByName] = {}
 
 
 def facts_of(name: str, data: Buffer) -> str:
-    """Returns `size/crc`; for a time index, `size/crc/crc of the last entry`."""
+    """Returns the facts about a file as `size/crc`, or `size/crc/crc of the last entry` for a time index."""
     if name.endswith(TIME_INDEX):
         return f"{len(data)}/{crc32c(data)}/{crc32c(data[-_TIME_ENTRY_BYTES:])}"
     return f"{len(data)}/{crc32c(data)}"
 
 
 def facts_of_log(size_bytes: int) -> str:
-    """Returns the facts about a `.log`, which needs no CRC: its batches have their own."""
+    """Returns the facts about a `.log` file. They contain no CRC, because each batch has its own."""
     return f"{size_bytes}"
 
 
 def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
-    """Returns whether `data` is unchanged since the clean stop. True also if the manifest does not contain the file."""
+    """Returns whether `data` is unchanged since the clean shutdown. Also returns True if the manifest does not contain
+    the file."""
     facts = left.get(name)
     return facts is None or facts == facts_of(name, data)
 
 
 def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: Buffer) -> bool:
-    """Like `is_as_left`, for a time index of which only the last entry was read."""
+    """Like `is_as_left`, but for a time index of which only the last entry was read."""
     facts = left.get(name)
     if facts is None:
         return True
@@ -51,7 +54,7 @@ def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: 
 def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -> bytes:
     """Encodes a manifest.
 
-    directories   by name within the data directory; "." stands for the data directory's own files
+    directories   facts by name of the directory within the data directory; "." is the data directory itself
     """
     lines = [str(broker_epoch)]
     for directory, files in directories.items():
@@ -61,7 +64,7 @@ def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -
 
 
 def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str, str]] | None:
-    """Decodes a manifest. Returns None if it is damaged or has another broker epoch."""
+    """Decodes a manifest. Returns None if it is damaged or has a different broker epoch."""
     head, _, body = data.partition(b"\n")
     if head != f"{_VERSION} {crc32c(body)}".encode():
         return None

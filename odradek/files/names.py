@@ -1,4 +1,5 @@
-"""The names that Kafka gives to the files of a data directory, to the directories of partitions, and to their files."""
+"""The names that Kafka uses for the files of a data directory, for partition directories, and for the files in
+these."""
 
 import re
 from typing import Final
@@ -8,9 +9,9 @@ OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-DELETED: Final = ".deleted"  # suffix of a file that waits to be unlinked
+DELETED: Final = ".deleted"  # suffix of a file that is about to be unlinked
 CLEANED: Final = ".cleaned"  # a segment that compaction is still writing
-SWAP: Final = ".swap"  # a segment that compaction has finished, about to replace the old ones
+SWAP: Final = ".swap"  # a segment that compaction has finished, and that is about to replace the old ones
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
@@ -24,8 +25,8 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
-MANIFEST: Final = ".odradek_manifest"  # not Kafka's
-REFUSED: Final = ".odradek_refused"  # unknown to Kafka; in the directory of a partition that was refused at a start
+MANIFEST: Final = ".odradek_manifest"  # not part of Kafka
+REFUSED: Final = ".odradek_refused"  # not part of Kafka; in the directory of a partition that a start has refused
 
 OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
@@ -36,13 +37,13 @@ _MAX_DIRECTORY_NAME: Final = 255
 
 
 def offset_file(offset: int, suffix: str) -> str:
-    """Returns a name such as `00000000000000000123.log`, with twenty digits, so that names sort in the order of
+    """Returns a file name such as `00000000000000000123.log`. It has twenty digits, so that names sort in the order of
     offsets."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str) -> int | None:
-    """Returns the offset at the beginning of a file's name, or None if there is none."""
+    """Returns the offset at the beginning of a file's name, or None if the name does not begin with one."""
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
@@ -52,24 +53,26 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def partition_of(directory: str) -> tuple[str, int] | None:
-    """Returns the topic and partition of a directory's name, or None for any other directory."""
+    """Returns the topic and partition that a directory's name contains, or None if it is not the name of a partition
+    directory."""
     match = _DIRECTORY.fullmatch(directory)
     return (match["topic"], int(match["partition"])) if match else None
 
 
 def doomed_directory(topic: str, partition: int, unique_hex: str) -> str:
-    """Returns the name of a partition's directory after its deletion, until its files are removed.
+    """Returns the name of a deleted partition's directory, which it has until its files are removed.
 
     unique_hex  32 hexadecimal digits
 
-    As in Kafka, a long topic name is shortened so that the whole fits into a file name.
+    As in Kafka, a long topic name is shortened to fit the maximum length of a file name.
     """
     ending = f"-{partition}.{unique_hex}-delete"
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
 
 
 def stray_directory(topic: str, partition: int, unique_hex: str) -> str:
-    """Returns Kafka's name for a directory that is set aside because it belongs to no partition. Shortened as above."""
+    """Returns Kafka's name for a directory that is set aside because it belongs to no partition. Long topic names are
+    shortened, as in `doomed_directory`."""
     ending = f"-{partition}.{unique_hex}-stray"
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
 

@@ -1,4 +1,5 @@
-"""The bytes of `<offset>.snapshot`: the state of a partition's producers after all records below that offset.
+"""Encodes and decodes `<offset>.snapshot` files, which contain the state of a partition's producers after all records
+below that offset.
 
 Layout: docs/formats/producer-snapshot.md. Source: docs/spec/transactions.md#s4-11.
 """
@@ -15,11 +16,11 @@ _ENTRY: Final = SNAPSHOT_ENTRY.packed
 
 
 class CorruptSnapshot(Exception):
-    """The snapshot is torn, damaged or of another version, so an older snapshot must be used."""
+    """The snapshot is torn, damaged or of an unsupported version, so an older snapshot must be used."""
 
 
 class SnapshotEntry(NamedTuple):
-    """The state of a producer at the offset of the snapshot. -1 stands for unknown values."""
+    """The state of a producer at the offset of the snapshot. Unknown values are -1."""
 
     producer_id: int
     producer_epoch: int

@@ -1,7 +1,7 @@
-"""Which releases of Odradek can read a data directory, according to two lines of its meta.properties.
+"""Determines which releases of Odradek can read a data directory, from two lines of its meta.properties.
 
 `odradek.version` is the newest release that has used the directory. `odradek.readable.since` is the oldest release that
-can read it. A directory that only Kafka has used has neither. Kafka ignores both lines, and keeps them.
+can read it. A directory that only Kafka has used has neither of these lines. Kafka ignores both lines, and keeps them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_DIGITS: Final = 9
 
 
 class Releases(NamedTuple):
-    """Two releases as texts, such as 0.1.0. Both are empty for a directory that Odradek has not used.
+    """Two releases as strings such as "0.1.0". Both are empty for a directory that Odradek has never used.
 
     newest  the newest release that has used the directory
     since   the oldest release that can read it
@@ -27,19 +27,19 @@ class Releases(NamedTuple):
     since: str
 
     def after(self, own: Releases) -> Releases:
-        """Returns the releases after `own` has used the directory. Neither becomes older."""
+        """Returns the releases to record once `own` has used the directory. Neither of them ever becomes older."""
         return Releases(max(self.newest, own.newest, key=release_order), max(self.since, own.since, key=release_order))
 
 
-# Raise `since` in the same commit that writes a file which earlier releases cannot read (docs/formats). A record or a
-# level that depends on a feature needs no such change, because the feature's level is checked.
+# Raise `since` in the same commit that begins to write a file which earlier releases cannot read (docs/formats). A
+# record or a level that depends on a feature needs no such change, because the feature's level is checked.
 OWN: Final = Releases(newest=__version__, since="0.1.0")
 NONE: Final = Releases("", "")
 
 
 def release_order(release: str) -> tuple[int, ...]:
-    """Returns a value by which releases can be compared. A text that is not a release counts as newer than all of them,
-    because only a later Odradek can have written it; an empty text is older."""
+    """Returns a value by which releases can be compared. A string that is not a release counts as newer than all
+    releases, because only a later Odradek can have written it. An empty string counts as older than all of them."""
     if not release:
         return ()
     parts = release.split(".")
@@ -49,14 +49,14 @@ def release_order(release: str) -> tuple[int, ...]:
 
 
 def releases_in(data: bytes) -> Releases:
-    """Reads the two lines of a meta.properties, whatever else it contains."""
+    """Reads the two lines from a meta.properties file. Ignores all other lines."""
     rows = (line.strip().partition("=")[::2] for line in data.decode("utf-8", "replace").splitlines())
     fields = {name.strip(): value.strip() for name, value in rows}
     return Releases(fields.get(NEWEST_LINE, ""), fields.get(SINCE_LINE, ""))
 
 
 def with_releases(data: bytes, releases: Releases) -> bytes:
-    """Returns a meta.properties with these releases. All other lines stay as they are."""
+    """Returns the content of a meta.properties file with these releases. All other lines stay as they are."""
     own = (NEWEST_LINE.encode() + b"=", SINCE_LINE.encode() + b"=")
     kept = b"".join(line.rstrip(b"\r\n") + b"\n" for line in data.splitlines() if not line.strip().startswith(own))
     return kept + f"{NEWEST_LINE}={releases.newest}\n{SINCE_LINE}={releases.since}\n".encode()

@@ -1,10 +1,11 @@
-"""The fixed structures in Kafka's files, each described once: the entries of indexes and of producer snapshots.
+"""Describes the fixed-size structures in Kafka's files: the entries of indexes and of producer snapshots.
 
-A structure is a list of fields. `Structure.packed` is the fast form, with which storage reads and writes whole files.
-`Structure.to_construct` is the same structure for construct, with which `odradek inspect` shows entries by the names of
-their fields. construct is imported only there, because the import takes 12 ms and a starting broker does not need it.
+A structure is a list of fields. `Structure.packed` is its fast form, with which the storage package reads and writes
+whole files. `Structure.to_construct` converts it for the library construct, with which `odradek inspect` shows the
+fields of entries by name. Only that method imports construct, because the import takes 12 ms, and a broker does not
+need it to start.
 
-All numbers are big-endian. The meaning of each field: docs/formats/indexes.md, transaction-index.md and
+All numbers are big-endian. The meaning of each field is described in docs/formats/indexes.md, transaction-index.md and
 producer-snapshot.md.
 """
 
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from construct import Struct
 
-INT16, UINT32, INT32, INT64 = "h", "L", "l", "q"  # codes of `struct` for standard sizes, which construct uses as well
+INT16, UINT32, INT32, INT64 = "h", "L", "l", "q"  # `struct` codes of standard sizes, also used by construct
 
 
 class Structure:
     """A structure of fixed size.
 
-    fields   the type of each field by its name, in Kafka's camelCase, in the order of the bytes
+    fields   type of each field by its name, which is in Kafka's camelCase; in the order of the bytes
     """
 
     def __init__(self, fields: Mapping[str, str]) -> None:
@@ -80,8 +81,8 @@ SNAPSHOT_ENTRY: Final = Structure(
         "offsetDelta": INT32,  # distance from the first to the last record of that batch
         "timestamp": INT64,  # ms
         "coordinatorEpoch": INT32,  # epoch in the last marker; -1 if there was none
-        "currentTxnFirstOffset": INT64,  # -1: no transaction is open
+        "currentTxnFirstOffset": INT64,  # -1 if no transaction is open
     }
 )
 SNAPSHOT_VERSION: Final = 1
-SNAPSHOT_CRC_END: Final = 6  # the CRC covers all bytes from here on
+SNAPSHOT_CRC_END: Final = 6  # the CRC covers all bytes from this position onwards

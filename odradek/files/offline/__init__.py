@@ -1,9 +1,10 @@
-"""Reads logs from their directories without a broker: logs of Odradek or Apache Kafka, even while they are written.
+"""Reads logs of Odradek or Apache Kafka from their directories, without a broker, and even while they are being
+written.
 
 directories   the partitions below a path, and the checkpoints that concern them
 segments      the valid segments of a partition, and the position of an offset or timestamp in them
-walk          batch headers and complete batches, up to the end of the log or its damage
-transactions  transactions according to the batches: aborted ranges, the last stable offset
+walk          batch headers and complete batches, up to the end of the log or the first damage
+transactions  the transactions in the batches: aborted ranges, the last stable offset
 producers     the producers in a snapshot
 
 Nothing is locked or written. A file is read with `pread` up to the size that it had when it was listed, so that a

@@ -1,4 +1,4 @@
-"""Finds the partitions below a path, by Kafka's names of directories (docs/formats/data-directory.md)."""
+"""Finds the partitions below a path by Kafka's directory names (docs/formats/data-directory.md)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class NoLogs(ValueError):
 class PartitionLog:
     """The directory of a partition.
 
-    log_start_offset   as set by DeleteRecords; 0 if the checkpoint does not contain the partition. The first segment
-                       may begin later.
-    is_compacted       the cleaner's checkpoint contains it, so offsets may be missing
-    was_stopped        the broker has stopped cleanly, so the log ends with a complete batch
+    log_start_offset   start offset set by DeleteRecords; 0 if the checkpoint does not contain the partition. The first
+                       segment may begin at a higher offset.
+    is_compacted       whether the cleaner's checkpoint contains the partition, so that offsets may be missing
+    was_stopped        whether the broker has shut down cleanly, so that the log ends with a complete batch
     """
 
     topic: str
@@ -44,13 +44,13 @@ class PartitionLog:
 
 
 def partitions_at(*paths: str | Path) -> list[PartitionLog]:
-    """Returns partitions, sorted by topic and partition.
+    """Returns the partitions at the given paths, sorted by topic and partition.
 
     paths   data directories and directories of partitions, in any combination, with the wildcards `*`, `?` and `[…]`;
             commas separate several paths
 
-    Raises NoLogs, or ValueError if two directories contain the same partition: copies of a replicated topic would
-    otherwise be read like different records.
+    Raises NoLogs. Raises ValueError if two directories contain the same partition, because the copies of a replicated
+    topic would otherwise be read as different records.
     """
     found: dict[tuple[str, int], PartitionLog] = {}
     for directory in _directories(paths):
@@ -65,12 +65,13 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
-    """Returns topic and partition if the directory has such a name and contains a log, possibly an empty one."""
+    """Returns the topic and partition of a directory. Returns None if its name is not a partition's, or if it contains
+    no log. An empty log is allowed."""
     named = names.partition_of(directory.name)
     if named is None:
         return None
     files = os.listdir(directory)
-    # A new partition has metadata, but no segment before its first record.
+    # A new partition has metadata, but no segment until its first record.
     return named if any(_SEGMENT.fullmatch(name) or name == names.PARTITION_METADATA for name in files) else None
 
 
@@ -85,7 +86,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
         directories = [Path(match).absolute() for match in matches if os.path.isdir(match)]
         if not directories:
             raise NoLogs(f"{text}: there is no such directory")
-        if has_magic(local):  # a pattern also matches deleted topics
+        if has_magic(local):  # the pattern also matches deleted topics
             directories = [each for each in directories if any(_below(each))]
             if not directories:
                 raise NoLogs(f"{text}: no matching directory contains a partition's log")
@@ -132,7 +133,7 @@ def _with_checkpoints(log: PartitionLog, checkpoints: _Checkpoints) -> Partition
 
 
 def offsets_in(checkpoint: Path) -> dict[TopicPartition, int]:
-    """Returns the offsets of a checkpoint by partition. The result is empty if the file is missing or damaged."""
+    """Returns the offset of each partition in a checkpoint. The result is empty if the file is missing or damaged."""
     try:
         return decode_offsets(checkpoint.read_bytes())
     except (OSError, CorruptCheckpoint):

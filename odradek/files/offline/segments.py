@@ -1,6 +1,6 @@
-"""Finds the valid segments of a partition, the position of an offset in them, and the files beside them.
+"""Finds the valid segments of a partition, the position of an offset in a segment, and the index and snapshot files.
 
-Bytes: docs/formats/log-segment.md, transaction-index.md, producer-snapshot.md.
+The formats are described in docs/formats/log-segment.md, transaction-index.md and producer-snapshot.md.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_head
 from odradek.system.files import pread
 
 _DIGITS = 20
-_ATTEMPTS = 10  # number of attempts to list the directory without a file disappearing meanwhile
+_ATTEMPTS = 10  # maximum number of attempts to list a directory from which files disappear
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A log file at the moment when the directory was listed.
+    """A log file, as it was when the directory was listed.
 
-    size_bytes   limit for reading; a live log continues to grow
-    inode        shows whether compaction has replaced the file since
-    is_active    the last segment, whose end may be torn or preallocated
+    size_bytes   limit for reading, because the log of a running broker continues to grow
+    inode        inode number, from which readers detect that compaction has replaced the file
+    is_active    whether this is the last segment, whose end may be torn or preallocated
     """
 
     path: Path
@@ -39,17 +39,17 @@ class SegmentFile:
     is_active: bool = False
 
     def beside(self, suffix: str) -> Path:
-        """Returns the path of an index of this segment, which need not exist."""
+        """Returns the path of an index file of this segment. The file may be missing."""
         if self.path.name.endswith(SWAP):
             return self.path.with_name(offset_file(self.base_offset, suffix + SWAP))
         return self.path.with_name(offset_file(self.base_offset, suffix))
 
 
 def segments_of(directory: Path) -> list[SegmentFile]:
-    """Returns the segments, with the active one last. Leaves out files that a broker would remove at its start.
+    """Returns the segments, with the active one last. Leaves out files that a broker would remove at its next start.
 
-    A finished `.swap` replaces the segments from which it was created, because some of them may already be gone. Raises
-    FileNotFoundError if the directory disappears.
+    A finished `.swap` file replaces the segments from which it was created, because some of these may already be gone.
+    Raises FileNotFoundError if the directory disappears.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -64,7 +64,7 @@ def _list_segments(directory: Path) -> list[SegmentFile]:
     plain = {base for name in names if (base := _base(name, LOG)) is not None}
     swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
     cleaned = min((base for name in names if (base := _base(name, LOG + CLEANED)) is not None), default=None)
-    if cleaned is not None:  # left by an unfinished pass, whose source segments all still exist
+    if cleaned is not None:  # left behind by an unfinished pass, whose source segments all still exist
         swaps = {base for base in swaps if base < cleaned}
     files = {base: directory / offset_file(base, LOG) for base in plain}
     if swaps:
@@ -98,12 +98,13 @@ def _end_offset(path: Path, base_offset: int) -> int:
 
 
 def segment_with(segments: Sequence[SegmentFile], offset: int) -> int:
-    """Returns the index in the list of the segment that contains the offset, or would contain it."""
+    """Returns the list index of the segment that contains the offset, or that would contain it."""
     return max(0, bisect_right([each.base_offset for each in segments], offset) - 1)
 
 
 def position_before(segment: SegmentFile, offset: int) -> int:
-    """Returns the position of a batch that begins at or before `offset`, using the offset index; 0 if that fails.
+    """Returns the position of a batch that begins at or before `offset`, according to the offset index. Returns 0 if
+    the index cannot be used.
 
     An index may be missing, torn, or end in zeros, so its entry is checked against the log.
     """
@@ -116,7 +117,7 @@ def position_before(segment: SegmentFile, offset: int) -> int:
 
 
 def position_after(segment: SegmentFile, position: int) -> int | None:
-    """Returns the position of the first batch after `position` that the offset index contains, or None."""
+    """Returns the position of the first batch after `position` that has an entry in the offset index, or None."""
     for relative, indexed in _entries(segment.beside(OFFSET_INDEX), OFFSET_INDEX_ENTRY):
         if indexed > position and _ends_at(segment, indexed, segment.base_offset + relative):
             return indexed
@@ -124,7 +125,8 @@ def position_after(segment: SegmentFile, position: int) -> int | None:
 
 
 def largest_timestamp(segment: SegmentFile) -> int | None:
-    """Returns the last timestamp in a finished segment's time index. Returns None if the batches must be read."""
+    """Returns the last timestamp in the time index of a finished segment. Returns None if the batches must be read
+    instead."""
     if segment.is_active:
         return None
     entries = _entries(segment.beside(TIME_INDEX), TIME_INDEX_ENTRY)
@@ -132,7 +134,7 @@ def largest_timestamp(segment: SegmentFile) -> int | None:
 
 
 def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
-    """Returns whether there is a batch at `position` that ends with this offset."""
+    """Returns whether there is a batch at `position` whose last offset is `last_offset`."""
     if position + HEADER_BYTES > segment.size_bytes:
         return False
     with segment.path.open("rb", buffering=0) as file:
@@ -144,7 +146,8 @@ def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
 
 
 def _entries(path: Path, entry: Structure) -> list[tuple[int, int]]:
-    """Reads entries up to the first that does not ascend: Kafka preallocates its indexes with zeros."""
+    """Reads index entries, and stops at the first one that does not ascend, because Kafka preallocates its indexes with
+    zeros."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -160,11 +163,12 @@ def _entries(path: Path, entry: Structure) -> list[tuple[int, int]]:
 
 
 class BadIndex(Exception):
-    """A file beside the log is unreliable. The log can be read without it."""
+    """An index or snapshot file is unreliable. The log can be read without it."""
 
 
 def read_aborted(path: Path) -> list[AbortedRange]:
-    """Reads the aborted transactions of a transaction index by ascending last offset. Returns none if there is no file.
+    """Reads the aborted transactions from a transaction index, in ascending order of their last offset. Returns an
+    empty list if the file does not exist.
 
     Raises BadIndex.
     """
@@ -180,7 +184,7 @@ def read_aborted(path: Path) -> list[AbortedRange]:
 
 
 def read_snapshot(path: Path) -> list[SnapshotEntry]:
-    """Reads the producers of a snapshot. Raises FileNotFoundError, and BadIndex."""
+    """Reads the producers from a snapshot file. Raises FileNotFoundError and BadIndex."""
     try:
         return decode_snapshot(path.read_bytes())
     except CorruptSnapshot as error:

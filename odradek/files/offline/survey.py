@@ -1,8 +1,8 @@
-"""Surveys a partition in one pass over its headers: its bounds, its aborted transactions, and positions where a reader
-can begin.
+"""Surveys a partition in one pass over its batch headers. Finds its bounds, its aborted transactions, and positions at
+which a reader can begin.
 
-The result describes the log at one moment. Offsets below `end_offset` keep their meaning, even if a broker continues to
-write.
+The result describes the log at one moment. It stays correct for offsets below `end_offset`, even if a broker continues
+to write.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from odradek.protocol.batch_header import NO_TIMESTAMP
 
 
 class BatchPlace(NamedTuple):
-    """The position of a batch."""
+    """The position of a batch, from which a reader can begin."""
 
     offset: int
-    base_offset: int  # base offset of the segment with the batch
+    base_offset: int  # base offset of the segment that contains the batch
     inode: int
     position: int
-    size_bytes: int = 0  # number of bytes from here to the next place, or to the end of the segment
+    size_bytes: int = 0  # number of bytes from this place to the next one, or to the end of the segment
     max_timestamp: int | None = None  # largest timestamp of the records in these bytes; None if unknown
 
 
@@ -41,9 +41,9 @@ class BatchPlace(NamedTuple):
 class PartitionSurvey:
     """The result of `survey`.
 
-    start_offset   start of the log, from its checkpoint or the first segment
+    start_offset   start of the log, according to the checkpoint or the first segment
     places         positions of batches about `cut_bytes` apart, including the first of each segment
-    not_older      for each requested timestamp, the first batch with a record that is not older
+    not_older      for each requested timestamp, the first batch with a record at or after that timestamp
     """
 
     log: PartitionLog
@@ -65,9 +65,9 @@ def survey(
 ) -> PartitionSurvey:
     """Surveys a partition.
 
-    cut_bytes   distance of `places`
-    by_index    trust the transaction indexes and snapshots of finished segments, and read only the last segment, unless
-                timestamps are requested or the files do not exist
+    cut_bytes   distance between `places`
+    by_index    whether to trust the transaction indexes and snapshots of finished segments, and to read only the last
+                segment. All segments are read if timestamps are requested or the files do not exist.
 
     Raises DamagedLog through `on_damage`; FileNotFoundError if the partition is deleted.
     """
@@ -129,7 +129,7 @@ def _survey(
                     break
                 not_older[waiting.pop(0)] = BatchPlace(header.base_offset, segment.base_offset, segment.inode, position)
             transactions.add(header, data)
-            end_offset = header.base_offset + header.last_offset_delta + 1  # offsets ascend
+            end_offset = header.base_offset + header.last_offset_delta + 1  # correct because offsets ascend
         if begun is not None:
             places.append(begun._replace(size_bytes=segment.size_bytes - begun.position, max_timestamp=latest))
     stable = transactions.last_stable_offset(end_offset)

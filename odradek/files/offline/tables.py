@@ -1,6 +1,6 @@
-"""Builds table rows from the headers of a partition: its transactions, producers, segments and bounds.
+"""Builds table rows that describe a partition's transactions, producers, segments and bounds, from its batch headers.
 
-Each function reads one partition. Names are Kafka's, in camelCase; times are in ms; None stands for missing values.
+Each function reads one partition. Names are Kafka's, in camelCase. Times are in milliseconds. Missing values are None.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 
 def transactions(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns transactions in the order of their markers, with open ones last. If a transaction began before the start
-    of the log, its row describes the rest."""
+    """Returns the transactions in the order of their markers, and the open ones last. If a transaction began before the
+    start of the log, its row describes only the part that is left."""
     return read_stable(log.directory, lambda segments: list(_transactions(log, segments, on_damage)))
 
 
 def producers(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns the state of each producer with a batch in the log, like DescribeProducers, sorted by producer id."""
+    """Returns the state of each producer that has a batch in the log, like DescribeProducers. Sorted by producer id."""
     return read_stable(log.directory, lambda segments: list(_producers(log, segments, on_damage)))
 
 

@@ -1,7 +1,7 @@
-"""Determines transactions from the batches of a partition. Pure: headers and markers are passed in the order of the
-log.
+"""Determines the transactions of a partition from its batches. Does no I/O: callers pass headers and markers in the
+order of the log.
 
-A transaction begins with the first transactional batch of a producer without an open one, and ends with a marker of
+A transaction begins with a transactional batch of a producer that has no open transaction, and ends with a marker of
 that producer. Readers of committed records see no aborted transaction, and nothing at or above the last stable offset,
 which is the first offset of the oldest open transaction. Source: docs/spec/transactions.md#s4-9.
 """
@@ -28,9 +28,9 @@ class AbortedRange(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionTransaction:
-    """One transaction in one partition, as far as it is in the log.
+    """One transaction in one partition, as far as its batches are still in the log.
 
-    `marker` is None while it is open. Sizes are those of its batches; timestamps are in ms.
+    `marker` is None while the transaction is open. Sizes are sums over its batches; timestamps are in ms.
     """
 
     producer_id: int
@@ -56,7 +56,7 @@ class Transactions:
     """The transactions of a partition. Every batch must be added, in the order of the log.
 
     open      open transactions by producer id
-    aborted   aborted transactions by ascending last offset
+    aborted   aborted transactions in ascending order of their last offset
     """
 
     open: dict[int, PartitionTransaction] = field(default_factory=dict)
@@ -64,11 +64,13 @@ class Transactions:
 
     @classmethod
     def after_snapshot(cls, snapshot: Mapping[int, int]) -> Transactions:
-        """Begins in the middle of a log, with producer id → first offset of each open transaction."""
+        """Creates the state at a snapshot in the middle of a log. `snapshot` maps the producer id of each open
+        transaction to its first offset."""
         return cls({each: PartitionTransaction(each, -1, first, -1, first) for each, first in snapshot.items()})
 
     def add(self, header: BatchHeader, data: Buffer | None) -> PartitionTransaction | None:
-        """Adds a batch, with the `data` of a control batch. Returns the transaction that it has ended."""
+        """Adds a batch; `data` is needed for control batches. Returns the transaction that the batch has ended, or
+        None."""
         attributes = header.attributes
         if not attributes & TRANSACTIONAL or header.producer_id == NO_PRODUCER_ID:
             return None
@@ -84,8 +86,8 @@ class Transactions:
         return None
 
     def end(self, marker: Marker) -> PartitionTransaction | None:
-        """Ends a transaction. Returns None if the producer has none open: it may have begun before the start of the
-        log."""
+        """Ends a transaction. Returns None if the producer has no open transaction, which may have begun before the
+        start of the log."""
         transaction = self.open.pop(marker.producer_id, None)
         if transaction is not None:
             transaction.marker = marker
@@ -98,6 +100,6 @@ class Transactions:
 
 
 def overlapping(aborted: Sequence[AbortedRange], start_offset: int, end_offset: int) -> list[AbortedRange]:
-    """Returns the transactions that overlap [start_offset, end_offset). `aborted` is sorted by last offset."""
+    """Returns the transactions that overlap [start_offset, end_offset). `aborted` must be sorted by last offset."""
     first = bisect_left(aborted, start_offset, key=lambda each: each.last_offset)
     return [each for each in aborted[first:] if each.first_offset < end_offset]

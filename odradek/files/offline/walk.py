@@ -1,4 +1,5 @@
-"""Walks over the segments of a log from batch to batch: either headers only, or complete batches by the megabyte."""
+"""Walks over the segments of a log batch by batch. Yields either headers only, or complete batches, about a megabyte at
+a time."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from odradek.protocol.batch_header import (
 )
 from odradek.system.files import pread
 
-HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped, smaller ones are read
+HEADERS_WINDOW_BYTES = 16 * 1024  # the bytes of larger batches are skipped; smaller ones are read
 STRETCH_BYTES = 8 * 1024 * 1024
 _REPLACED_TRIES = _STABLE_TRIES = 5
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class DamagedLog(Exception):
-    """Bytes of a log are damaged.
+    """Some bytes of a log are damaged.
 
     offset   offset of the damaged batch if its header is readable, otherwise the first missing offset
     """
@@ -46,11 +47,12 @@ class DamagedLog(Exception):
 
 
 class SegmentReplaced(Exception):
-    """Compaction or retention has changed the files since they were listed. List them again."""
+    """Compaction or retention has changed the files since they were listed, so they must be listed again."""
 
 
 def read_stable(directory: Path, read: Callable[[list[SegmentFile]], T]) -> T:
-    """Calls `read` with the segments of a partition, again if compaction or retention changes the files meanwhile.
+    """Calls `read` with the segments of a partition. Calls it again if compaction or retention has changed the files in
+    the meantime.
 
     Raises FileNotFoundError if the partition is deleted.
     """
@@ -67,13 +69,13 @@ OnDamage: TypeAlias = Callable[[DamagedLog], None]
 
 
 def refuse(damage: DamagedLog) -> NoReturn:
-    """The default reaction to damage: raises it."""
+    """Raises the damage as an exception. This is the default reaction to damage."""
     raise damage
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive complete batches of one segment at `position`. All of them have been checked."""
+    """Consecutive complete batches of one segment, which begin at `position`. All of them have been checked."""
 
     path: Path
     position: int
@@ -85,11 +87,11 @@ class Stretch:
 def headers(
     segment: SegmentFile, position: int = 0, next_offset: int = 0, *, on_damage: OnDamage = refuse
 ) -> Iterator[tuple[int, BatchHeader, memoryview | None]]:
-    """Yields position and header of each batch, and the bytes of control batches. Reads nothing else, and checks no
-    CRC.
+    """Yields the position and header of each batch, and the bytes of control batches. Reads nothing else, and checks no
+    CRCs.
 
-    next_offset   smallest possible offset at `position`
-    on_damage     if it returns, the walk continues with the next batch that can be found
+    next_offset   smallest valid offset at `position`
+    on_damage     if this function returns, the walk continues with the next batch that can be found
 
     Raises SegmentReplaced, and FileNotFoundError if the file is gone.
     """
@@ -136,16 +138,16 @@ def stretches(
     on_damage: OnDamage = refuse,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Iterator[Stretch]:
-    """Yields the batches with start_offset <= offset < end_offset, including control batches, some megabytes at a time.
+    """Yields the batches with start_offset <= offset < end_offset, including control batches, a few megabytes at a
+    time.
 
     The first and the last batch may also contain other offsets. If compaction or retention changes the files meanwhile,
-    they are listed again. Offsets that no longer exist are left out, which the caller sees by `first_offset` and
+    they are listed again. Offsets that no longer exist are left out; the caller can detect this from `first_offset` and
     `next_offset`.
 
-    hint   base offset and inode of a segment, and the position in it of a batch that does not begin after
-           `start_offset`
+    hint   base offset and inode of a segment, and a position in it at which a batch begins at or before `start_offset`
 
-    The bytes of a stretch are valid until the next one. Raises DamagedLog through `on_damage`.
+    The bytes of a stretch are only valid until the next stretch is requested. Raises DamagedLog through `on_damage`.
     """
     at, tries = start_offset, _REPLACED_TRIES
     while at < end_offset:
@@ -197,7 +199,7 @@ def _of_segment(
             data = memoryview(pread(descriptor, min(max(stretch_bytes, HEADER_BYTES), size - position), position))
             if HEADER_BYTES <= len(data) < size - position:
                 whole = batch_size_at(data, 0)
-                if len(data) < whole <= size - position:  # a batch is larger than a stretch
+                if len(data) < whole <= size - position:  # a single batch is larger than a stretch
                     data = memoryview(pread(descriptor, whole, position))
             begin, at, first_offset, reason = 0, 0, 0, None
             has_ended = False
@@ -239,15 +241,15 @@ def _of_segment(
 
 
 def _announced_size(data: memoryview, at: int) -> int:
-    """Returns the size of the batch at `at` according to its header, or more than there is if the header is
-    incomplete."""
+    """Returns the size of the batch at `at` according to its header. If the header is incomplete, returns more than the
+    number of bytes in `data`."""
     return batch_size_at(data, at) if at + HEADER_BYTES <= len(data) else HEADER_BYTES
 
 
 def _after_damage(
     segment: SegmentFile, data: memoryview, position: int, next_offset: int, reason: str, on_damage: OnDamage
 ) -> int | None:
-    """Returns the position at which reading continues, or None at the end of the log."""
+    """Reports damage, and returns the position at which reading continues, or None at the end of the log."""
     rest = segment.size_bytes - position
     if segment.is_active and may_end_a_log(data, rest):
         return None
@@ -257,6 +259,6 @@ def _after_damage(
     if header is not None:  # only the CRC is wrong
         offset, whole = header.base_offset, header.size_bytes
         if segment.is_active and whole == rest:
-            return None  # the very last batch, torn by a crash
+            return None  # this is the last batch, torn by a crash
     on_damage(DamagedLog(segment.path, position, offset, reason))
     return position + whole if whole is not None else position_after(segment, position)
