@@ -1,8 +1,8 @@
-"""Brokers for tests of Kafka clients: fresh clusters in milliseconds, faults, holds, and a clock that the test
-controls.
+"""Runs brokers for tests of Kafka clients, with fresh clusters in milliseconds, faults, holds, and a clock that the
+test controls.
 
-This is the interface for asyncio; `odradek.testing.sync` is the blocking one. docs/testing.md shows both in use. Names
-are imported when they are first used, because the blocking interface does not need asyncio.
+This package is the interface for asyncio; `odradek.testing.sync` is the blocking interface. docs/testing.md shows
+examples of both. Names are imported on first use, because the blocking interface does not need asyncio.
 """
 
 from importlib import import_module

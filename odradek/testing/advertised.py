@@ -1,5 +1,4 @@
-"""Extracts the broker addresses that responses give to clients, and compares such an address with that of a
-listener."""
+"""Extracts the broker addresses from responses to clients, and compares them with the addresses of listeners."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 def addresses_in(answer: Buffer, api: ApiKey, version: int) -> list[Address]:
-    """Returns the addresses of brokers in a response (its frame without the length), or none if it cannot be read."""
+    """Returns the addresses of brokers in a response, or an empty list if the response cannot be read. `answer` is the
+    frame without its length."""
     try:
         message = read_answer(api.value, version, answer, has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
@@ -40,8 +40,8 @@ def _addresses(message: object) -> Iterator[Address]:
 
 
 async def is_same_place(address: Address, listener: Address) -> bool:
-    """Returns whether connections to `address` reach `listener`, whose host may stand for all addresses of this
-    machine."""
+    """Returns whether connections to `address` reach `listener`. The host of `listener` may be a wildcard for all
+    addresses of this machine."""
     (host, port), (listens, listens_at) = address, listener
     if port != listens_at or host == listens:
         return port == listens_at

@@ -4,8 +4,8 @@
         await kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         await my_client(kafka.bootstrap)
 
-Each method runs the method of the same name in `odradek.testing.sync` in a thread, so that the event loop is not
-blocked. A cancelled call also continues in its thread, until the broker responds.
+Each method calls the method with the same name in `odradek.testing.sync`, in a thread, so that the event loop is not
+blocked. If a call is cancelled, its thread continues until the broker responds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from odradek.testing import sync
 from odradek.testing.sync import Json
 
-MOST_CALLS = 256  # concurrent calls; further ones wait
+MOST_CALLS = 256  # maximum number of concurrent calls; further calls wait
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class RunsInThreads(Protocol):
 
 
 class InThread(Generic[P, R]):
-    """A method of the blocking interface, as a coroutine."""
+    """A method of the blocking interface as a coroutine function, which runs the method in a thread."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -54,7 +54,7 @@ async def run(threads: ThreadPoolExecutor, call: Callable[[], R]) -> R:
 
 
 class Odradek:
-    """A process with the control interface. `host` and `port` are those of its HTTP port."""
+    """A process with the control interface. `host` and `port` are the address of its HTTP port."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.plain = sync.Odradek(host, port, token=token)
@@ -62,7 +62,8 @@ class Odradek:
 
     @classmethod
     async def start(cls, **settings: str) -> Odradek:
-        """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed with it."""
+        """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed when the
+        process ends."""
         plain = await asyncio.to_thread(sync.Odradek.start, **settings)
         started = cls(plain.host, plain.port)
         started.plain = plain
@@ -109,7 +110,8 @@ class Odradek:
         users: Mapping[str, str] | None = None,
         seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
-        """Creates a fresh cluster, or a copy of `fork`. The arguments are those of `odradek.testing.sync`."""
+        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are the same as in
+        `odradek.testing.sync`."""
         source = None if fork is None else fork.plain
         make = partial(
             self.plain.cluster,
@@ -128,8 +130,8 @@ class Odradek:
 
 
 class Cluster:
-    """A cluster in the process. When used in an `async with` statement, it is deleted at the end, which may raise
-    `Unused`."""
+    """A cluster that runs in an Odradek process. When used in an `async with` statement, it is deleted at the end,
+    which may raise `Unused`."""
 
     def __init__(self, threads: ThreadPoolExecutor, plain: sync.Cluster) -> None:
         self.plain = plain

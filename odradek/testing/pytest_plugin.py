@@ -1,12 +1,13 @@
-"""Fixtures for pytest: `kafka`, a fresh cluster for each test, and `odradek`, the process in which all clusters run.
+"""Defines fixtures for pytest: `kafka`, a fresh cluster for each test, and `odradek`, the process in which all clusters
+run.
 
     def test_a_commit_that_is_refused_is_repeated(kafka):
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         pay(kafka.bootstrap)
 
 pytest finds the fixtures through the package's entry point. The process is started when a test first needs it, once for
-all workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster. Every run of
-pytest in an environment with this package imports this module, so it imports everything else on first use.
+all workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster. This module
+imports everything else on first use, because every run of pytest imports it in an environment with this package.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ MARK = "kafka"  # name of the marker and of the fixture
 ASYNC_MARK = "async_kafka"
 FUNCTION = "function"  # scope of a fixture
 OPTION = "--odradek"
-CONTROL = "ODRADEK_CONTROL"  # environment variable with the value of the option, for a test run in several languages
+CONTROL = "ODRADEK_CONTROL"  # environment variable that replaces the option, for runs in several languages
 TOKEN = "ODRADEK_TOKEN"
-ADDRESS = "odradek_address"  # member of pytest-xdist's `workerinput`
+ADDRESS = "odradek_address"  # key in pytest-xdist's `workerinput`
 MOST_EXCHANGES = 20  # number of exchanges at the end of a report
-MOST_CHARACTERS = 400  # maximum characters of one exchange
+MOST_CHARACTERS = 400  # maximum number of characters for one exchange
 SHARED_PROCESS = pytest.StashKey["SharedProcess"]()
 CLUSTER = pytest.StashKey["Cluster"]()
 HAS_FAILED = pytest.StashKey[bool]()
@@ -41,9 +42,9 @@ Address = tuple[str, int]
 
 
 class SharedProcess:
-    """A socket in the process that runs pytest. Its workers connect to it, and receive the address of the control
-    interface as a line of JSON. The first connection starts the Odradek process; it ends when the tests of this process
-    end."""
+    """A listening socket in the main process of pytest. The workers of pytest-xdist connect to it, and receive the
+    address of the control interface as a line of JSON. The first connection starts the Odradek process, which stops
+    after the tests."""
 
     def __init__(self, start: Callable[[], Odradek]) -> None:
         self._start_odradek = start
@@ -80,7 +81,7 @@ class SharedProcess:
 
 
 def shared_odradek(port: int) -> Odradek:
-    """Returns the Odradek process that all workers share. Raises RuntimeError if it did not start."""
+    """Returns the Odradek process that all workers share. Raises RuntimeError if that process did not start."""
     from odradek.testing.sync import Odradek
 
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answer:
@@ -109,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Sends a worker of pytest-xdist the port from which it gets the address of the shared process."""
+    """Sends a worker of pytest-xdist the port at which it can request the address of the shared process."""
     from odradek.testing.sync import Odradek
 
     config: pytest.Config = node.config
@@ -125,9 +126,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Sets up the cluster before the test's other fixtures of function scope, so that it is torn down after them.
-    Otherwise a fixture that closes consumers would have to depend on the cluster: a consumer that is closed after its
-    cluster waits for a coordinator that no longer exists."""
+    """Sets up the cluster before the test's other function-scoped fixtures, so that it is torn down after them.
+    Otherwise, a fixture that closes consumers would have to depend on the cluster, because a consumer that is closed
+    after its cluster waits for a coordinator that no longer exists."""
     names: list[str] = getattr(item, "fixturenames", [])
     if MARK not in names:
         return
@@ -143,7 +144,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
-    """The process in which the clusters of this session run."""
+    """The process in which the clusters of this test session run."""
     from odradek.testing.sync import Odradek
 
     config = request.config
@@ -163,12 +164,12 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A fresh cluster. Its options come from the marker `kafka` and from an indirect parameter. It is deleted after the
-    test. If the test passed but a fault rule never matched, that is an error."""
+    """A fresh cluster for the test. Its options come from the marker `kafka` and from an indirect parameter. The
+    cluster is deleted after the test. If the test passed but a fault rule never matched, an error is raised."""
     from odradek.testing.sync import Refused, Unused
 
     options: dict[str, Any] = {}
-    for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest marker comes last, so that it wins
+    for mark in reversed(list(request.node.iter_markers(MARK))):  # nearest marker last, so that it overrides the others
         options |= mark.kwargs
     options |= getattr(request, "param", {})
     cluster = odradek.cluster(**options)
@@ -186,7 +187,7 @@ def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
 @pytest.fixture
 def async_kafka(odradek: Odradek, kafka: Cluster) -> Iterator[Any]:
-    """The cluster of fixture `kafka` as an `odradek.testing.Cluster`, whose methods are coroutines."""
+    """The cluster of the fixture `kafka` as an `odradek.testing.Cluster`, whose methods are coroutines."""
     from concurrent.futures import ThreadPoolExecutor
 
     from odradek.testing.asynchronous import Cluster as AsyncCluster
@@ -204,7 +205,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         item.stash[HAS_FAILED] = True
         try:
             description = describe_cluster(item.stash[CLUSTER])
-        # The cluster was deleted or has crashed; the reader needs the failure of the test more than this one.
+        # The cluster was deleted or has crashed. The test's own failure matters more to the reader than this error.
         except (Refused, OSError) as error:
             description = f"the state of its cluster is unknown: {error}"
         report.sections.append(("Kafka: the last exchanges", description))
@@ -212,8 +213,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def describe_cluster(cluster: Cluster) -> str:
-    """Describes the state of a cluster: waiting clients at each hold, the matches of each rule, and the last exchanges,
-    the oldest first."""
+    """Describes the state of a cluster: the clients that wait at each hold, the number of matches of each rule, and the
+    last exchanges, oldest first."""
     lines = [f"{waiting} at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
     exchanges = cluster.requests()[-MOST_EXCHANGES:]
@@ -240,8 +241,8 @@ def shortened_json(value: Json) -> str:
 
 
 def errors_in(answer: Json) -> list[str]:
-    """Returns the names of the error codes in a response, each once. A code that Kafka does not have, which a rule may
-    produce, is returned as a number."""
+    """Returns the names of the error codes in a response, without duplicates. Returns the number instead if Kafka has
+    no such code, because a fault rule may produce any code."""
     from odradek.protocol.errors import ErrorCode
 
     codes = {code.value: code.name for code in ErrorCode}

@@ -1,8 +1,8 @@
-"""A proxy in front of any Kafka broker. Records requests and responses, like `odradek serve --record`.
+"""Runs a proxy in front of any Kafka broker, which records requests and responses like `odradek serve --record`.
 
-Clients use the proxy only if the broker advertises its address. If a response gives them another address, they bypass
-the proxy, and the recording notes that. The proxy forwards bytes as they arrive, and parses frames on the side. It
-reads from each side no faster than the other side accepts.
+Clients only use the proxy if the broker advertises the proxy's address. If a response gives them another address, they
+bypass the proxy, and the recording mentions that. The proxy forwards bytes as they arrive, and parses frames
+separately. It reads from each side no faster than it can write to the other side.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_ans
 from odradek.testing.advertised import Address, addresses_in, is_same_place
 
 TICK_S: Final = 0.005
-ADDRESS_CHECK_S: Final = 2.0  # how long `close` waits for names that are still being resolved
+ADDRESS_CHECK_S: Final = 2.0  # maximum time that `close` waits for pending look-ups of host names
 MOST_ADDRESSES: Final = 1000
-CORRELATION_ID: Final = slice(4, 8)  # position in a request without its length
+CORRELATION_ID: Final = slice(4, 8)  # position of the correlation id in a request without its length
 
 
 class RecordingProxy:
-    """Serves until it is closed. `port` is set by `start`. `exchanges` counts requests. `bypassing_addresses` lists the
-    advertised addresses that do not belong to the proxy."""
+    """A proxy that serves until it is closed. `start` sets `port`. `exchanges` counts requests. `bypassing_addresses`
+    lists the advertised addresses that do not belong to the proxy."""
 
     def __init__(
         self, recording: Path, upstream: tuple[str, int], warn: Callable[[Address], None] = lambda _: None
@@ -58,7 +58,7 @@ class RecordingProxy:
         self._sides: set[_ProxySide] = set()
 
     async def start(self, host: str, port: int) -> None:
-        """Starts to listen; port 0 chooses a free port. Raises OSError."""
+        """Starts listening. If `port` is 0, chooses a free port. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._host = host
         self._server = await loop.create_server(self._accept, host, port)
@@ -66,7 +66,7 @@ class RecordingProxy:
         self._on_tick()
 
     async def close(self) -> None:
-        """Closes all connections, and writes the rest of the recording. Raises OSError."""
+        """Closes all connections, and completes the recording. Raises OSError."""
         if self._server is not None:
             self._server.close()
         if self._ticker is not None:
@@ -81,7 +81,7 @@ class RecordingProxy:
         self._file.close()
 
     def check_advertised(self, addresses: Iterable[Address]) -> None:
-        """Checks addresses that a response has given to clients."""
+        """Checks whether the addresses that a response gave to clients belong to the proxy."""
         for address in addresses:
             if address not in self._addresses and len(self._addresses) < MOST_ADDRESSES:
                 self._addresses.add(address)
@@ -107,8 +107,8 @@ class RecordingProxy:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
     def earliest_arrival_us(self) -> int:
-        """Returns the earliest time at which bytes that are handled now may have arrived. Everything that arrived
-        before the last tick but one has been handled."""
+        """Returns the earliest time at which the bytes being handled now may have arrived. This is the time of the
+        second-to-last tick, because everything that arrived earlier has been handled."""
         return min(self.now_us(), self._ticks_us[0])
 
     def add_entry(self, entry: RecordingEntry) -> None:
@@ -131,7 +131,7 @@ class RecordingProxy:
 
 
 class _ProxySide(asyncio.Protocol):
-    """One of the two connections that make up a client's connection. Bytes that this one receives are written to
+    """One of the two connections that the proxy uses for a client. The bytes that it receives are written to
     `other`."""
 
     def __init__(self, proxy: RecordingProxy) -> None:
@@ -180,7 +180,7 @@ class _ProxySide(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _UnansweredRequest:
-    """A request whose response has not arrived."""
+    """A request whose response has not arrived yet."""
 
     exchange: int
     api: ApiKey | None
@@ -189,7 +189,7 @@ class _UnansweredRequest:
 
 
 class _ClientSide(_ProxySide):
-    """The connection to a client. `is_authenticated` is False while a login is in progress."""
+    """The connection to a client. `is_authenticated` is False during a login."""
 
     def __init__(self, proxy: RecordingProxy, number: int) -> None:
         super().__init__(proxy)
@@ -197,7 +197,7 @@ class _ClientSide(_ProxySide):
         self.is_authenticated = True
         self.sends_tokens = False
         self.unanswered: deque[_UnansweredRequest] = deque()
-        self._unsent = bytearray()  # bytes that arrived before the connection to the broker was established
+        self._unsent = bytearray()  # bytes received before the broker connection was established
         self._unwritten: list[int] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -243,8 +243,8 @@ class _ClientSide(_ProxySide):
         self.unanswered.append(waiting)
 
     def record_response(self, frame: bytes) -> None:
-        """Records a response. Responses come in the order of the requests, so an earlier request that is still waiting
-        will get no response."""
+        """Records a response. Responses arrive in the order of their requests, so earlier requests without a response
+        will never get one."""
         while self.unanswered:
             request = self.unanswered.popleft()
             if request.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
@@ -285,7 +285,7 @@ class _ClientSide(_ProxySide):
 
 
 class _BrokerSide(_ProxySide):
-    """The connection to the broker on behalf of one client."""
+    """The proxy's connection to the broker for one client."""
 
     def __init__(self, proxy: RecordingProxy, client: _ClientSide) -> None:
         super().__init__(proxy)

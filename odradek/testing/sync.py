@@ -1,11 +1,11 @@
-"""Controls Odradek from tests, without asyncio and without any other library.
+"""Controls Odradek from tests, without asyncio or third-party libraries.
 
     with Odradek.start() as odradek, odradek.cluster() as kafka:
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         my_client(kafka.bootstrap)
 
-Each method makes a call from the table `odradek/control_calls/table.py`, and raises `Refused` with the broker's message
-if the call is refused.
+Each method makes one of the calls in `odradek/control_calls/table.py`. If the broker refuses the call, the method
+raises `Refused` with the broker's message.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOOK_AGAIN_S = 0.005
 
 
 class Refused(Exception):
-    """The broker refused a call. `status` is the HTTP status, and `problem` the problem document. If access is refused,
-    older brokers send a document that has only `error`."""
+    """The broker refused a call. `status` is the HTTP status, and `problem` is the problem document. If access is
+    denied, older brokers send a document that contains only `error`."""
 
     def __init__(self, status: int, problem: Mapping[str, Json]) -> None:
         self.detail = str(problem.get("detail", problem.get("error", problem)))
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 class Unmet(Exception):
-    """A condition did not become true in time. `facts` shows the actual state."""
+    """A condition did not become true in time. `facts` contains the actual state."""
 
     def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
         super().__init__(f"{dict(condition)} was not true in time: {dict(facts)}")
@@ -53,8 +53,9 @@ class Unmet(Exception):
 
 
 class Unused(Exception):
-    """Fault rules had no effect, so the test did not produce the situation it was written for. `rules` contains their
-    names. `unmade` contains the reason for rules that matched requests whose responses could not be edited."""
+    """Fault rules had no effect, so the test did not produce the situation for which it was written. `rules` contains
+    the names of these rules. `unmade` contains the reasons for rules that matched requests whose responses could not be
+    edited."""
 
     def __init__(self, rules: Sequence[str], unmade: Mapping[str, str] | None = None) -> None:
         self.rules = rules
@@ -66,7 +67,7 @@ class Unused(Exception):
 
 
 class Odradek:
-    """A process with the control interface. `host` and `port` are those of its HTTP port."""
+    """A process with the control interface. `host` and `port` are the address of its HTTP port."""
 
     def __init__(self, host: str, port: int, *, token: str | None = None, process: Process | None = None) -> None:
         self.host = host
@@ -76,7 +77,8 @@ class Odradek:
 
     @classmethod
     def start(cls, **settings: str) -> Odradek:
-        """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed with it."""
+        """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed when the
+        process ends."""
         process = Process(settings)
         return cls("127.0.0.1", process.ready["http_port"], process=process)
 
@@ -93,8 +95,8 @@ class Odradek:
     def call(
         self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
     ) -> tuple[int, Json]:
-        """Sends one request below /control/v1. Returns the status and the decoded response. `also` lists error statuses
-        that are returned rather than raised. Raises Refused, OSError."""
+        """Sends a request to a path below /control/v1. Returns the status and the decoded response. `also` lists error
+        statuses that are returned instead of raised. Raises Refused, OSError."""
         connection = HTTPConnection(self.host, self.port, timeout=610)
         try:
             text = None if body is None else json.dumps(body)
@@ -108,12 +110,12 @@ class Odradek:
         return response.status, answer
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes the call with these values of its fields, and returns the response."""
+        """Makes a call of the control interface with these values for its fields, and returns the response."""
         return self.call(*call.request(values))[1]
 
     def stream(self, path: str) -> HTTPResponse:
-        """Sends a GET below /control/v1, and returns its response before the body has arrived. Raises Refused,
-        OSError."""
+        """Sends a GET request to a path below /control/v1, and returns its response before the body has arrived. Raises
+        Refused, OSError."""
         connection = HTTPConnection(self.host, self.port)
         connection.request("GET", BASE + path, headers={**self._headers, "Connection": "close"})
         response = connection.getresponse()
@@ -140,17 +142,18 @@ class Odradek:
         users: Mapping[str, str] | None = None,
         seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
-        """Creates a fresh cluster, or a copy of `fork`.
+        """Creates a fresh cluster, or a copy of the cluster `fork`.
 
-        ttl_s      the cluster is deleted after this many seconds; never if None
+        ttl_s      time in seconds after which the cluster is deleted; never if None
         nodes      the number of nodes, or their ids
         topics     topics to create, with their numbers of partitions
-        preset     the name of a rare state to begin in, or its name and parameters
+        preset     the name of a rare state in which the cluster starts, or its name and parameters
         emulate    a release of Kafka, such as "4.0"
-        listeners  chosen ports, TLS and logins: `[{"protocol": "SASL_SSL", "port": 9093}]`, see docs/testing.md
+        listeners  ports, TLS and logins of the listeners, as in `[{"protocol": "SASL_SSL", "port": 9093}]`; see
+                   docs/testing.md
         users      passwords by user name
-        seed       topics with records, groups with offsets, users and ACLs to create: an object, a text in JSON or
-                   YAML, or the path of such a file, see docs/seed.md
+        seed       topics with records, groups with offsets, users and ACLs to create: an object, a string of JSON or
+                   YAML, or the path of such a file; see docs/seed.md
         """
         told = self._ask(
             table.CREATE,
@@ -175,13 +178,14 @@ def _sent(seed: str | Path | Mapping[str, Json] | None) -> Json:
 
 
 class Cluster:
-    """A cluster in the process. When used in a `with` statement, it is deleted at the end, which may raise `Unused`.
+    """A cluster that runs in an Odradek process. When used in a `with` statement, it is deleted at the end, which may
+    raise `Unused`.
 
     bootstrap            address of the first listener
-    listeners            by name: `name`, `protocol`, `bootstrap`, `mechanisms`
-    ca_certificate       PEM of the authority that clients must trust; None if no certificate was created for this
-                         cluster
-    client_certificates  PEM of key and certificate by user, if a listener requests client certificates
+    listeners            the listeners by name, each with `name`, `protocol`, `bootstrap` and `mechanisms`
+    ca_certificate       certificate (PEM) of the authority that clients must trust; None if no certificate was created
+                         for this cluster
+    client_certificates  key and certificate (PEM) of each user, if a listener requests client certificates
     """
 
     def __init__(self, odradek: Odradek, name: str, told: Mapping[str, Json]) -> None:
@@ -210,16 +214,16 @@ class Cluster:
         return self._odradek.call(method, f"/clusters/{self.id}{path}", body, also=also)
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes the call with these values of its fields, and returns the response."""
+        """Makes a call of the control interface with these values for its fields, and returns the response."""
         return self.call(*call.request(values))[1]
 
     def fault(self, rule: Mapping[str, Json]) -> str:
-        """Adds a fault rule. Returns its name."""
+        """Adds a fault rule and returns its name."""
         name: str = self._ask(table.FAULT, rule=rule)[0]["name"]
         return name
 
     def faults(self) -> list[Mapping[str, Json]]:
-        """Returns the fault rules, with `matched` and `hits`."""
+        """Returns the fault rules, each with its counters `matched` and `hits`."""
         rules: list[Mapping[str, Json]] = self._ask(table.FAULTS)
         return rules
 
@@ -231,11 +235,11 @@ class Cluster:
             raise Unused([each["name"] for each in unused], unmade)
 
     def clear_faults(self, name: str | None = None) -> None:
-        """Removes one rule, or all. Requests that wait at their holds continue."""
+        """Removes one fault rule, or all of them. Requests that wait at the holds of these rules continue."""
         self._ask(table.CLEAR, name=name)
 
     def holds(self) -> dict[str, int]:
-        """Returns the number of requests that wait at each hold, by its name."""
+        """Returns the number of requests that wait at each hold, by the name of the hold."""
         return {each["name"]: each["waiting"] for each in self._ask(table.HOLDS)}
 
     def release(self, hold: str) -> int:
@@ -244,8 +248,8 @@ class Cluster:
         return count
 
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
-        """Waits until the condition is true, as in `wait(transaction="t", state="PrepareCommit")`. Returns the facts.
-        Raises Unmet on timeout."""
+        """Waits until a condition is true, as in `wait(transaction="t", state="PrepareCommit")`. Returns the state that
+        fulfils the condition. Raises Unmet on timeout."""
         asked = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
         status, facts = self.call(*asked, also=frozenset({408}))
         if status == 408:
@@ -254,26 +258,26 @@ class Cluster:
         return answer
 
     def requests(self, /, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
-        """Returns the last exchanges, decoded, oldest first. `since` selects those after that `number`; `api` and
-        `client_id` select further."""
+        """Returns the last exchanges, decoded, oldest first. `since` selects the exchanges after that `number`, and
+        `api` and `client_id` restrict the result further."""
         found: list[Mapping[str, Json]] = self._ask(table.REQUESTS, since=since, **where)
         return found
 
     def partitions(self) -> list[Mapping[str, Json]]:
-        """Returns leader, epoch and offsets of each partition."""
+        """Returns the leader, epoch and offsets of each partition."""
         return self._rows(table.PARTITIONS)
 
     def transactions(self) -> list[Mapping[str, Json]]:
-        """Returns each transactional id, with `state`, producer, and the `partitions` of its transaction."""
+        """Returns all transactional ids, each with `state`, producer, and the `partitions` of its transaction."""
         return self._rows(table.TRANSACTIONS)
 
     def groups(self) -> list[Mapping[str, Json]]:
-        """Returns groups of every type, with `state` and `members`."""
+        """Returns the groups of all types, each with `state` and `members`."""
         return self._rows(table.GROUPS)
 
     def share_partitions(self) -> list[Mapping[str, Json]]:
-        """Returns share partitions with their `records` in flight: from memory, or as stored if no member fetches
-        them."""
+        """Returns the share partitions with their `records` in flight. These come from memory, or from the stored state
+        if no member fetches the partition."""
         return self._rows(table.SHARE_PARTITIONS)
 
     def producers(self) -> list[Mapping[str, Json]]:
@@ -281,11 +285,11 @@ class Cluster:
         return self._rows(table.PRODUCERS)
 
     def sessions(self) -> list[Mapping[str, Json]]:
-        """Returns fetch sessions and share sessions, by `type`."""
+        """Returns the fetch sessions and share sessions, each with its `type`."""
         return self._rows(table.SESSIONS)
 
     def connections(self) -> list[Mapping[str, Json]]:
-        """Returns the open connections, with `client_id`, `software`, and the number of requests `in_flight`."""
+        """Returns the open connections, each with `client_id`, `software`, and the number of requests `in_flight`."""
         return self._rows(table.CONNECTIONS)
 
     def _rows(self, call: ControlCall) -> list[Mapping[str, Json]]:
@@ -297,20 +301,20 @@ class Cluster:
                 return rows
 
     def preset(self, name: str, /, **parameters: Json) -> Mapping[str, Json]:
-        """Brings the cluster into a rare state, as in `preset("open-transaction", topic="orders")`. Returns facts about
-        it."""
+        """Puts the cluster into a rare state, as in `preset("open-transaction", topic="orders")`. Returns facts about
+        that state."""
         facts: Mapping[str, Json] = self._ask(table.PRESET, **parameters, name=name)
         return facts
 
     def presets(self) -> list[Mapping[str, Json]]:
-        """Returns the available rare states, with their parameters."""
+        """Returns the rare states that are available, with their parameters."""
         presets: list[Mapping[str, Json]] = self._ask(table.PRESETS)
         return presets
 
     def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
-        """Makes the broker give lawful but rare answers from now on, chosen by `seed`; 0 stops them. With None, changes
-        nothing. Returns `seed` and `oddities`, with `name`, `percent`, and how often each was `done`. `percent`
-        overrides the usual frequency of some of them."""
+        """Makes the broker give rare but valid responses from now on, chosen by `seed`. If `seed` is 0, stops doing so;
+        if it is None, changes nothing. `percent` overrides the usual frequency of some oddities. Returns `seed` and
+        `oddities`, each with `name`, `percent`, and the number of times it was `done`."""
         if seed is None:
             answer: Mapping[str, Json] = self._ask(table.ODDITIES)
         else:
@@ -321,11 +325,11 @@ class Cluster:
         self._ask(table.CHECKPOINT, name=name)
 
     def rewind(self, name: str) -> None:
-        """Returns to the state of a checkpoint. Closes all connections, and keeps the port."""
+        """Restores the state of a checkpoint. Closes all connections, but keeps the port."""
         self._ask(table.REWIND, name=name)
 
     def crash(self) -> None:
-        """Ends the broker like `kill -9`, without a clean shutdown."""
+        """Kills the broker like `kill -9`, without a clean shutdown."""
         self._ask(table.CRASH)
 
     def restart(self, *, clean: bool = True) -> None:
@@ -333,28 +337,28 @@ class Cluster:
         self._ask(table.RESTART, clean=clean)
 
     def nodes(self) -> list[Mapping[str, Json]]:
-        """Returns `id`, `host`, `port` and `state` of each node."""
+        """Returns the `id`, `host`, `port` and `state` of each node."""
         nodes: list[Mapping[str, Json]] = self._ask(table.SHOW)["nodes"]
         return nodes
 
     def stop_node(self, node: int, *, clean: bool = True) -> None:
-        """Stops a node. If `clean`, other nodes become leaders. Otherwise metadata treats the node as alive for 9 s of
-        the cluster's time."""
+        """Stops a node. If `clean`, other nodes become the leaders of its partitions. Otherwise metadata treats the
+        node as alive for another 9 s of the cluster's time."""
         self._ask(table.STOP_NODE, node=node, clean=clean)
 
     def start_node(self, node: int) -> None:
         self._ask(table.START_NODE, node=node)
 
     def cut_off(self, node: int, client_id: str) -> None:
-        """Makes the node unreachable for this client, until the rule is deleted."""
+        """Makes the node unreachable for this client until the fault rule is removed."""
         self._ask(table.CUT_OFF, node=node, client_id=client_id)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Makes the node the leader of the partition. This begins a new leader epoch."""
+        """Makes the node the leader of the partition, which begins a new leader epoch."""
         self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
-        """Puts the node into a rack. Leaders then tell consumers in this rack to read from it (KIP-392)."""
+        """Puts the node into a rack. Leaders then direct consumers in this rack to the node (KIP-392)."""
         self._ask(table.RACK, node=node, rack=rack)
 
     def follow(self, topic: str, partition: int, node: int, end: int | None) -> None:
@@ -365,7 +369,7 @@ class Cluster:
         """Simulates an unclean leader election: batches that are not completely below `offset` are lost, and a new
         leader epoch begins.
 
-        node     the new leader; None keeps the present one
+        node     the new leader; None keeps the current one
         returns  the partition's offsets and `leader_epoch`
         """
         facts: Mapping[str, Json] = self._ask(
@@ -374,14 +378,14 @@ class Cluster:
         return facts
 
     def move_coordinator(self, kind: str, key: str, node: int) -> None:
-        """Moves the coordinator of a key to a node. `kind` is `group` or `transaction`. The new coordinator loads its
-        log."""
+        """Moves the coordinator of a key to a node. `kind` is `group` or `transaction`. The new coordinator then loads
+        its log."""
         self._ask(table.MOVE_COORDINATOR, type=kind, key=key, node=node)
 
     def record(self, file: Path | str) -> None:
-        """Records requests and responses from now on to a file, for `odradek judge`, until the cluster is deleted.
-        Raises Refused; OSError if the file cannot be created."""
-        # The copying thread closes both.
+        """Records requests and responses to a file, for `odradek judge`, until the cluster is deleted. Raises Refused,
+        or OSError if the file cannot be created."""
+        # The thread that copies the recording closes the file and the stream.
         written = Path(file).open("wb")  # noqa: SIM115
         try:
             exchanges = self._odradek.stream(f"/clusters/{self.id}{table.RECORDING.path}")
@@ -404,12 +408,13 @@ class Cluster:
         Thread(target=copy, daemon=True).start()
 
     def lease(self, ttl_s: int | None) -> None:
-        """Deletes the cluster after this many seconds, unless it is leased again; None means never."""
+        """Sets the time in seconds after which the cluster is deleted, unless `lease` is called again. None means that
+        it is never deleted."""
         self._ask(table.LEASE, ttl_s=ttl_s)
 
     def delete(self) -> None:
-        """Deletes the cluster: closes its connections, and removes its files. Raises OSError if a recording could not
-        be written."""
+        """Deletes the cluster, including its connections and files. Raises OSError if a recording could not be
+        written."""
         self._ask(table.DELETE)
         for recording in self._recordings:
             recording.result()
@@ -433,15 +438,15 @@ class Clock:
         self._cluster._ask(table.CLOCK, how="resume")
 
     def advance(self, ms: int) -> None:
-        """Advances the clock. Returns when everything that became due has happened."""
+        """Advances the clock. Returns once everything that has become due is done."""
         self._cluster._ask(table.CLOCK, how="advance", ms=ms)
 
     def set(self, now_ms: int) -> None:
         self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 
-# Ends when its standard input is closed, which happens however its parent ends. Then removes the folder that the parent
-# could not remove.
+# The program that the process runs. It ends when its standard input is closed, which happens however its parent ends.
+# Then it removes the folder that the parent could not remove.
 TETHERED = """
 import os, runpy, shutil, signal, sys, threading
 left = []
@@ -460,11 +465,11 @@ finally:
 
 
 class Process:
-    """A process `odradek serve --control --ephemeral`. It ends together with the process that started it, even if that
-    is killed. Raises RuntimeError with its output if it does not start."""
+    """A process that runs `odradek serve --control --ephemeral`. It ends together with the process that started it,
+    even if that process is killed. Raises RuntimeError with the output if it does not start."""
 
     def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
-        """Starts the process. `record` is a file that records requests and responses."""
+        """Starts the process. If `record` is given, requests and responses are recorded to this file."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"
         words = [sys.executable, "-c", TETHERED, self._folder.name]
@@ -479,7 +484,7 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C in a terminal first ends the tests. Then `stop` ends the broker.
+                # Ctrl-C in a terminal must end only the tests. `stop` then ends the broker.
                 process_group=GROUP_OF_ITS_OWN,
                 creationflags=GROUP_FLAGS,
             )
@@ -494,7 +499,7 @@ class Process:
 
     def stop(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # `watch` sees this on every system; Windows has no SIGTERM between processes
+        self._process.stdin.close()  # `watch` detects this on every system; on Windows there is no SIGTERM
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,5 @@
-"""The exchanges that rules examine: a decoded request with its times, its response, and how the exchange ended."""
+"""Defines the exchanges that rules examine. An exchange is a decoded request with its times, its response, and its
+outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ UNKNOWN: Final = "unknown"
 
 
 class AnswerFate(Enum):
-    """How an exchange ended."""
+    """The outcome of an exchange."""
 
     WAITING = "is not answered yet"
     ANSWERED = "was answered"
@@ -34,9 +35,9 @@ class AnswerFate(Enum):
 class Connection:
     """A connection of a client.
 
-    is_pipelined  whether the client ever sent a request before it had read the response to the last one
-    first_us      when the first request arrived
-    last_us       when the last request arrived
+    is_pipelined  whether the client ever sent a request before it had read the response to the previous one
+    first_us      arrival time of the first request
+    last_us       arrival time of the last request
     shows_broker  evidence about the sender, like `sends_markers` and `sends_others`; see `brokers.py`
     """
 
@@ -66,8 +67,8 @@ class Connection:
 
     @property
     def similarity(self) -> tuple[str, str, str, str | None]:
-        """Identifies similar connections: those with equal values may belong to one client. This is never enough
-        evidence against a client."""
+        """A key for similar connections: connections with equal keys may belong to one client. Equal keys are never
+        enough evidence against a client."""
         return self.host, self.software, self.software_version, self.client_id
 
 
@@ -75,11 +76,11 @@ class Connection:
 class Batch:
     """A batch in a Produce request.
 
-    is_sound  whether its CRC and its length are right
-    is_alone  whether the request has no other batch for the partition
-    continues whether its sequence may continue that of another topic: the client knows only the name of a topic that
-              was deleted and created again, or it is unknown which requests were for this topic
-    content   a checksum of its records as they were sent, without the header; None if the recording lacks them
+    is_sound  whether its CRC and its length are correct
+    is_alone  whether it is the request's only batch for the partition
+    continues whether its sequence may continue the sequence of another topic. That is possible if the client only knows
+    the name of a topic that was deleted and created again, or if it is unknown which requests were for this topic.
+    content   checksum of its records as sent, without the header; None if the recording does not contain them
     """
 
     topic: Topic
@@ -101,9 +102,9 @@ class Exchange:
 
     request        None if the request is masked, or cannot be read; `unreadable` then contains the reason
     earliest_us    the earliest time at which the client may have sent the request
-    lacks_records  the recording left out the records; the CRCs of their batches were right
-    is_behind      the request was sent before the response to the previous request
-    is_unsure      it is unknown whether the request was sent before that response
+    lacks_records  whether the recording left out the records, after checking the CRCs of their batches
+    is_behind      whether the request was sent before the response to the previous request
+    is_unsure      whether it is unknown if the request was sent before that response
     """
 
     number: int
@@ -139,7 +140,7 @@ class Exchange:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the client will never see a response."""
+        """Whether the client will never receive a response."""
         return self.fate in (AnswerFate.UNANSWERED, AnswerFate.HUNG_UP) or (
             self.written_us is None and self.connection.closed_us is not None
         )
@@ -180,8 +181,8 @@ def _batches(exchange: Exchange, request: ProduceRequest) -> list[Batch]:
 
 
 def forget_records(message: Message | None) -> None:
-    """Replaces records by zeros in a shared buffer, because exchanges are remembered for longer than their records are
-    needed."""
+    """Replaces a message's records with zeros in a shared buffer. Exchanges are kept for longer than their records are
+    needed, so this saves memory."""
     if isinstance(message, ProduceRequest):
         for topic in message.topic_data:
             for partition in topic.partition_data:
@@ -193,7 +194,7 @@ def forget_records(message: Message | None) -> None:
 
 
 def _zeros(records: RecordChunks | None) -> memoryview | None:
-    """Returns as many zeros as there are bytes of records."""
+    """Returns a view of zeros that is as long as the records."""
     if records is None:
         return None
     size = records_size(records)
@@ -206,8 +207,8 @@ _shared_zeros: Final = [memoryview(b"")]
 
 
 def knows_response(request: Exchange, answered: Exchange) -> bool:
-    """Returns whether the client must have known the response when it sent the request. This is never the case for a
-    response that was not written completely, or that was written shortly before its connection was closed."""
+    """Returns whether the client must have known the response to `answered` when it sent `request`. Returns False if
+    that response was not written completely, or was written shortly before its connection was closed."""
     written_us, closed_us = answered.written_us, answered.connection.closed_us
     if answered.fate is not AnswerFate.ANSWERED or written_us is None or request.number == answered.number:
         return False

@@ -1,4 +1,4 @@
-"""Turns the entries of a recording into exchanges, and passes these to the rules of each family."""
+"""Converts the entries of a recording into exchanges, and passes the exchanges to the rules of each family."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek.testing.judge.topic_names import note_topics
 from odradek.testing.judge.topics import Topics
 
 CORRELATION_BYTES: Final = 4
-# API key, version and correlation id: the part of a masked request that is recorded.
+# API key, version and correlation id, which are recorded even if the request is masked.
 FRAME_START: Final = Packing(">hhi")
 MASKED_BYTES: Final = FRAME_START.size
 OF_BOOTSTRAP: Final = frozenset(
@@ -41,16 +41,17 @@ OF_BOOTSTRAP: Final = frozenset(
 
 
 def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
-    """Returns the connections on which the client ever sent a request before the response to the previous one."""
+    """Returns the connections on which the client sent at least one request before the response to the previous
+    request."""
     return {entry.connection for entry in entries if entry.is_behind}
 
 
 class JudgedRecording:
     """One pass over a recording. `exchanges` counts the judged exchanges.
 
-    bypassing_addresses   addresses given to clients that bypass the recording
-    is_of_bootstrap_only  whether clients have sent only requests that they send to any broker before they connect to
-                          leaders and coordinators
+    bypassing_addresses   addresses that clients received and that bypass the recording
+    is_of_bootstrap_only  whether the clients have only sent the requests that they send to any broker before they
+                          connect to leaders and coordinators
     """
 
     def __init__(self, pipelined_connections: set[int]) -> None:
@@ -60,7 +61,7 @@ class JudgedRecording:
         self.is_of_bootstrap_only = True
         self._pipelined = pipelined_connections
         self._connections: dict[int, Connection] = {}
-        self._open: dict[int, Exchange] = {}  # exchanges whose response is not yet written, by number
+        self._open: dict[int, Exchange] = {}  # exchanges without a written response, by number
         self._all_sent = [function for family in FAMILIES for function in family.on_every_request]
         self._all_answered = [function for family in FAMILIES for function in family.on_every_response]
         self._sent: dict[ApiKey, list[RuleFunction]] = {}
@@ -125,7 +126,7 @@ class JudgedRecording:
         self._apply_rules(self._all_sent, exchange)
         if exchange.api is not None and exchange.request is not None:
             self._apply_rules(self._sent.get(exchange.api, ()), exchange)
-        if exchange.batches:  # `batches` has decoded the records, so they are no longer needed
+        if exchange.batches:  # `batches` has decoded the records, which are no longer needed
             forget_records(exchange.request)
         connection.requests += 1
         connection.waiting[exchange.number] = self._open[exchange.number] = exchange
@@ -181,7 +182,7 @@ def _exchange(entry: RecordingEntry, connection: Connection, topics: Topics) -> 
         return exchange
     try:
         form = request_form(key, exchange.version)
-    except MalformedMessage:  # the version is not known
+    except MalformedMessage:  # the version is unknown
         return exchange
     view = memoryview(frame)
     exchange.is_flexible = form.has_tags
@@ -200,7 +201,7 @@ def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
         return None
     version = exchange.version
     if exchange.request is None and exchange.api is ApiKey.API_VERSIONS:
-        version = 0  # the version of the response if the broker does not support the requested version
+        version = 0  # the response has version 0 if the broker does not support the requested version
     try:
         return read_answer(exchange.api.value, version, memoryview(entry.body), has_length=False).message
     except (MalformedMessage, ValueError, IndexError):
@@ -208,7 +209,7 @@ def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
 
 
 def judge(entries: Callable[[], Iterable[RecordingEntry]]) -> JudgedRecording:
-    """Judges a recording. `entries` is called twice, and returns all entries from the beginning each time."""
+    """Judges a recording. `entries` is called twice, and must return all entries from the beginning each time."""
     judged = JudgedRecording(pipelined(entries()))
     for entry in entries():
         judged.add_entry(entry)

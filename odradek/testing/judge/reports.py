@@ -1,4 +1,4 @@
-"""Formats verdicts: as lines for a terminal, as JSON, and as JUnit XML."""
+"""Formats verdicts as lines for a terminal, as JSON, and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from odradek.testing.judge.exchanges import Exchange
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
-# Attributes, and the elements that they count.
+# XML attributes, and the names of the elements that they count.
 COUNTED_ELEMENTS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
-    """Yields one line per exercised rule, then one line that lists the others; with `everything`, one line for each
-    rule. `ignored` holds the reasons for ignoring rules."""
+    """Yields one line for each rule that was exercised, then one line that lists the other rules. With `everything`,
+    yields one line for each rule. `ignored` contains the reasons for ignoring rules."""
     for software in found:
         yield f"{software.title}: {software.clients} clients, {software.connections} connections"
         for verdict in software.verdicts.values():
@@ -57,7 +57,7 @@ def _exchange_line(exchange: Exchange) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yields the rules themselves, for `--dryrun`."""
+    """Yields the lines of a table of all rules, for `--dryrun`."""
     for rule in RULES.values():
         yield f"{rule.id:7} {rule.level.value}  {rule.text} [{rule.clause}]"
         yield f"           {f'decided by {rule.when}' if rule.needs is None else f'needs {rule.needs}'}"
@@ -70,13 +70,13 @@ def as_json(found: Iterable[Software], ignored: Mapping[str, str]) -> str:
 def junit(
     found: Iterable[Software], ignored: Mapping[str, str], *, failure: str = "", took_s: float = 0.0, strict: bool
 ) -> str:
-    """Formats a JUnit report: a suite for each software with a test case for each rule, and a test case for the judged
-    command.
+    """Formats a JUnit report. It contains a suite for each software, with a test case for each rule, and a test case
+    for the judged command.
 
-    A broken rule below the level that counts is not a failure.
+    A broken rule is not a failure if its level does not count.
 
-    failure  why the command failed, which is reported as an error
-    took_s   duration of the command; the duration of a software is the time from its first to its last request
+    failure  reason why the command failed, reported as an error
+    took_s   duration of the command; the duration of a suite is the time from the software's first to its last request
     """
     suites = []
     for software in found:
@@ -101,15 +101,16 @@ class _Suite:
 
 
 def _counts(cases: list[str], took_s: float) -> str:
-    """Returns the attributes that a suite and the whole report have in common."""
+    """Returns the attributes that a suite and the whole report have in common: the numbers of elements in `cases`, and
+    the time."""
     ends = {name: sum(f"<{element}" in case for case in cases) for name, element in COUNTED_ELEMENTS.items()}
     counts = " ".join(f'{name}="{count}"' for name, count in ends.items())
     return f'tests="{len(cases)}" {counts} time="{took_s:.3f}"'
 
 
 def _case(software: Software, verdict: RuleVerdict, ignored: Mapping[str, str], *, strict: bool) -> str:
-    """Formats the test case of a rule. Its time is always 0: judging a rule takes no measurable time, but readers of
-    JUnit XML require the attribute."""
+    """Formats the test case for a rule. Its time is always 0, because judging a rule takes no measurable time, but
+    readers of JUnit XML require the attribute."""
     rule = verdict.rule
     head = f'<testcase classname={quoteattr(software.title)} name={quoteattr(f"{rule.id} {rule.text}")} time="0.000">'
     body = ""

@@ -1,4 +1,4 @@
-"""Rules as data, and families of rules with the functions that decide them."""
+"""Defines rules as data, and families of rules with the functions that decide them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Level(Enum):
-    """The severity of a broken rule. LOSS marks a MUST rule whose violation loses records that the application believes
-    to be stored, or hides that they are lost."""
+    """The severity of a violation. LOSS marks a MUST rule whose violation loses records that the application believes
+    to be stored, or hides their loss."""
 
     LOSS = "L"
     MUST = "M"
@@ -29,12 +29,12 @@ L, M, S, I = Level.LOSS, Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolRule:
-    """One rule.
+    """A rule of the protocol for clients.
 
     Its clause, with the reason and the source, is the row of docs/spec/client-rules.md to which `clause` links.
 
-    when   the precondition: the event that allows a decision
-    needs  why traffic alone does not decide the rule; None if it does
+    when   precondition: the event that allows a decision
+    needs  what a decision needs besides traffic; None if traffic is enough
     """
 
     id: str
@@ -58,11 +58,10 @@ RuleFunction: TypeAlias = "Callable[[Exchange, Scene], None]"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rules that are decided together.
+    """A group of rules that are decided by the same functions.
 
-    on_request, on_response              functions by API: they examine a request when it arrives, or when its response
-                                         is sent
-    on_every_request, on_every_response  functions for the requests and responses of all APIs
+    on_request, on_response              functions by API, called when a request arrives, or when its response is sent
+    on_every_request, on_every_response  functions called for the requests and responses of all APIs
     """
 
     rules: tuple[ProtocolRule, ...]
@@ -73,5 +72,5 @@ class Family:
 
 
 def undecided(id_: str, level: Level, text: str, needs: str) -> ProtocolRule:
-    """Returns a rule that traffic alone does not decide."""
+    """Returns a rule that cannot be decided from traffic alone."""
     return ProtocolRule(id_, level, text, needs=needs)

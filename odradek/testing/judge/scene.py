@@ -1,9 +1,9 @@
-"""The state that rules keep between exchanges, and their results.
+"""Stores the state that rules keep between exchanges, and the results of the rules.
 
-State is looked up by type and key (a connection, a producer id and epoch, a transactional id, a member, a session). Of
-each type, the MOST_STATES last used are kept; the same limit applies to ids that join connections. Results are stored
-with the connection of the judged request. Connections with the same producer id and epoch, member id, or telemetry
-client instance id are joined to one client.
+State is looked up by type and key (a connection, a producer id and epoch, a transactional id, a member, a session). The
+MOST_STATES most recently used states of each type are kept. The same limit applies to ids that join connections.
+Results are stored with the connection of the judged request. Connections with the same producer id and epoch, member
+id, or telemetry client instance id are treated as one client.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MOST_PROOF: Final = 4  # maximum number of exchanges in a proof
 
 @dataclass(slots=True)
 class Finding:
-    """The first violation of a rule. `proof` lists earlier exchanges, then the one that breaks the rule. It is empty if
-    the application, rather than traffic, showed the violation."""
+    """The first violation of a rule. `proof` lists earlier exchanges, followed by the exchange that breaks the rule. It
+    is empty if the violation was reported by the application, and is not visible in the traffic."""
 
     why: str
     proof: list[Exchange]
@@ -52,8 +52,8 @@ def _number(finding: Finding) -> int:
 
 @dataclass(slots=True)
 class Client:
-    """A client: one or more connections that were joined. Its name and version are those of its last ApiVersions
-    request. `began_us` and `ended_us` are the times of its first and last request."""
+    """A client, consisting of one or more connections. Its name and version come from its last ApiVersions request.
+    `began_us` and `ended_us` are the times of its first and last request."""
 
     name: str
     version: str
@@ -69,7 +69,7 @@ class Scene:
         self.now_us = 0
         self.topics = Topics()
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
-        self._earlier_connection: dict[int, int] = {}  # for each connection, an earlier connection of the same client
+        self._earlier_connection: dict[int, int] = {}  # for each connection, an earlier one of the same client
         self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # for each id, a connection that used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
@@ -116,8 +116,8 @@ class Scene:
             self.record_broken(rule, exchange, why, *before)
 
     def run_later(self, delay_us: int, action: Callable[[], None]) -> None:
-        """Runs `action` before the first event that is at least `delay_us` later; never, if the recording ends before
-        that."""
+        """Runs `action` before the first event that is at least `delay_us` later. The action never runs if the
+        recording ends first."""
         self._action_count += 1
         heapq.heappush(self._actions, (self.now_us + delay_us, self._action_count, action))
 
@@ -154,7 +154,8 @@ class Scene:
         return tally
 
     def clients(self) -> list[Client]:
-        """Returns all clients whose requests were judged, by their first connection. Brokers are left out."""
+        """Returns all clients whose requests were judged, in the order of their first connections. Brokers are left
+        out."""
         found: dict[int, Client] = {}
         for number, tallies in sorted(self._tallies.items()):
             connection = self._connections[number]

@@ -1,4 +1,4 @@
-"""Learns from responses which id belongs to which topic, and which topics are deleted."""
+"""Extracts the ids of topics, and the names of deleted topics, from responses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Topics as clients name them: by name in older versions of a request, by topic id in newer ones.
+"""Identifies topics in requests, which contain the topic's name in older versions, and its id in newer versions.
 
-Rules remember a `Topic` in place of a name or an id, so that a client may change from one to the other in the middle of
-its work. Responses show which id belongs to which name. A topic that was deleted and created again is another `Topic`.
+Rules store a `Topic` instead of a name or an id, so that a client may switch between the two at any time. Responses
+show which id belongs to which name. A topic that was deleted and created again is a different `Topic`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ MOST_TOPICS: Final = 20_000
 class Topic:
     """A topic from its creation to its deletion.
 
-    name        "" while only its id was seen
-    topic_id    zero while only its name was seen
-    is_later    an earlier topic of this name was deleted, so a producer that knows only names may continue the earlier
-                topic's sequences
-    is_joined   requests used name and id before a response showed that both are one topic, so their order is unknown
-    is_deleted  a response confirmed the deletion; later responses that still list the topic are stale
+    name        "" until its name is seen
+    topic_id    zero until its id is seen
+    is_later    whether an earlier topic of this name was deleted, so that a producer that only knows names may continue
+                the earlier topic's sequences
+    is_joined   whether requests used its name and its id before a response showed that both belong together, so that
+                the order of these requests is unknown
+    is_deleted  whether a response confirmed its deletion; later responses that still list the topic are stale
     """
 
     name: str = ""
@@ -40,21 +41,22 @@ class Topic:
 
 
 class Topics:
-    """The topics that requests have named, and the names that responses gave to other topic ids. Of each, the
-    `most` last used are kept."""
+    """The topics that requests contained, and the names that responses gave for other topic ids. For each of the two,
+    the `most` most recently used entries are kept."""
 
     def __init__(self, most: int = MOST_TOPICS) -> None:
         self._most = most
         self._by_name: OrderedDict[str, Topic] = OrderedDict()
         self._by_id: OrderedDict[bytes, Topic] = OrderedDict()
-        self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that requests have named
-        # Kept apart from the topics above, because a response may list all topics of a cluster, and would crowd out
-        # those that clients use.
+        self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that requests have contained
+        # Stored separately from the topics above. A response may list all topics of a cluster, and would displace the
+        # topics that clients use.
         self._name_of_id: OrderedDict[bytes, str] = OrderedDict()
         self._id_of_name: OrderedDict[str, bytes] = OrderedDict()
 
     def find(self, name: str | None, topic_id: bytes) -> Topic:
-        """Returns the topic that a request names by name, or by id if `name` is empty. Creates it on first use."""
+        """Returns the topic of a request, by its name, or by its id if `name` is empty. Creates the `Topic` on first
+        use."""
         if name:
             topic = _used(self._by_name, name)
             if topic is None:
@@ -70,12 +72,12 @@ class Topics:
         return self._by_id[topic_id]
 
     def name_of(self, topic_id: bytes) -> str:
-        """Returns the name that a response gave to a topic id, or "" if none did."""
+        """Returns the name that a response gave for a topic id, or "" if no response did."""
         topic = self._by_id.get(topic_id)
         return self._name_of_id.get(topic_id, "") if topic is None else topic.name
 
     def link(self, name: str, topic_id: bytes) -> None:
-        """Records that a response gave this id to the topic with this name."""
+        """Records that a response gave this id for the topic with this name."""
         if not name or topic_id == ZERO_UUID:
             return
         named, identified = self._by_name.get(name), self._by_id.get(topic_id)
@@ -103,7 +105,8 @@ class Topics:
             self._put(self._by_name, name, identified)
 
     def delete(self, name: str) -> None:
-        """Records that the topic with this name was deleted: later requests with this name mean another topic."""
+        """Records that the topic with this name was deleted. Later requests with this name refer to a different
+        topic."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
             topic.is_deleted = True

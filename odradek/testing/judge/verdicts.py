@@ -1,4 +1,4 @@
-"""Verdicts for reports: whether each client software kept each rule, with proofs."""
+"""Combines results into verdicts for reports: for each client software, whether it kept each rule, with proofs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_SHOWN: Final = 40  # maximum number of elements of a list in a proof
 
 @dataclass(slots=True)
 class RuleVerdict:
-    """The verdict on one rule. `why` and `proof` belong to its first violation."""
+    """The verdict on one rule. `why` and `proof` describe its first violation."""
 
     rule: ProtocolRule
     verdict: str
@@ -83,13 +83,14 @@ class Software:
 
 
 def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Software]:
-    """Combines the results of clients by software. `only` limits the rules by prefixes of their ids."""
+    """Combines the results of clients by software. If `only` is given, includes only the rules whose ids have one of
+    these prefixes."""
     prefixes = tuple(only)
     found: dict[tuple[str, ...], Software] = {}
     tallies: dict[tuple[str, ...], dict[str, Tally]] = {}
     for client in clients:
         key: tuple[str, ...] = (client.name, client.version)
-        if client.name == "unknown":  # only the client id distinguishes software without a name
+        if client.name == "unknown":  # without a name, only the client id distinguishes software
             key = (*key, *sorted(each.rstrip("0123456789") for each in client.client_ids))
         software = found.setdefault(key, Software(client.name, client.version))
         software.began_us = min(software.began_us, client.began_us) if software.clients else client.began_us
@@ -123,7 +124,7 @@ def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
 
 
 def exchange_json(exchange: Exchange) -> dict[str, Json]:
-    """Returns an exchange, decoded, for JSON. Times are in ms since the recording began."""
+    """Returns a decoded exchange as JSON. Times are in ms since the start of the recording."""
     return {
         "exchange": exchange.number,
         "connection": exchange.connection.number,
@@ -163,7 +164,7 @@ def _answer(exchange: Exchange) -> Json:
 
 
 def _shortened(value: object) -> Json:
-    """Shortens long lists, and appends the number of elements left out."""
+    """Shortens long lists, and appends the number of omitted elements."""
     if isinstance(value, Mapping):
         return {str(name): _shortened(each) for name, each in value.items()}
     if isinstance(value, list):

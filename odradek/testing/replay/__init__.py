@@ -1,1 +1,1 @@
-"""Plays recordings again: translates requests to the ids of the live broker, and compares its responses."""
+"""Replays recordings: translates the ids in requests to those of the live broker, and compares the responses."""

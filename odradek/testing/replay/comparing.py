@@ -1,7 +1,8 @@
-"""Compares two responses to one request field by field, except where the protocol leaves the value open.
+"""Compares two responses to the same request field by field, except for values that the protocol does not determine.
 
-The protocol leaves open: ids (but each must correspond to the same other id throughout), times, addresses, the wording
-of error messages, the order of lists whose elements have a key, and how many of the available records a Fetch returns.
+The protocol does not determine times, addresses, the wording of error messages, the order of lists whose elements have
+a key, and how many of the available records a Fetch returns. It does not determine ids either, but each id must always
+correspond to the same id on the other side.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ OPEN: Final = frozenset(
     {
         *("ThrottleTimeMs", "LogAppendTimeMs", "TransactionStartTimeMs", "AcquisitionLockTimeoutMs"),  # times
         *("Host", "Port", "ClientHost", "Rack"),  # addresses
-        *("FinalizedFeaturesEpoch",),  # a position in the broker's own metadata log
-        *("UsableBytes", "TotalBytes", "Size"),  # of a disk
+        *("FinalizedFeaturesEpoch",),  # an offset in the broker's own metadata log
+        *("UsableBytes", "TotalBytes", "Size"),  # sizes of disks and replicas
     }
 )
 WORDS: Final = frozenset({"ErrorMessage", "BatchIndexErrorMessage"})
@@ -37,8 +38,7 @@ Path = str
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between two responses. `path` consists of Kafka's field names in camelCase, without positions in
-    lists."""
+    """A difference between two responses. `path` consists of Kafka's field names in camelCase, without list indexes."""
 
     path: Path
     recorded: str
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ComparedAnswers:
-    """The result of comparing two responses. The error sets contain the codes of each response."""
+    """The result of comparing two responses. Each error set contains the error codes of one response."""
 
     differences: list[Difference]
     recorded_errors: set[int]
@@ -88,7 +88,7 @@ def _struct(
         path = f"{above}{field.name[0].lower()}{field.name[1:]}"
         one, other = getattr(recorded, field.attribute), getattr(live, field.attribute)
         if (one is None) != (other is None):
-            if not (field.type == "records" and not (one or other)):  # null and an empty batch list mean the same
+            if not (field.type == "records" and not (one or other)):  # null and an empty batch list are equivalent
                 yield Difference(path, _shown(one), _shown(other))
         elif one is None:
             continue
@@ -139,7 +139,7 @@ def _lists(
             else:
                 alone.append(each)
         rest = [each for partners in waiting.values() for each in partners]
-        if any(key.name in KINDS for key in keys):  # ids whose counterpart is not yet known
+        if any(key.name in KINDS for key in keys):  # ids without a known counterpart
             while alone and rest:
                 pairs.append((alone.pop(0), rest.pop(0)))
         for each in alone:
@@ -164,7 +164,8 @@ def _joined(records: Any) -> bytes:
 
 
 def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Difference]:
-    """Compares records. The number of records in a response is open, but not whether there are any."""
+    """Compares records. Two responses may contain different numbers of records, but a difference is reported if only
+    one of them contains any."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
     except MalformedMessage as error:
@@ -179,8 +180,8 @@ def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Diffe
 
 
 def _by_offset(data: bytes, ids: IdMap | None) -> dict[int, tuple[Any, ...]]:
-    """Returns each record with the producer fields of its batch. Leaves out timestamps that the broker sets: with
-    LogAppendTime, and of markers."""
+    """Returns each record by its offset, with the producer fields of its batch. Leaves out timestamps that the broker
+    sets: those of markers, and those of topics with LogAppendTime."""
     found: dict[int, tuple[Any, ...]] = {}
     for position, header in batches(data):
         producer = header.producer_id if ids is None else ids.live("producer", header.producer_id)

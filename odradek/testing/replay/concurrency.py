@@ -1,4 +1,5 @@
-"""Finds responses that depend on the order of concurrent requests: one request reads what another one writes."""
+"""Finds responses that depend on the order of concurrent requests, because one request reads state that another one
+writes."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey as Api
 
 LOG, GROUPS, OFFSETS, TOPICS, TRANSACTIONS, SHARES = "log", "groups", "offsets", "topics", "transactions", "shares"
-# For each API, the state that its response depends on, and the state that the request changes. Responses of other APIs
+# For each API, the state on which its response depends, and the state that its request changes. Responses of other APIs
 # do not depend on concurrent requests.
 READS_AND_WRITES: Final[dict[Api, tuple[frozenset[str], frozenset[str]]]] = {
     api: (frozenset(reads), frozenset(writes))
@@ -36,7 +37,7 @@ NOTHING: Final[tuple[frozenset[str], frozenset[str]]] = (frozenset(), frozenset(
 
 
 class RequestsInFlight:
-    """The exchanges of a recording that are in progress, by their numbers."""
+    """The exchanges of a recording that are in progress, by number."""
 
     def __init__(self) -> None:
         self._apis: dict[int, Api] = {}

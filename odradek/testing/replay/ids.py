@@ -1,4 +1,4 @@
-"""Maps ids of a recording to ids of the live broker, and translates requests accordingly."""
+"""Maps the ids in a recording to the ids of the live broker, and translates requests accordingly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import ZERO_UUID, Message, Struct
 
-# By names of Kafka's fields. Each kind of id has its own map.
+# The kinds of ids, by the names of Kafka's fields. Each kind has its own map.
 KINDS: Final = {
     **dict.fromkeys(("TopicId",), "topic"),
     **dict.fromkeys(("ProducerId", "OngoingTxnProducerId"), "producer"),
@@ -26,21 +26,21 @@ KINDS: Final = {
     ),
 }
 NO_IDS: Final[frozenset[Hashable]] = frozenset({None, "", 0, -1, ZERO_UUID})
-NO_PRODUCER: Final = -1  # unlike other ids, that of a producer may be 0
+NO_PRODUCER: Final = -1  # the value for "no producer"; 0 is a valid producer id, unlike other ids
 _PRODUCER_AT: Final = 43
 _CRC_AT: Final = 17
 
 
 class IdMap:
-    """The live id for each recorded id, learned from pairs of responses."""
+    """A map from each recorded id to its live id, learned from pairs of responses."""
 
     def __init__(self) -> None:
         self._live: dict[str, dict[Hashable, Hashable]] = {}
         self._recorded: dict[str, dict[Hashable, Hashable]] = {}
 
     def agree(self, kind: str, recorded: Hashable, live: Hashable) -> bool:
-        """Returns whether the two ids correspond. A pair of ids that are seen for the first time corresponds from now
-        on. One live node may correspond to several recorded nodes."""
+        """Returns whether the two ids correspond. If neither id was seen before, records that they correspond. One live
+        node may correspond to several recorded nodes."""
         if kind == "node":
             return self._live.setdefault(kind, {-1: -1}).setdefault(recorded, live) == live
         no_ids = {NO_PRODUCER} if kind == "producer" else NO_IDS
@@ -50,11 +50,12 @@ class IdMap:
         return self._recorded.setdefault(kind, {}).setdefault(live, recorded) == recorded and is_known
 
     def live(self, kind: str, recorded: Any) -> Any:
-        """Returns the live id, or the recorded id itself if none is known, as for ids that clients choose."""
+        """Returns the live id for a recorded id. Returns the recorded id itself if no live id is known, which is the
+        case for ids that clients choose."""
         return self._live.get(kind, {}).get(recorded, recorded)
 
     def translate(self, request: Message, version: int) -> bool:
-        """Replaces the ids in a request by live ids, in place. Returns whether the request was changed."""
+        """Replaces the ids in a request with live ids, in place. Returns whether this has changed the request."""
         schema = load(type(request).__module__.rpartition(".")[2])
         return self._translate(request, schema.fields, schema, version)
 

@@ -1,10 +1,10 @@
-"""Plays a recording against a broker. A request is sent once all responses that preceded it in the recording have
+"""Replays a recording against a broker. A request is sent once all responses that preceded it in the recording have
 arrived.
 
-So the order of the recording is preserved, and also its pauses, unless they are left out. If the live broker refuses a
-request with a temporary error such as NOT_COORDINATOR, the request is repeated, as any client would. If calls of the
-control interface cannot be repeated, requests with such an error in the recording are not sent, because a fault rule
-may have caused it.
+This preserves the order of the recording. Its pauses are also preserved, unless they are disabled. If the live broker
+refuses a request with a temporary error such as NOT_COORDINATOR, the player repeats the request, as any client would.
+If it cannot repeat calls of the control interface, it does not send requests that have such an error in the recording,
+because a fault rule may have caused the error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TEMPORARY_ERRORS: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
-# The prefixes of client ids of Kafka's own brokers, which talk to each other through their advertised listener.
+# The prefixes of the client ids of Kafka's own brokers, which connect to each other through their advertised listener.
 BROKER_CLIENT_IDS: Final = (
     "broker-",
     "AddPartitionsManager-client-",
@@ -59,7 +59,8 @@ BROKER_CLIENT_IDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FoundDifference:
-    """A difference. `is_open` means that concurrent requests or a temporary error explain it."""
+    """A difference between a recorded and a live response. `is_open` means that concurrent requests or a temporary
+    error explain the difference."""
 
     exchange: int
     api: str
@@ -70,8 +71,8 @@ class FoundDifference:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """The result of a replay. Counts exchanges; `left_out` counts those that were not played or not compared, by
-    reason."""
+    """The result of a replay, with numbers of exchanges. `left_out` counts, by reason, the exchanges that were not
+    replayed or not compared."""
 
     compared: int = 0
     repeated_requests: int = 0
@@ -103,9 +104,9 @@ class RecordingPlayer:
     ) -> None:
         """Creates a player for one recording.
 
-        control     calls the broker's control interface, for rules, holds and the clock
+        control     function that calls the broker's control interface, for rules, holds and the clock
         is_exact    whether requests that were refused with a temporary error are sent and compared like all others
-        patience_s  how long a response may take
+        patience_s  maximum time for a response
         """
         self._host = host
         self._port = port
@@ -121,7 +122,7 @@ class RecordingPlayer:
         self._refused: set[int] = set()
 
     async def play(self, entries: Entries) -> ReplayResult:
-        """Plays a recording and returns the result. `entries` is called twice, and returns all entries from the
+        """Replays a recording and returns the result. `entries` is called twice, and must return all entries from the
         beginning each time. Raises MalformedMessage, OSError."""
         if not self._is_exact:
             self._refused = temporarily_refused(entries(), calls_again=self._control is not None)
@@ -160,8 +161,8 @@ class RecordingPlayer:
                 pass
 
     async def _call(self, method: str, path: str, body: object, holds: Mapping[str, int]) -> None:
-        """Repeats a call of the control interface. `holds` are the numbers of clients that waited at each hold when it
-        was recorded."""
+        """Repeats a recorded call of the control interface. `holds` contains the number of clients that waited at each
+        hold when the call was recorded."""
         if self._control is None:
             self._result.left_out["are calls of the control interface"] += 1
             return
@@ -199,7 +200,7 @@ class RecordingPlayer:
             self._in_flight.begin(entry.exchange, api)
 
     def _with_live_ids(self, frame: bytes) -> tuple[bytes, int, bool]:
-        """Returns the frame with live ids, its version, and whether the broker responds to it."""
+        """Returns the frame with live ids, its version, and whether the broker will respond to it."""
         version = int.from_bytes(frame[2:4], signed=True)
         try:
             decoded = read_request(frame)
@@ -233,7 +234,7 @@ class RecordingPlayer:
         is_refused = self._is_exact or _is_refusal(recorded, played.version)
         while live is not None and not is_refused and _is_refusal(live, played.version) and time.monotonic() < ends_s:
             again = self._connections.get(played.connection)
-            if again is None or again.is_waiting:  # another request waits for its response on this connection
+            if again is None or again.is_waiting:  # another request on this connection is waiting for its response
                 break
             await asyncio.sleep(PAUSE_S)
             self._result.repeated_requests += 1
@@ -267,8 +268,8 @@ class RecordingPlayer:
         ]
 
     async def _answer_of(self, played: _PlayedRequest) -> Message | None:
-        """Returns the response, or None if the broker closed the connection, did not respond in time, or the response
-        cannot be read."""
+        """Returns the response. Returns None if the broker closed the connection or did not respond in time, or if the
+        response cannot be read."""
         try:
             frame = await asyncio.wait_for(asyncio.shield(played.answer), self._patience_s)
         except TimeoutError:
@@ -284,15 +285,15 @@ def _client_id(frame: bytes) -> str:
 
 
 def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
-    """Returns the call of the control interface that the entry records, if any."""
+    """Returns the call of the control interface that an entry contains, or None for all other entries."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.TOLD else None
 
 
 def temporarily_refused(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
     """Returns the exchanges in which every part was refused with a temporary error.
 
-    calls_again  whether calls of the control interface are repeated. If so, and the recording has any, returns no
-                 exchange, because fault rules count the requests that they refuse.
+    calls_again  whether calls of the control interface are repeated. If they are, and the recording contains any, the
+                 result is empty, because fault rules count the requests that they refuse.
     """
     requests: dict[int, _PlayedRequest] = {}
     found = set()
@@ -321,7 +322,7 @@ def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
     """Parses a frame without its length. Returns None if that fails, for example because the frame is masked."""
     versions = [played.version]
     if played.api is ApiKey.API_VERSIONS:
-        versions.append(0)  # the version of the response if the broker does not support the requested version
+        versions.append(0)  # the response has version 0 if the broker does not support the requested version
     for version in versions:
         try:
             decoded = read_answer(played.api.value, version, memoryview(frame), has_length=False)
@@ -334,7 +335,7 @@ def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
 
 
 class _LiveConnection(asyncio.Protocol):
-    """A connection to the live broker. Responses come in the order of the requests."""
+    """A connection to the live broker. Responses arrive in the order of the requests."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None

@@ -1,1 +1,2 @@
-"""Scenarios that test a client through a small driver program, for rules that its traffic alone does not decide."""
+"""Runs scenarios that test a client through a small driver program, for rules that cannot be decided from traffic
+alone."""

@@ -1,4 +1,5 @@
-"""Runs a driver: a program that controls one client by commands on its standard input (examples/judge_drivers)."""
+"""Runs a driver, which is a program that controls one client by commands on its standard input
+(examples/judge_drivers)."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 
-PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of the clients whose drivers are included
-START_TIMEOUT_S: Final = 120.0  # limit for the first command, because some drivers are compiled at that point
+PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of all clients with an included driver
+START_TIMEOUT_S: Final = 120.0  # limit for the first command, because some drivers are compiled then
 EXIT_TIMEOUT_S: Final = 15.0
 MOST_READ_BYTES: Final = 1 << 16
 
@@ -22,9 +23,9 @@ class Unimplemented(Exception):
 
 
 class ApplicationFailed(Exception):
-    """The application saw an error, or the driver hangs or has exited. The message serves as evidence.
+    """The application received an error, or the driver hangs or has exited. The message serves as evidence.
 
-    records  records that the same `poll` returned in addition
+    records  records that the same `poll` returned besides the error
     """
 
     def __init__(self, words: str, records: Sequence[str] = ()) -> None:
@@ -45,8 +46,8 @@ class DrivenClient:
         self._time_limit_s = START_TIMEOUT_S
 
     def run_command(self, *words: str) -> list[str]:
-        """Sends a command and waits for its reply. Returns the values of the records that the application received,
-        which only `poll` produces. Raises ApplicationFailed, Unimplemented."""
+        """Sends a command and waits for its reply. Returns the values of the records that the application received;
+        only `poll` returns any. Raises ApplicationFailed, Unimplemented."""
         self.send_command(*words)
         return self.read_reply(" ".join(words))
 
@@ -60,8 +61,8 @@ class DrivenClient:
             raise DriverGone(f"the driver has ended before `{words[0]}`") from None
 
     def read_reply(self, what: str) -> list[str]:
-        """Waits for the reply to the last command, which `what` names in errors. Returns the values of received
-        records. Raises ApplicationFailed, Unimplemented."""
+        """Waits for the reply to the last command. Error messages use `what` as the name of that command. Returns the
+        values of received records. Raises ApplicationFailed, Unimplemented."""
         line = self._read_line(time.monotonic() + self._time_limit_s, what)
         self._time_limit_s = PATIENCE_S
         try:
@@ -90,7 +91,8 @@ class DrivenClient:
         return line
 
     def end(self) -> None:
-        """Ends the driver's input, upon which it closes its client. Kills a driver that does not exit in time."""
+        """Closes the driver's input, upon which the driver closes its client. Kills the driver if it does not exit in
+        time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(OSError):

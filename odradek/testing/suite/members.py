@@ -1,7 +1,7 @@
-"""Runs two drivers in one group, to check that the first stops fetching partitions that move to the second.
+"""Runs two drivers in one group, to check that the first driver stops fetching partitions that move to the second one.
 
-A Fetch does not name its member. But connections on which the first driver fetched before the second one started belong
-to the first.
+A Fetch does not contain a member id. However, all connections with a Fetch before the second driver started belong to
+the first driver.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
-# By then, fetches that were sent before the change have been answered, whatever fetch.max.wait.ms is.
+# After this time, fetches that were sent before the change have been answered, regardless of fetch.max.wait.ms.
 SETTLE_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The result of a hand-over.
+    """The result of handing partitions over from one driver to another.
 
-    got           the values that both applications received
-    kept_up       partitions that the first driver still fetches although they belong to the second
-    has_sessions  whether the first driver uses fetch sessions, in which a partition is fetched until it is forgotten
+    received       the values that both applications received
+    still_fetched  partitions that the first driver still fetches, although they now belong to the second driver
+    has_sessions   whether the first driver uses fetch sessions, which fetch a partition until the client removes it
+                   from the session
     """
 
     received: list[str]
@@ -57,8 +58,8 @@ class HandOver:
 
 
 def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
-    """Runs a topic of two partitions that one driver reads until a second one joins. `settings` are set in both
-    drivers. Raises Unimplemented, ApplicationFailed, Unmet."""
+    """Lets one driver read a topic of two partitions until a second driver joins. Both drivers are started with
+    `settings`. Raises Unimplemented, ApplicationFailed, Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)
@@ -94,7 +95,7 @@ def start_member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenC
 def start_reader(
     stage: ScenarioCluster, settings: Mapping[str, str], *, partitions: int = 1, acknowledges: bool = True
 ) -> tuple[DrivenClient, list[str]]:
-    """Returns a member that has received the topic's only record, and the values it received."""
+    """Starts a member that receives the topic's only record. Returns its driver, and the values that it received."""
     stage.topic(partitions=partitions)
     stage.send("a")
     driver = start_member(stage, settings)
@@ -105,7 +106,8 @@ def start_reader(
 
 
 def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
-    """Polls in turn until all drivers are members of a stable group. Returns the values they received. Raises Unmet."""
+    """Polls the drivers in turn until all of them are members of a stable group. Returns the values that they received.
+    Raises Unmet."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while True:
@@ -121,8 +123,8 @@ def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> li
 
 
 def fetched_partitions(asked: Requests, since: int) -> set[int]:
-    """Returns the partitions that Fetch requests with a number above `since` want, directly or through their fetch
-    sessions."""
+    """Returns the partitions that are fetched by Fetch requests with a number above `since`, either directly or through
+    their fetch sessions."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}
     for each in asked:
@@ -138,7 +140,7 @@ def fetched_partitions(asked: Requests, since: int) -> set[int]:
 
 
 async def join_with_claim(kafka: Cluster, generation: int) -> None:
-    """Joins as a member that claims both partitions with this generation, and leaves after the rebalance."""
+    """Joins the group as a member that claims both partitions with this generation, and leaves after the rebalance."""
     owned = frozenset(TopicPartition(TOPIC, partition) for partition in range(2))
     metadata = subscription_bytes(MemberSubscription(frozenset({TOPIC}), owned, generation))
     cluster = ClientCluster(kafka.bootstrap, client_id=CLIENT_ID)

@@ -1,4 +1,4 @@
-"""Runs scenarios with one driver: each on its own cluster, recorded and judged like any other traffic."""
+"""Runs scenarios with one driver. Each scenario has its own cluster, whose traffic is recorded and judged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_SUCH_COMMAND: Final = "the driver has no "
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one scenario. `broken` explains how the rule was broken; `skipped` explains why nothing was
+    """The outcome of one scenario. `broken` explains how the client broke the rule. `skipped` explains why nothing was
     decided."""
 
     scenario: Scenario
@@ -42,11 +42,11 @@ class Outcome:
 def run(
     command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, on_outcome: Callable[[Outcome], None]
 ) -> Iterator[list[Client]]:
-    """Runs scenarios. For each, yields the driver's clients, with the verdicts on their traffic and on the results that
-    the application saw.
+    """Runs scenarios. For each scenario, yields the driver's clients, with the verdicts on their traffic and on the
+    results that the application received.
 
-    folder  folder for recordings, and for the standard error of drivers
-    told    called with each outcome
+    folder      folder for the recordings and for the standard error of the drivers
+    on_outcome  called with each outcome
 
     Raises OSError if the command does not start.
     """

@@ -1,4 +1,4 @@
-"""The environment of one scenario: a fresh cluster, the driver, and the suite's own clients."""
+"""Provides the environment of one scenario: a fresh cluster, the driver, and the suite's own clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ScenarioCluster:
         self.drivers: list[DrivenClient] = []
 
     def driver(self, **environment: str) -> DrivenClient:
-        """Starts a driver. Settings such as `group="g"` are passed as environment variables (ODRADEK_GROUP)."""
+        """Starts a driver. Settings such as `group="g"` become environment variables such as ODRADEK_GROUP."""
         told = {f"ODRADEK_{name.upper()}": value for name, value in environment.items()}
         driver = self._start({"ODRADEK_BOOTSTRAP": self.kafka.bootstrap, **told}, self._log)
         self.drivers.append(driver)
@@ -47,7 +47,7 @@ class ScenarioCluster:
         self._run_admin_call(lambda admin: admin.create_topics([NewTopic(TOPIC, partitions=partitions)]))
 
     def create_again(self) -> None:
-        """Deletes the topic, and creates a new one with the same name."""
+        """Deletes the topic, and creates a new topic with the same name."""
         self._run_admin_call(lambda admin: admin.delete_topics([TOPIC]))
         self.topic()
 
@@ -73,8 +73,8 @@ class ScenarioCluster:
         return _run(act())
 
     def remove_members(self) -> None:
-        """Removes the members of the classic group, as an administrator would. They find out from the reply to their
-        next request."""
+        """Removes the members of the classic group, as an administrator would. The members learn of this from the reply
+        to their next request."""
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
@@ -101,7 +101,7 @@ class ScenarioCluster:
         _run(send())
 
     def transaction(self, *values: str, commits: bool) -> None:
-        """Writes one transaction with compressed batches."""
+        """Writes a transaction that consists of compressed batches."""
         from odradek.client import Producer
 
         async def send() -> None:
@@ -122,7 +122,8 @@ class ScenarioCluster:
         _run(send())
 
     def leave_offsets_open(self, group: str) -> None:
-        """Leaves a transaction open that contains an offset of the group. Its producer is never closed."""
+        """Begins a transaction that contains an offset of the group, and leaves it open. Its producer is never
+        closed."""
         from odradek.client import OffsetAndMetadata, Producer, TopicPartition
 
         async def send() -> None:
@@ -135,8 +136,8 @@ class ScenarioCluster:
         _run(send())
 
     def end_open_transaction(self) -> None:
-        """Aborts the transaction that `leave_offsets_open` left, by starting another producer with its transactional
-        id. No member's session ends in the meantime."""
+        """Aborts the transaction that `leave_offsets_open` has begun, by starting another producer with its
+        transactional id. No member's session times out in the meantime."""
         from odradek.client import Producer
 
         async def end() -> None:
@@ -148,7 +149,7 @@ class ScenarioCluster:
         _run(end())
 
     def committed(self, count: int) -> list[str]:
-        """Reads `count` values of committed records, or fewer if no more arrive for a while."""
+        """Reads the values of `count` committed records. Returns fewer if no more arrive for a while."""
         from odradek.client import Consumer, TopicPartition
 
         async def read() -> list[str]:
@@ -167,13 +168,13 @@ class ScenarioCluster:
 
 
 def poll_values(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
-    """Polls until the application has received `count` records, and `more` times after that. Returns all received
-    values."""
+    """Polls until the application has received `count` records, and another `more` times after that. Returns all
+    received values."""
     return poll_drivers([driver], count, more)
 
 
 def poll_drivers(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> list[str]:
-    """Like `poll_values`, for several applications that poll in turn."""
+    """Like `poll_values`, but polls several applications in turn."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while (len(received) < count or more) and time.monotonic() < until_s:

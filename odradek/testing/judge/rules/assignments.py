@@ -1,7 +1,8 @@
-"""GRP.8 and GRP.9: partitions that members of classic groups claim, and how their leader assigns them (KIP-429,
-KIP-792).
+"""Rules GRP.8 and GRP.9: the partitions that members of classic groups claim, and their assignment by the group's
+leader (KIP-429, KIP-792).
 
-Subscriptions and assignments are opaque to the broker. Those of the protocol type `consumer` have Kafka's own format.
+Subscriptions and assignments are opaque to the broker. Groups with the protocol type `consumer` use Kafka's own format
+for them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.testing.judge.scene import Scene
 
 CONSUMER: Final = "consumer"
-COOPERATIVE: Final = "cooperative"  # part of the names of cooperative assignors
+COOPERATIVE: Final = "cooperative"  # occurs in the names of cooperative assignors
 VERSION_BYTES: Final = 2
 T = TypeVar("T", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 Owned: TypeAlias = frozenset[tuple[str, int]]
@@ -44,8 +45,8 @@ RULES = (
 
 @dataclass(slots=True)
 class HeldPartitions:
-    """Partitions of a member: those of its last assignment, which `response` contained, and those of the assignment
-    before it."""
+    """The partitions of a member in its last assignment, which `response` contained, and in the assignment before
+    that."""
 
     response: Exchange | None = None
     partitions: Owned = frozenset()
@@ -54,7 +55,7 @@ class HeldPartitions:
 
 @dataclass(slots=True)
 class Claims:
-    """The claims that the leader of a group received: for each partition, generations and members."""
+    """The claims that the leader of a group received, as generations and members by partition."""
 
     response: Exchange | None = None
     protocol: str = ""
@@ -125,8 +126,8 @@ def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
-    """Returns the generation of a subscription (-1 if it has none) and the partitions that it claims. Claims nothing if
-    it is in another format."""
+    """Returns the generation in a subscription (-1 if it contains none) and the partitions that it claims. Returns no
+    partitions if the subscription is in another format."""
     told = _parse(ConsumerProtocolSubscription, metadata)
     if told is None:
         return -1, frozenset()
@@ -143,7 +144,8 @@ def assigned_partitions(assignment: Buffer) -> Owned:
 
 
 def _parse(kind: type[T], data: Buffer) -> T | None:
-    """Parses a subscription or an assignment. Like Kafka, parses unknown later versions as the last known version."""
+    """Parses a subscription or an assignment. Like Kafka, parses a version newer than the last known one as that
+    version."""
     version = int.from_bytes(data[:VERSION_BYTES], signed=True)
     if len(data) < VERSION_BYTES or version < 0:
         return None

@@ -1,4 +1,4 @@
-"""CON: throttling, logins and the lifetime of connections."""
+"""Rules CON: throttling, logins, and the lifetime of connections."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ThrottledConnection:
 
 @dataclass(slots=True)
 class SaslSession:
-    """The login of a connection. `login` is the response to the last successful one. `is_raw` means that bare tokens
-    follow SaslHandshake v0, which are not recorded."""
+    """The login state of a connection. `login` is the exchange of the last successful login. `is_raw` means that bare
+    tokens, which are not recorded, follow SaslHandshake v0."""
 
     login: Exchange | None = None
     lifetime_us: int = 0
-    reauthentication: Exchange | None = None  # the handshake of a re-authentication in progress
+    reauthentication: Exchange | None = None  # the handshake of a re-authentication that is in progress
     is_raw: bool = False
 
 

@@ -1,4 +1,4 @@
-"""FET: fetch sessions, and positions as far as responses reveal them."""
+"""Rules FET: fetch sessions, and fetch positions as far as responses reveal them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_LOOPS: Final = 5
 MOST_HURRIED: Final = 20
 AT_ONCE_US: Final = 5_000
 PACED_US: Final = (
-    # If the broker delayed the response by this much, the client counts as held back. It need not wait longer, because
-    # other partitions may have records.
+    # If the broker delayed the response by at least this time, it paced the client. The delay need not be longer,
+    # because other partitions may have records.
     50_000
 )
 EARLIEST: Final = -2
@@ -78,13 +78,13 @@ class FetchSession:
 
 @dataclass(slots=True)
 class ConnectionFetches:
-    """Fetches of one connection, which several consumers may share.
+    """The fetches of one connection, which several consumers may share.
 
-    sessions         open sessions by id; id 0 stands for fetches without a session
-    unused_session   the last response that opened a session, while no request has used it
-    unused_sessions  number of sessions in a row that the client opened and did not use
-    isolation        the last Fetch, which shows the isolation level
-    is_mixed         whether there were fetches of both levels
+    sessions         open sessions by id; id 0 is used for fetches without a session
+    unused_session   the last response that opened a session, until a request uses that session
+    unused_sessions  number of consecutive sessions that the client opened and did not use
+    isolation        the last Fetch, which contains the isolation level
+    is_mixed         whether there were fetches with both isolation levels
     """
 
     sessions: dict[int, FetchSession] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class ConnectionFetches:
 
 @dataclass(slots=True)
 class StuckPartition:
-    """A partition on a connection: counts how often fetches from one offset returned nothing but control batches, or
-    nothing but empty ones."""
+    """Counts, for one partition on a connection, how often fetches from the same offset returned only control batches,
+    or only empty batches."""
 
     offset: int = -1
     end: int = -1
@@ -145,7 +145,7 @@ def on_fetch(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_session(exchange: Exchange, request: FetchRequest, state: ConnectionFetches, scene: Scene) -> None:
-    """Decides FET.6 and FET.7 for the session of this request. A full fetch may replace any session."""
+    """Decides FET.6 and FET.7 for the session that a request uses. A full fetch may replace any session."""
     epoch = request.session_epoch
     session = state.sessions.get(request.session_id)
     if epoch in (FULL, FINAL):

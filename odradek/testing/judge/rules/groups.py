@@ -1,4 +1,4 @@
-"""GRP: members of classic groups, by group and member id."""
+"""Rules GRP: members of classic groups, by group and member id."""
 
 from __future__ import annotations
 
@@ -75,31 +75,33 @@ RULES = (
 
 
 def is_early(passed_us: int, interval_us: int) -> bool:
-    """Returns whether a heartbeat came clearly before its interval was over.
+    """Returns whether a heartbeat arrived clearly before its interval had passed.
 
-    The times are those at which the broker received the heartbeats. If a busy machine delays one of them, the next one
-    seems to come early. So a short interval may be missed by NOISE_US, which is more than a fifth of it.
+    `passed_us` is the time between the arrivals of two heartbeats at the broker. If a busy machine delays the first
+    one, the second seems to be early. Therefore a heartbeat may be early by NOISE_US, which is more than a fifth of a
+    short interval.
     """
     return passed_us < min(EARLY * interval_us, interval_us - NOISE_US)
 
 
 @dataclass(slots=True)
 class GroupMembers:
-    """The members of a group that have joined and not left, as far as responses show."""
+    """The members that have joined a group and have not left it, as far as responses show."""
 
     members: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class ClassicMember:
-    """A member of a classic group. `generation` comes from the last response to JoinGroup, `join_response`."""
+    """A member of a classic group. `generation` is the generation in `join_response`, the last response to
+    JoinGroup."""
 
     join_response: Exchange | None = None
     generation: int = -1
     session_us: int = 0
     rebalance_us: int = 0
     last_request: Exchange | None = None
-    rebalancing: Exchange | None = None  # the response REBALANCE_IN_PROGRESS to which the member has not reacted yet
+    rebalancing: Exchange | None = None  # last response REBALANCE_IN_PROGRESS, until the member reacts to it
     fencing: Exchange | None = None
     commits: int = 0
     joining: Exchange | None = None
@@ -108,12 +110,12 @@ class ClassicMember:
 
 @dataclass(slots=True)
 class GroupOnConnection:
-    """Responses for a group on one connection, which several members may share.
+    """The responses about a group on one connection, which several members may share.
 
-    given      responses MEMBER_ID_REQUIRED by the member id they contain
-    unclaimed  ids of such responses that may have crossed another JoinGroup, so that the client need not use them
-    rejected   responses UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION by member id
-    members    ids of members that have joined on this connection
+    assigned_ids   responses with MEMBER_ID_REQUIRED, by the member id that they contain
+    unclaimed_ids  those ids whose response may have crossed another JoinGroup, so that the client need not use them
+    rejections     responses with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION, by member id
+    members        ids of the members that have joined on this connection
     """
 
     assigned_ids: dict[str, Exchange] = field(default_factory=dict)
@@ -123,13 +125,14 @@ class GroupOnConnection:
     heartbeat_failed: Exchange | None = None
 
     def belongs_to_another(self, name: str, member: str) -> bool:
-        """Returns whether a JoinGroup with this id may come from another member on the connection than `member`."""
+        """Returns whether a JoinGroup with the id `name` may come from a member on this connection other than
+        `member`."""
         others = (self.members | self.unclaimed_ids | self.assigned_ids.keys() | self.rejections.keys()) - {member}
         return name in others if name else bool(others)
 
 
 def member_of(exchange: Exchange) -> tuple[str, str] | None:
-    """Returns the group and member id of a request, or None if it has no member id."""
+    """Returns the group and the member id of a request, or None if the request has no member id."""
     request = exchange.request
     if isinstance(request, JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest):
         return (request.group_id, request.member_id) if request.member_id else None
@@ -183,7 +186,7 @@ def on_join_group(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> None:
-    """Decides GRP.1 for the member that sent this JoinGroup."""
+    """Decides GRP.1 for the member that sent a JoinGroup request."""
     if group_here.assigned_ids.pop(name, None) is not None or name in group_here.unclaimed_ids:
         group_here.unclaimed_ids.discard(name)
         scene.record_kept("GRP.1", exchange)
@@ -201,9 +204,9 @@ def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnectio
 
 
 def _check_after_rejection(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> bool:
-    """Decides GRP.5 and GRP.20 for the member that sent this JoinGroup. Returns whether a rule was decided."""
+    """Decides GRP.5 and GRP.20 for the member that sent a JoinGroup request. Returns whether a rule was decided."""
     for member, (rejected, code) in list(group_here.rejections.items()):
-        begins_anew = code == UNKNOWN and not name  # allowed for any member
+        begins_anew = code == UNKNOWN and not name  # every member may begin anew with an empty id
         if member != name and not begins_anew and group_here.belongs_to_another(name, member):
             continue
         del group_here.rejections[member]
@@ -218,7 +221,7 @@ def _check_after_rejection(exchange: Exchange, name: str, group_here: GroupOnCon
 def _check_after_rebalance(
     exchange: Exchange, request: JoinGroupRequest, group_here: GroupOnConnection, scene: Scene
 ) -> None:
-    """Decides GRP.4 for the member that sent this JoinGroup."""
+    """Decides GRP.4 for the member that sent a JoinGroup request."""
     name = request.member_id
     for each in list(group_here.members):
         member = scene.state(ClassicMember, request.group_id, each)

@@ -1,4 +1,4 @@
-"""IDM: sequence numbers and epochs of idempotent and transactional producers."""
+"""Rules IDM: sequence numbers and epochs of idempotent and transactional producers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN_TOPIC_ID: Final = ErrorCode.UNKNOWN_TOPIC_ID.value
 UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
 OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
 E = ErrorCode
-# Errors that prove that a batch was not written. After any other error it may have been written.
+# Errors that prove that a batch was not written. After any other error, the batch may have been written.
 NOT_WRITTEN: Final = frozenset(
     code.value
     for code in (
@@ -87,7 +87,7 @@ RULES = (
 
 @dataclass(slots=True)
 class IssuedEpochs:
-    """The epochs of a producer id that responses have issued, and the last of these responses."""
+    """The epochs that responses have issued for a producer id, and the last of these responses."""
 
     epochs: set[int] = field(default_factory=set)
     response: Exchange | None = None
@@ -95,9 +95,9 @@ class IssuedEpochs:
 
 @dataclass(slots=True)
 class SentBatch:
-    """A batch that may be retried: its last copy, and `first_request`, which carried its first copy.
+    """A batch that the client may retry. `first_request` contained its first copy.
 
-    doubtful_copies  number of copies without a response that proves that they were not written
+    doubtful_copies  number of copies without a response that proves that the copy was not written
     acknowledgement  the response that acknowledged the batch
     """
 
@@ -107,9 +107,10 @@ class SentBatch:
     acknowledgement: Exchange | None = None
 
     def differs(self, batch: Batch) -> bool:
-        """Returns whether a batch with the same sequence has other records. Clients that rebuild a batch for a retry
-        give it new timestamps in the header, but the bytes of its records stay the same. If the recording lacks the
-        records, a difference is certain only if the timestamps are equal or the first batch was acknowledged."""
+        """Returns whether a batch with the same sequence has different records. A client that rebuilds a batch for a
+        retry sets new timestamps in the header, but the bytes of its records stay the same. If the recording does not
+        contain the records, a difference is only certain if the timestamps are equal or the first batch was
+        acknowledged."""
         before = self.batch
         if before is None or before.header.crc == batch.header.crc:
             return False
@@ -121,36 +122,37 @@ class SentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """Whether every copy was refused, so that its sequence may be used for other records."""
+        """Whether all copies were refused, so that the sequence may be used for other records."""
         return self.batch is not None and self.doubtful_copies == 0 and self.acknowledgement is None
 
 
 @dataclass(slots=True)
 class PartitionSequence:
-    """Batches of one producer id and epoch for one partition. `first_unacknowledged` is the next sequence that is not
-    acknowledged."""
+    """The batches of one producer id and epoch for one partition. `first_unacknowledged` is the lowest sequence that is
+    not acknowledged yet."""
 
     next_sequence: int = -1
     first_unacknowledged: int = 0
     last_request: Exchange | None = None
     record_counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
     is_split: bool = False
-    fatal_response: Exchange | None = None  # the response after which the epoch must be bumped
+    fatal_response: Exchange | None = None  # response after which the producer must bump the epoch
     duplicates: dict[int, Exchange] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class WithoutTopic:
-    """Sequences of one producer id and epoch, for one partition index, that were sent after their topic was deleted. A
-    retry keeps its sequence (IDM.3), even if it becomes the first batch of a topic that was created again."""
+    """The sequences of one producer id and epoch, for one partition index, that were sent after the topic had been
+    deleted. A retry keeps its sequence (IDM.3), even if it becomes the first batch of a topic that was created
+    again."""
 
     sequences: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class LastProducer:
-    """The producer whose batches a connection last carried for a partition."""
+    """The producer of the last batch that a connection carried for a partition."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -200,8 +202,8 @@ def _epoch_violation(
 
 
 def _sequence_key(batch: Batch) -> tuple[Hashable, ...]:
-    """Returns the key of the PartitionSequence of a batch. A topic that was created again has another key, so sequences
-    may start at 0 again."""
+    """Returns the key of a batch's PartitionSequence. A topic that was created again has a different key, so its
+    sequences may start at 0."""
     return batch.header.producer_id, batch.header.producer_epoch, *batch.place
 
 
@@ -261,8 +263,8 @@ def _check_retry(
     scene: Scene,
 ) -> None:
     """Decides IDM.3 for a batch whose sequence was used before, and IDM.2 if the earlier batch was acknowledged.
-    `first_count` is the number of records of the earlier batch, or None if batches were split, because then its first
-    part has the same sequence."""
+    `first_count` is the number of records in the earlier batch. It is None if batches were split, because the first
+    part of a split batch has the same sequence."""
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
     differs = sent_batch.differs(batch)
     if first_count is not None:
@@ -336,8 +338,8 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
             if len(sequences) < MOST_REMEMBERED:
                 sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in without_log_start_offset or header.base_sequence == 0):
-            # Kafka's own client repeats the request until a response contains the log start offset. It also repeats the
-            # batch with sequence 0, because a broker accepts the first batch of any producer.
+            # Kafka's own client repeats the request until a response contains the log start offset. It also repeats a
+            # batch whose sequence is 0, because a broker accepts the first batch of any producer.
             continue
         elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_oldest:
             order.fatal_response = exchange

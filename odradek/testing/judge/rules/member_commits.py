@@ -1,6 +1,7 @@
-"""OffsetCommits of members with epochs, in consumer groups (KIP-848) and streams groups (KIP-1071).
+"""Rules about OffsetCommits of members with epochs, in consumer groups (KIP-848) and streams groups (KIP-1071).
 
-Both kinds of members commit with OffsetCommit v9+, and obey the same rules about epochs. Only the rules' names differ.
+Members of both kinds commit with OffsetCommit v9+, and obey the same rules about epochs. Only the ids of the rules
+differ.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ WITH_EPOCHS: Final = 9  # first version of OffsetCommit with member epochs
 class EpochMember(Protocol):
     """The state of a member that the rules examine.
 
-    epoch          the epoch in `last_response`, which is the last response without error; -1 if there is none
+    epoch          the epoch in `last_response`, which is the last response without an error; -1 if there is none
     departure      the heartbeat with which the member left
-    stale_commit   a commit that was answered STALE_MEMBER_EPOCH, until the next commit
+    stale_commit   the last commit, if its response was STALE_MEMBER_EPOCH
     """
 
     epoch: int
@@ -33,7 +34,7 @@ class EpochMember(Protocol):
 
 
 class CommitRules(NamedTuple):
-    """The ids of the rules of one kind of group."""
+    """The ids of the rules for one kind of group."""
 
     holds_epoch: str
     sends_nothing_after_leaving: str
@@ -50,7 +51,7 @@ def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: C
     epoch = request.generation_id_or_member_epoch
     scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.last_heartbeat)
     if member.departure is not None and exchange.earliest_us > member.departure.received_us:
-        if epoch >= 0:  # with -1 the commit does not claim membership, and only `holds_epoch` applies
+        if epoch >= 0:  # a commit with -1 does not claim membership, so only `holds_epoch` applies to it
             why = f"a commit with epoch {epoch} after the member has left"
             scene.record_broken(rules.sends_nothing_after_leaving, exchange, why, member.departure)
         return

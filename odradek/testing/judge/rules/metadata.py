@@ -1,4 +1,4 @@
-"""MET, TEL and ADM: metadata and coordinators, telemetry, administration."""
+"""Rules MET, TEL and ADM: metadata and coordinators, telemetry, and administration."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ Place: TypeAlias = tuple[Topic, int]
 
 @dataclass(slots=True)
 class SimilarConnections:
-    """Connections that may belong to one client: when they last requested metadata and coordinators."""
+    """Connections that may belong to one client, with the times of their last requests for metadata and for
+    coordinators."""
 
     metadata_us: int = -1
     coordinators: dict[str, int] = field(default_factory=dict)
@@ -89,8 +90,8 @@ class SimilarConnections:
 
 @dataclass(slots=True)
 class FailedRequests:
-    """An error for a partition or a coordinator key on a connection. `repetitions` counts requests since then without
-    new metadata or a new FindCoordinator."""
+    """An error for a partition or a coordinator key on a connection. `repetitions` counts the requests since then, as
+    long as the client has not requested metadata or sent FindCoordinator."""
 
     response: Exchange | None = None
     rule: str = ""
@@ -105,7 +106,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Telemetry state of one client instance id."""
+    """The telemetry state of one client instance id."""
 
     subscription: Exchange | None = None
     last_push: Exchange | None = None
@@ -130,7 +131,7 @@ def _partitions(exchange: Exchange) -> list[Place]:
 
 
 def on_leader_request(exchange: Exchange, scene: Scene) -> None:
-    """Judges a Produce or Fetch: its topic ids, and whether the client requested metadata after an error."""
+    """Judges a Produce or Fetch request: its topic ids, and whether the client requested metadata after an error."""
     request, since = exchange.request, ID_SINCE[exchange.api or ApiKey.FETCH]
     if exchange.version >= since and isinstance(request, ProduceRequest | FetchRequest):
         topics = request.topic_data if isinstance(request, ProduceRequest) else request.topics
@@ -176,7 +177,8 @@ def on_leader_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _forget_failure(exchange: Exchange, failure: FailedRequests | None) -> None:
-    """Forgets a failure if a request that was sent after it has succeeded, so that no new look-up is needed."""
+    """Forgets a failure once a request that was sent after it has succeeded, because a new look-up is no longer
+    needed."""
     if failure is not None and failure.response is not None and exchange.number > failure.response.number:
         failure.response, failure.repetitions = None, 0
 

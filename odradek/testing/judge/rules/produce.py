@@ -1,4 +1,4 @@
-"""PRD: batches of Produce requests."""
+"""Rules PRD: batches of Produce requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RULES = (
 
 @dataclass(slots=True)
 class TooLargeBatch:
-    """A batch that was refused as too large; its CRC is part of the key."""
+    """A batch that was refused as too large. Its CRC is part of the key of this state."""
 
     refusal: Exchange | None = None
     repetitions: int = 0

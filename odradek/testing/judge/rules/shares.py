@@ -1,4 +1,4 @@
-"""SHR: share groups (KIP-932): sessions, acknowledgements and heartbeats."""
+"""Rules SHR: sessions, acknowledgements and heartbeats of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _batches_violation(found: Batches, exchange: Exchange) -> str | None:
 def _check_acknowledgements(
     exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene
 ) -> None:
-    """Removes acknowledged offsets from the acquired ones. Renewed offsets stay."""
+    """Removes the acknowledged offsets from the acquired ones, except renewed offsets."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
         missing = batch.first_offset
@@ -194,7 +194,7 @@ def _remove_offsets(acquired: dict[int, int], first: int, end: int) -> None:
 
 
 def _has_refused(answer: Message | None) -> bool:
-    """Returns whether acknowledgements for any partition were refused."""
+    """Returns whether the broker refused the acknowledgements for any partition."""
     if isinstance(answer, ShareFetchResponse):
         return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)
     if isinstance(answer, ShareAcknowledgeResponse):

@@ -1,4 +1,5 @@
-"""STG.1 to STG.19: members of streams groups (KIP-1071), by group and member id: epochs, heartbeats and commits."""
+"""Rules STG.1 to STG.19: epochs, heartbeats and commits of members of streams groups (KIP-1071), by group and member
+id."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ FINAL: Final = frozenset(
     )
 )
 SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
-SILENT: Final = 2  # heartbeat intervals; a member that is unknown after such a silence was not removed by chance
+SILENT: Final = 2  # heartbeat intervals of silence after which a removal is the member's fault
 CLOSES: Final = "a driver: only the application knows whether it closes or will come back"
 
 # fmt: off
@@ -86,12 +87,12 @@ COMMITS: Final = CommitRules("STG.6", "STG.10", "STG.8", "STG.5")
 class JudgedStreamsMember:
     """A member of a streams group.
 
-    epoch              the epoch in `last_response`, which is the last response without error; -1 if there is none
+    epoch              the epoch in `last_response`, which is the last response without an error; -1 if there is none
     earlier_heartbeat  the heartbeat before `last_heartbeat`
     late_heartbeat     a heartbeat that was answered after the member had left
     shutdown_response  the response that asked the application to shut down
-    has_news           whether the last response contained tasks, which the member has to acknowledge
-    fields             the last value of each field that is left out while it does not change
+    has_news           whether the last response contained tasks, which the member must acknowledge
+    fields             the last value of each field that a member may omit while its value does not change
     """
 
     epoch: int = -1
@@ -161,7 +162,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_full_heartbeat(exchange: Exchange, request: StreamsGroupHeartbeatRequest, scene: Scene) -> None:
-    """Decides the rules that a request keeps or breaks by itself."""
+    """Decides the rules that depend only on the request itself."""
     ids = {"group": request.group_id, "member": request.member_id}
     optional = {"instance": request.instance_id, "rack": request.rack_id}
     ids |= {name: value for name, value in optional.items() if value is not None}
@@ -198,7 +199,7 @@ def _check_in_flight(exchange: Exchange, member: JudgedStreamsMember, scene: Sce
 
 
 def _unchanging_fields(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
-    """Returns the fields of a heartbeat that a member leaves out while they do not change."""
+    """Returns the fields of a heartbeat that a member may omit while their values do not change."""
     given: dict[str, object] = {}
     if request.rebalance_timeout_ms != -1:
         given["RebalanceTimeoutMs"] = request.rebalance_timeout_ms
@@ -218,7 +219,7 @@ def _check_next_heartbeat(
     last_response: Exchange,
     scene: Scene,
 ) -> None:
-    """Decides the rules about a heartbeat of a member that knows the response to its last heartbeat."""
+    """Decides the rules about a heartbeat from a member that has received the response to its last heartbeat."""
     epoch = request.member_epoch
     scene.decide(
         "STG.4",
@@ -238,7 +239,7 @@ def _check_next_heartbeat(
     passed_us = exchange.received_us - last_response.received_us
     if reports or member.has_news:
         scene.record_kept("STG.14", exchange)
-    # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
+    # A member whose commit was refused since its last heartbeat may send a heartbeat early, to learn its new epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us
     ):
@@ -309,7 +310,7 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_unchanged_fields(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
-    """Decides whether the session of a member lasted until this heartbeat."""
+    """Decides STG.13: whether the member's session lasted until this heartbeat."""
     earlier, request = member.earlier_heartbeat, exchange.request
     assert isinstance(request, StreamsGroupHeartbeatRequest)
     if (

@@ -1,4 +1,5 @@
-"""STG.20 to STG.31: topologies and tasks of streams groups (KIP-1071), and descriptions of topologies (KIP-1331)."""
+"""Rules STG.20 to STG.31: topologies and tasks of streams groups (KIP-1071), and descriptions of topologies
+(KIP-1331)."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTopologies:
-    """Topologies with which members have joined a group: by epoch, the response and the content."""
+    """The topologies with which members have joined a group. For each epoch, contains the response and a checksum of
+    the topology."""
 
     by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 
@@ -73,13 +75,13 @@ class JudgedTopologies:
 class TaskHolder:
     """The tasks of a member of a streams group.
 
-    response             the last response that contained tasks, which are the `target_tasks`
+    response             the last response that contained tasks; these are the `target_tasks`
     reported_tasks       the tasks in the member's last report
     allowed_tasks        the tasks that the member may report
-    revoked_tasks        the tasks that the member has to give up, because the response `revocation` lacks them
-    released_tasks       active tasks that the member no longer reports: by subtopology and partition, the heartbeat
-                         that showed it
-    sources              by topic, the subtopology that reads it; None if several do
+    revoked_tasks        the tasks that the member must release, because the response `revocation` does not contain them
+    released_tasks       active tasks that the member no longer reports; maps subtopology and partition to the first
+                         heartbeat without the task
+    sources              maps each topic to the subtopology that reads it, or to None if several do
     offsets_heartbeat    the last heartbeat with offsets of tasks
     description_request  the last response that required a description of the topology
     """
@@ -106,7 +108,8 @@ class TaskHolder:
 
 
 def tasks_of(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Tasks | None:
-    """Returns the tasks in a heartbeat or in its response, or None if it does not contain all three lists."""
+    """Returns the tasks in a heartbeat or in its response, or None if the message does not contain all three lists of
+    tasks."""
     active, standby, warmup = message.active_tasks, message.standby_tasks, message.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
@@ -151,7 +154,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
 
 
 def _topology_violation(topology: heartbeat.Topology) -> str | None:
-    """Returns the reason why a topology is invalid, or None if the topology is valid."""
+    """Returns the reason why a topology is invalid, or None if it is valid."""
     if topology.epoch < 0:
         return f"topology epoch {topology.epoch}"
     ids = [each.subtopology_id for each in topology.subtopologies]
@@ -190,7 +193,7 @@ def _sources(topology: heartbeat.Topology) -> dict[str, str | None]:
 
 
 def _content(topology: heartbeat.Topology) -> int:
-    """Returns a checksum of the content of a topology. The order of its subtopologies does not matter."""
+    """Returns a checksum of a topology's content, which does not depend on the order of its subtopologies."""
 
     def infos(listed: list[heartbeat.TopicInfo]) -> tuple[object, ...]:
         return tuple((info.name, info.partitions, max(info.replication_factor, 0), _configs(info)) for info in listed)

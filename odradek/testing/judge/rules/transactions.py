@@ -1,4 +1,4 @@
-"""TXN: order and repetition of transactional requests, by transactional id, producer id and epoch."""
+"""Rules TXN: the order and repetition of transactional requests, by transactional id, producer id and epoch."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """The producers of a transactional id. `fatal_errors` holds, by error code, the last response with a fatal error
-    and how often it was ignored."""
+    """The producers of a transactional id. `fatal_errors` contains, by error code, the last response with a fatal
+    error, and how often the producer has ignored it."""
 
     issued: set[Pair] = field(default_factory=set)
     response: Exchange | None = None
@@ -104,7 +104,7 @@ class Producer:
 
 @dataclass(slots=True)
 class OngoingTransaction:
-    """The transaction of a transactional id, producer id and epoch since the last EndTxn."""
+    """The current transaction of a transactional id, producer id and epoch. It begins after the last EndTxn."""
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
@@ -115,24 +115,24 @@ class OngoingTransaction:
     fencing: Exchange | None = None
     invalid_epoch: Exchange | None = None
     unmapped_response: Exchange | None = None
-    refused_end_txn: Exchange | None = None  # the EndTxn that was refused with a coordinator error
+    refused_end_txn: Exchange | None = None  # the last EndTxn, if it was refused with a coordinator error
 
 
 @dataclass(slots=True)
 class RetriableErrors:
-    """Errors after which the client has to retry, by API and by the partition or group of the request.
+    """Errors after which the client must retry, by API and by the partition or group of the request.
 
-    A client may pipeline requests of several APIs, so a request proves nothing about an error of another API or another
-    partition. Requests with the same producer id and epoch share one RetriableErrors. InitProducerId has a
-    RetriableErrors for each transactional id and set of similar connections (`Connection.similarity`), because other
-    instances of the producer use the same transactional id.
+    A client may pipeline requests for several APIs, so a request proves nothing about an error of another API or
+    partition. Requests with the same producer id and epoch share one RetriableErrors. InitProducerId uses one
+    RetriableErrors for each pair of a transactional id and a set of similar connections (`Connection.similarity`),
+    because other instances of the producer use the same transactional id.
     """
 
     open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)
 
 
 def claim(exchange: Exchange) -> tuple[str, Pair] | None:
-    """Returns the transactional id of a request, and its producer id and epoch."""
+    """Returns the transactional id, and the pair of producer id and epoch, that a request contains."""
     request = exchange.request
     if isinstance(request, ProduceRequest):
         if request.transactional_id is None or not exchange.batches:
@@ -185,7 +185,7 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
 
 
 def _subjects(exchange: Exchange) -> list[Hashable]:
-    """Returns the partitions or the group that a transactional request concerns, or [None] if it concerns neither."""
+    """Returns the partitions or the group of a transactional request, or [None] if it concerns neither."""
     request = exchange.request
     if isinstance(request, AddPartitionsToTxnRequest):
         topics = request.v3_and_below_topics
@@ -196,7 +196,7 @@ def _subjects(exchange: Exchange) -> list[Hashable]:
 
 
 def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
-    """Decides TXN.8 and TXN.17 for the refused requests that this one repeats, and forgets them."""
+    """Decides TXN.8 and TXN.17 for the refused requests that this request repeats, and forgets them."""
     api = exchange.api
     if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
@@ -214,9 +214,9 @@ def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> N
 
 
 def _check_abandoned(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
-    """Decides TXN.8 for refused requests that the client can no longer repeat once it has sent this one. A commit rules
-    out the retry of any request of the transaction; and after a refused EndTxn or InitProducerId, no other request may
-    be sent before it succeeds. An abort is always allowed."""
+    """Decides TXN.8 for refused requests that the client can no longer repeat after this request. After a commit, no
+    request of the transaction can be retried. After a refused EndTxn or InitProducerId, the client may only repeat it
+    until it succeeds. An abort is always allowed."""
     api = exchange.api
     if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
@@ -264,7 +264,8 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
     name, pair = claimed
     open_ = scene.state(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
-        # By name, as AddPartitionsToTxn names them: this includes a topic that was created again meanwhile.
+        # Compare names, because AddPartitionsToTxn contains names. A topic that was created again meanwhile also
+        # matches.
         places = [(batch.topic.name, batch.partition) for batch in exchange.batches]
         missing = [place for place in places if place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
@@ -290,7 +291,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
 
 @dataclass(slots=True)
 class EpochAfterAbort:
-    """A producer id and epoch that the response to an EndTxn(abort) contained. `end_txn` is that EndTxn."""
+    """A producer id and epoch that a response to EndTxn(abort) contained. `end_txn` is the exchange of that EndTxn."""
 
     end_txn: Exchange | None = None
 
@@ -316,7 +317,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _note_errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
-    """Records errors that affect the producer id and epoch."""
+    """Records the errors in a response that affect the producer id and epoch."""
     open_ = scene.state(OngoingTransaction, name, *pair)
     if FENCED in codes:
         open_.fencing = exchange
@@ -326,7 +327,7 @@ def _note_errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], sce
 
 
 def _note_retriable_error(exchange: Exchange, errors: RetriableErrors, code: int, subject: Hashable = None) -> None:
-    """Records an error after which the client has to retry."""
+    """Records an error after which the client must retry."""
     if code in RETRIED and exchange.api is not None:
         errors.open[exchange.api, subject] = exchange, code
 

@@ -1,4 +1,4 @@
-"""TV2, 2PC and SHT: transaction.version 2, two-phase commit, and share acknowledgements in transactions."""
+"""Rules TV2, 2PC and SHT: transaction.version 2, two-phase commit, and share acknowledgements in transactions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTransactionalId:
-    """Producer ids and epochs of a transactional id. `response` (to EndTxn v5 or InitProducerId) contained
+    """The producer ids and epochs of a transactional id. `response`, to an EndTxn v5 or InitProducerId, contained
     `latest_pair`."""
 
     latest_pair: Pair | None = None
@@ -77,12 +77,12 @@ class JudgedTransactionalId:
 
 @dataclass(slots=True)
 class TransactionV2:
-    """The transaction of a producer id and epoch."""
+    """The current transaction of a producer id and epoch."""
 
     first_produce: Exchange | None = None  # the first Produce since the last EndTxn
     abortable_response: Exchange | None = None
     refused_aborts: int = 0
-    end_txn: Exchange | None = None  # the EndTxn whose response contained this pair
+    end_txn: Exchange | None = None  # the EndTxn whose response contained this producer id and epoch
     partitions: set[tuple[Topic, int]] = field(default_factory=set)
 
 
@@ -96,7 +96,7 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
     is_kept = isinstance(exchange.request, EndTxnRequest) and pair == judged.latest_pair
     is_own = pair == judged.latest_pair or (response is not None and exchange.connection is response.connection)
     if response is not None and judged.undecided_pair is not None and not is_own:
-        return  # sent by the replaced instance, which cannot know of the newer one
+        return  # sent by the replaced instance, which may not know about the new one yet
     if response is not None and judged.undecided_pair is not None and (is_kept or knows_response(exchange, response)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
         why = f"{what} of {pair}, but {judged.undecided_pair} is undecided and {judged.latest_pair} is the latest pair"
@@ -258,7 +258,7 @@ def on_txn_share_acknowledge(exchange: Exchange, scene: Scene) -> None:
     issued = scene.state(Producer, request.transactional_id).issued
     is_of_another = judged.response is not None and judged.response.api is ApiKey.INIT_PRODUCER_ID and pair in issued
     if judged.response is None or judged.latest_pair is None or (pair != judged.latest_pair and is_of_another):
-        return  # sent by the replaced instance, which cannot know of the newer one
+        return  # sent by the replaced instance, which may not know about the new one yet
     if knows_response(exchange, judged.response):
         scene.decide(
             "SHT.1", pair == judged.latest_pair, exchange, f"{pair}, but {judged.latest_pair} is open", judged.response

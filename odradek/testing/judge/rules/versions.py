@@ -1,4 +1,4 @@
-"""VER: versions and headers of requests, and the name and version of the client's software."""
+"""Rules VER: versions and headers of requests, and the name and version of the client's software."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RULES = (
 
 @dataclass(slots=True)
 class AdvertisedVersions:
-    """Responses to ApiVersions on a connection: the last one without error (`response`), and one with an error
+    """The responses to ApiVersions on a connection: the last one without an error (`response`), and one with an error
     (`refusal`)."""
 
     response: Exchange | None = None
@@ -60,7 +60,7 @@ def check_version(exchange: Exchange, scene: Scene) -> None:
     connection, advertised = exchange.connection, scene.state(AdvertisedVersions, exchange.connection.number)
     if connection.requests == 0 and exchange.api is not None:
         if exchange.api in SASL:
-            connection.requests = -1  # judge the request after the login instead
+            connection.requests = -1  # the request after the login is judged instead
         else:
             api = exchange.api.kafka_name
             scene.decide(

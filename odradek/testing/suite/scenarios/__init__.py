@@ -1,7 +1,8 @@
-"""The scenarios. Each prepares a state or a fault, gives commands to the driver, and decides a rule by the replies.
+"""Contains the scenarios. Each one prepares a state or a fault, sends commands to the driver, and decides a rule by the
+replies.
 
-A scenario returns None if the rule is kept, or else a text that explains how it is broken. An error that the
-application sees also breaks the rule.
+A scenario returns None if the client keeps the rule, and otherwise a text that explains how the client breaks it. An
+error that reaches the application also breaks the rule.
 """
 
 from __future__ import annotations

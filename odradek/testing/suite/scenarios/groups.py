@@ -96,7 +96,7 @@ def member_that_is_removed(stage: ScenarioCluster) -> str | None:
     stage.remove_members()
     received += poll_until_stable(stage, [driver])
     stage.send("b")
-    # "b" may come twice, if the member received it before it learned of its removal.
+    # "b" may be received twice, if the member received it before it learned of its removal.
     return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
 
 
@@ -108,7 +108,7 @@ def generation_that_is_refused(stage: ScenarioCluster) -> str | None:
     while not hits(stage, "illegal") and time.monotonic() < until_s:
         received += driver.run_command("poll", str(POLL_MS))
     stage.send("b")
-    # "b" may come twice, if the member received it before it joined again.
+    # "b" may be received twice, if the member received it before it joined again.
     return difference(dict.fromkeys(received + poll_values(driver, 1, more=4)), ["a", "b"])
 
 
@@ -118,7 +118,7 @@ def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault({"name": "fenced", "match": {"api": "ConsumerGroupHeartbeat"}, "do": fenced, "times": 1})
     stage.kafka.wait(fault="fenced", hits=1, timeout_s=PATIENCE_S)
     stage.send("b")
-    # "b" may come twice, if the member received it before it learned that it was fenced.
+    # "b" may be received twice, if the member received it before it learned that it was fenced.
     return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
 
 
@@ -151,7 +151,7 @@ def _handed(handed: HandOver) -> str | None:
 def commit_with_a_stale_epoch(stage: ScenarioCluster) -> str | None:
     driver, received = start_reader(stage, {"protocol": "consumer"}, acknowledges=False)
     refuse(stage, "OffsetCommit", "STALE_MEMBER_EPOCH")
-    with suppress(ApplicationFailed):  # a client may leave it to the application to commit again
+    with suppress(ApplicationFailed):  # some clients leave it to the application to commit again
         driver.run_command("ack")
     poll_values(driver, 0)
     driver.run_command("ack")

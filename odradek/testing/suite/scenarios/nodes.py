@@ -1,4 +1,4 @@
-"""Scenarios about connections, metadata, and nodes that lead, move and fail."""
+"""Scenarios about connections, metadata, and nodes that become leaders, move or fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANGS_UP_S = 4.0
-MOST_CONNECTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), a client connects about ten times
+MOST_CONNECTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), about ten connections are usual
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
@@ -126,7 +126,8 @@ def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | Non
 
 
 def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
-    """Metadata names a single node, at a port where nothing listens. Later it names the real nodes."""
+    """Checks a client whose metadata lists a single node, at a port where no process listens. Later the metadata lists
+    the real nodes."""
     stage.topic()
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]

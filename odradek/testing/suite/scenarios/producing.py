@@ -1,4 +1,4 @@
-"""Scenarios of producers: errors of Produce, and transactions."""
+"""Scenarios about producers: errors of Produce, and transactions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def retriable_errors_of_produce(stage: ScenarioCluster) -> str | None:
 
 
 def commit(driver: DrivenClient, value: str) -> None:
-    """Commits one transaction with one record."""
+    """Commits one transaction that contains one record."""
     driver.run_command("begin")
     driver.run_command("produce", TOPIC, "0", value)
     driver.run_command("commit")
@@ -91,7 +91,8 @@ def prepared_transaction(stage: ScenarioCluster) -> str | None:
 
 
 def refused_batch(stage: ScenarioCluster, error: str) -> None:
-    """Sends three batches, of which the broker refuses the second. The application may see an error for it."""
+    """Sends three batches, of which the broker refuses the second. The application may receive an error for that
+    batch."""
     stage.topic()
     driver = stage.driver()
     driver.run_command("produce", TOPIC, "0", "a")
@@ -113,9 +114,9 @@ def batch_that_is_too_large(stage: ScenarioCluster) -> str | None:
 
 
 def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -> str | None:
-    """Checks that the application can abort a transaction after an error, and that its next one is committed.
+    """Checks that the application can abort a transaction after an error, and can commit its next transaction.
 
-    since  the first version of Produce that has the error
+    since  first version of Produce with this error
     """
     stage.topic()
     driver = stage.driver(transactional_id="t")

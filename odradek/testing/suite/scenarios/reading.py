@@ -1,4 +1,5 @@
-"""Scenarios for readers: which records they deliver, from which node, and from which offset."""
+"""Scenarios about readers: the records that they deliver, the node from which they read, and the offset at which they
+begin."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
     driver.run_command("ack")
     refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     stage.send("c")
-    # "c" may come twice: KafkaJS joins again, and continues at the committed offset.
+    # "c" may be received twice: KafkaJS joins again, and continues at the committed offset.
     later = dict.fromkeys(poll_values(driver, 1))
     return difference([*received, *later], ["a", "b", "c"])
 
@@ -119,8 +120,8 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
 
 
 def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
-    """Returns a driver that reads from node 2, a follower. It does so for at least a second, after which
-    its metadata expires and the Java client asks the leader again. Raises Unimplemented."""
+    """Returns a driver that reads from node 2, which is a follower. The driver reads from it for at least a second.
+    After that its metadata expires, and the Java client contacts the leader again. Raises Unimplemented."""
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.kafka.put_in_rack(2, "beside")
@@ -137,7 +138,7 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
     driver = beside_a_follower(stage)
     stage.kafka.stop_node(2)
     stage.send("b")
-    # "b" may come twice if the group rebalances, because racks have changed.
+    # "b" may be received twice if the group rebalances because racks have changed.
     return difference(dict.fromkeys(poll_values(driver, 1)), ["b"])
 
 
@@ -200,7 +201,7 @@ def batch_that_is_corrupt(stage: ScenarioCluster) -> str | None:
 
 
 def poll_despite_errors(driver: DrivenClient) -> tuple[list[str], int]:
-    """Polls for a while. Returns the received values, and the number of errors that the application saw. Raises
+    """Polls for a while. Returns the received values, and the number of errors that the application received. Raises
     DriverGone."""
     received: list[str] = []
     errors = 0

@@ -1,4 +1,4 @@
-"""Defines a scenario, and the faults that several scenarios use."""
+"""Defines the class of scenarios, and faults that several scenarios use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
 class Scenario:
     """A rule, and the function that tests it.
 
-    settings  settings of the cluster
-    shows     whether the scenario decides the rule for its client, although traffic decides it for some other clients
+    settings     settings of the cluster
+    is_decisive  whether the scenario decides the rule for clients whose traffic does not decide it, although the
+                 traffic of other clients does
     """
 
     rule: str
@@ -29,8 +30,8 @@ class Scenario:
 
     @property
     def decides(self) -> bool:
-        """Whether the rule counts as kept when the application sees the expected results. Otherwise the traffic has to
-        show it as well."""
+        """Whether the rule counts as kept when the application receives the expected results. If this is False, the
+        traffic must show it as well."""
         return self.is_decisive or RULES[self.rule].needs is not None
 
     @property
@@ -47,7 +48,7 @@ def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str,
 
 
 def name_old_leader(stage: ScenarioCluster, node: int) -> None:
-    """Makes Metadata name this node as the leader from now on, with an epoch before all others."""
+    """Makes Metadata name this node as the leader from now on, with a leader epoch older than all others."""
     path = "Topics[*].Partitions[*]"
     changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
     match = {"api": "Metadata", "client_id": JUDGED}
@@ -55,7 +56,7 @@ def name_old_leader(stage: ScenarioCluster, node: int) -> None:
 
 
 def count_requests(stage: ScenarioCluster, api: str, node: int) -> None:
-    """Adds a rule that counts the judged client's requests to one node from now on."""
+    """Adds a rule that counts the requests of the judged client to one node from now on."""
     match = {"api": api, "node": node, "client_id": JUDGED}
     stage.kafka.fault({"name": f"{api} at {node}", "match": match, "do": {"observe": True}, "unused": "ok"})
 

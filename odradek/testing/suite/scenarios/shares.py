@@ -1,4 +1,4 @@
-"""Scenarios of share groups (KIP-932)."""
+"""Scenarios about share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start_share_consumer(stage: ScenarioCluster) -> DrivenClient:
 
 
 def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
-    """Like `poll_values`, but without further polls, which would acknowledge the records."""
+    """Like `poll_values`, but without additional polls, because these would acknowledge the records."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(received) < count and time.monotonic() < until_s:
@@ -44,7 +44,8 @@ def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
 
 
 def start_with_acknowledged_record(stage: ScenarioCluster) -> tuple[DrivenClient, list[str]]:
-    """Returns a member that has received and acknowledged the topic's only record, and the values it received."""
+    """Starts a member that receives and acknowledges the topic's only record. Returns its driver, and the values that
+    it received."""
     stage.topic()
     stage.send("a")
     driver = start_share_consumer(stage)
@@ -56,7 +57,7 @@ def start_with_acknowledged_record(stage: ScenarioCluster) -> tuple[DrivenClient
 def add_fault_once(
     stage: ScenarioCluster, do: Mapping[str, Any], api: str = "ShareFetch", at: str = "received"
 ) -> None:
-    """Adds a fault for the next request of the driver."""
+    """Adds a fault that applies once, to the driver's next request."""
     stage.kafka.fault({"name": "once", "match": {"api": api, "client_id": JUDGED}, "at": at, "do": do, "times": 1})
 
 
@@ -119,7 +120,7 @@ def leader_moves_under_acknowledgements(stage: ScenarioCluster) -> str | None:
     driver = start_share_consumer(stage)
     poll_records(driver)
     stage.kafka.move_leader(TOPIC, 0, 2)
-    with suppress(ApplicationFailed):  # the acknowledgement may fail, and the record is delivered again
+    with suppress(ApplicationFailed):  # if the acknowledgement fails, the record is delivered again
         driver.run_command("ack")
     stage.send("b")
     received: list[str] = []
@@ -174,7 +175,7 @@ def second_member_of_a_share_group(stage: ScenarioCluster) -> str | None:
 
 def coordinator_of_a_share_group(stage: ScenarioCluster) -> str | None:
     stage.topic()
-    stage.commit("another")  # creates the topic of the coordinators
+    stage.commit("another")  # creates the topic that the coordinators use
     stage.kafka.move_coordinator("group", GROUP, 2)
     for node in (1, 3):
         count_requests(stage, "DescribeShareGroupOffsets", node)

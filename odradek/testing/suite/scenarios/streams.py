@@ -1,4 +1,4 @@
-"""Scenarios of streams groups (KIP-1071), for drivers that run Kafka Streams applications."""
+"""Scenarios about streams groups (KIP-1071), for drivers that run Kafka Streams applications."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.testing.suite.stage import GROUP, PATIENCE_S, POLL_MS, TOPIC, Scena
 
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2  # member epochs
 HEARTBEAT = "StreamsGroupHeartbeat"
-# A group of two members settles in about four heartbeats. With the default interval that takes 20 s.
+# A group of two members becomes stable after about four heartbeats. With the default interval, this takes 20 s.
 QUICK: Final[Mapping[str, str]] = {
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.min.heartbeat.interval.ms": "1000",
@@ -34,7 +34,8 @@ def member_of_a_streams_group_closes(stage: ScenarioCluster) -> str | None:
 
 
 def _closes(stage: ScenarioCluster, expected: int, **environment: str) -> str | None:
-    """Starts an application, ends it, and compares the last epochs of its members. Returns how an epoch difference."""
+    """Starts an application, ends it, and compares the last epochs of its members with `expected`. Returns a
+    description of a difference, or None."""
     earlier = {each["number"] for each in _heartbeats(stage)}
     driver = application(stage, **environment)
     poll_until_stable(stage, [driver])
