@@ -1,1 +1,1 @@
-"""Tools around the broker: the commands, and the code that reads, checks and writes files for them."""
+"""The commands of `odradek`, and the code with which they read, check and write files."""

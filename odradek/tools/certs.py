@@ -1,10 +1,10 @@
-"""Fills the directory of `odradek certs`: creates certificates that are missing or about to expire, and keeps the
+"""Fills the directory of `odradek certs`. Creates certificates that are missing or about to expire, and keeps all
 others.
 
-ca.pem, ca-key.pem                the authority: its certificate, which clients trust, and its key
-server.pem, server.p12            key and certificates of the broker
-client-NAME.pem, client-NAME.p12  the same for each client
-truststore.p12                    ca.pem for Java
+ca.pem, ca-key.pem                certificate of the authority, which clients trust, and its key
+server.pem, server.p12            key and certificate chain of the broker
+client-NAME.pem, client-NAME.p12  key and certificate chain of each client
+truststore.p12                    ca.pem in Java's format
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from odradek.protocol.certificates import (
 CA, CA_KEY, TRUSTSTORE = "ca.pem", "ca-key.pem", "truststore.p12"
 SERVER = "server"
 AUTHORITY_DAYS = 3650
-FRESH_SHARE = 4  # a certificate is renewed when less than a quarter of its lifetime is left
+FRESH_SHARE = 4  # a certificate is renewed when less than 1/FRESH_SHARE of its lifetime is left
 
 
 class CannotIssue(ValueError):
-    """The directory has files that cannot be used and must not be overwritten."""
+    """The directory contains files that cannot be used and must not be overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """The names of the certificates in the directory: those created by this call, and those kept."""
+    """The names of the certificates in the directory, separated into those that this call created and those that it
+    kept."""
 
     new: tuple[str, ...]
     kept: tuple[str, ...]
@@ -52,8 +53,8 @@ def fill(
 ) -> CertificateNames:
     """Creates the missing certificates. Raises CannotIssue, OSError.
 
-    hosts     names of the broker
-    clients   names of users
+    hosts     host names of the broker
+    clients   user names of the clients
     password  password of the PKCS12 stores
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -86,7 +87,7 @@ def fill(
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:
-    """Reads the authority. Returns None if there is none yet. Raises CannotIssue."""
+    """Reads the certificate and key of the authority. Returns None if they do not exist yet. Raises CannotIssue."""
     certificate, key = directory / CA, directory / CA_KEY
     if not certificate.exists() and not key.exists():
         return None
@@ -110,8 +111,8 @@ def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence
 
 
 def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
-    """Writes a file atomically. A secret is readable only by its owner from the first byte on, because the temporary
-    file is always a new one, never an existing file or link."""
+    """Writes a file atomically. A secret is readable only by its owner at all times, because the temporary file is
+    always a new file, and never an existing file or link."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)

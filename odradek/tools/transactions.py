@@ -1,16 +1,16 @@
-"""Finds open transactions of a cluster, explains why readers wait, and ends transactions.
+"""Finds open transactions in a cluster, explains why readers wait, and ends transactions.
 
-A hanging transaction is open in a partition, but no coordinator knows it. Nothing will ever end it, so readers of
-committed records wait forever. Brokers before KIP-890 could create such transactions.
+A hanging transaction is open in a partition but unknown to all coordinators. It will never end, so readers of committed
+records wait forever. Brokers before KIP-890 could create such transactions.
 
-A transaction in doubt will not end by itself either: it belongs to a two-phase commit whose decision is made elsewhere
+A transaction in doubt may not end by itself either: it belongs to a two-phase commit that another system decides
 (KIP-939), or it has been open for too long.
 
 | end it | if it is | effect |
 |---|---|---|
 | by its coordinator | any other transaction | like a new producer with its id: everything ends, the old one is fenced |
-| by force | a two-phase commit, which was promised to wait for its owner | the same |
-| by a marker in one partition | a transaction that no coordinator knows | it ends in that partition |
+| by force | a two-phase commit, whose owner was promised that it would wait | the same |
+| by a marker in one partition | a transaction that is unknown to all coordinators | it ends in that partition |
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponse
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionLeader:
-    """A partition of a cluster. `leader_id` is None if it has no leader at the moment."""
+    """A partition and its leader. `leader_id` is None if the partition has no leader at the moment."""
 
     topic: str
     partition: int
@@ -62,8 +62,8 @@ async def list_partitions(requests: AdminRequests, topics: Iterable[str] | None 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction as one partition reports it. `coordinator_epoch` is None if the producer has no marker there
-    yet."""
+    """An open transaction as one partition reports it. `coordinator_epoch` is None if the partition contains no marker
+    of the producer yet."""
 
     topic: str
     partition: int
@@ -78,7 +78,8 @@ class OpenTransaction:
 
 
 async def open_transactions(requests: AdminRequests, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
-    """Queries the leaders of the partitions, and skips partitions without a leader. Raises ClientError."""
+    """Returns the open transactions of the partitions, as their leaders report them. Skips partitions without a leader.
+    Raises ClientError."""
     leaders = {TopicPartition(each.topic, each.partition): each.leader_id for each in partitions}
     led = [partition for partition, leader_id in leaders.items() if leader_id is not None]
     return [
@@ -100,8 +101,8 @@ async def open_transactions(requests: AdminRequests, partitions: Iterable[Partit
 async def owner_of(
     requests: AdminRequests, transaction: OpenTransaction, ids: dict[int, str]
 ) -> TransactionDescription | None:
-    """Returns the coordinator's transaction that this one belongs to, and whose coordinator will end it; None if there
-    is none.
+    """Returns the coordinator's description of the transaction to which this open transaction belongs. The coordinator
+    will end it. Returns None if the transaction is unknown to all coordinators.
 
     ids  the result of `ids_by_producer`
     """
@@ -111,7 +112,7 @@ async def owner_of(
     try:
         found = await describe_transaction(requests, transactional_id)
     except ClientError as refusal:
-        if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # the coordinator has forgotten the id in the meantime
+        if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # the coordinator has deleted the id in the meantime
             return None
         raise
     is_part = (transaction.topic, transaction.partition) in found.partitions
@@ -128,7 +129,7 @@ async def find_hanging(
 
 
 async def transaction_at(requests: AdminRequests, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
-    """Returns the open transaction that begins at this offset. Raises ClientError if none does."""
+    """Returns the open transaction that begins at this offset. Raises ClientError if there is no such transaction."""
     found = await open_transactions(requests, [partition])
     for each in found:
         if each.start_offset == start_offset:
@@ -140,8 +141,8 @@ async def transaction_at(requests: AdminRequests, partition: PartitionLeader, st
 
 @dataclass(frozen=True, slots=True)
 class HeldRecords:
-    """Readers of committed records stop at `from_offset`. From there on the partition has `records` records, including
-    markers."""
+    """The part of a partition that readers of committed records cannot read. It begins at `from_offset`, and contains
+    `records` records, including markers."""
 
     topic: str
     partition: int
@@ -151,8 +152,8 @@ class HeldRecords:
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTransaction:
-    """A transaction in doubt. `holds` lists the partitions in which it is the oldest open transaction; in its other
-    partitions, readers wait for an older one."""
+    """A transaction in doubt. `holds` lists the partitions in which it is the oldest open transaction. In its other
+    partitions, readers wait for an older transaction."""
 
     transaction: TransactionDescription
     holds: tuple[HeldRecords, ...]
@@ -161,7 +162,8 @@ class InDoubtTransaction:
 async def find_in_doubt(
     requests: AdminRequests, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubtTransaction]:
-    """Returns transactions in doubt: those open for at least these times, oldest first. Raises ClientError."""
+    """Returns the transactions in doubt, that is, transactions that have been open for at least these times. Oldest
+    first. Raises ClientError."""
     found = [
         each
         for each in await describe_listed(requests, await list_transactions(requests, states=(ONGOING,)))
@@ -169,7 +171,7 @@ async def find_in_doubt(
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
     wanted = {topic_partition for each in found for topic_partition in each.partitions}
-    # Request all topics: naming one that was deleted in the meantime would fail.
+    # Request all topics, because a request for a topic that was deleted meanwhile would fail.
     all_partitions = await list_partitions(requests) if wanted else []
     partitions = [each for each in all_partitions if (each.topic, each.partition) in wanted]
     oldest = oldest_in(await open_transactions(requests, partitions))
@@ -208,12 +210,12 @@ async def end_offsets(requests: AdminRequests, partitions: Iterable[PartitionLea
 
 
 ONGOING = "Ongoing"
-TIMEOUT_MS = 30_000  # timeout of the id after it was ended by force: that of an admin request, like Kafka's tool
+TIMEOUT_MS = 30_000  # timeout that the id has after a forced end; as in Kafka's tool, that of an admin request
 
 
 async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -> None:
-    """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError; also if there
-    is no open transaction, because the producer would be fenced for nothing, and if the transaction belongs to a
+    """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError, also if the id
+    has no open transaction, because the producer would be fenced needlessly, and if the transaction belongs to a
     two-phase commit."""
     found = await describe_transaction(requests, transactional_id)
     if found.state != ONGOING:
@@ -227,16 +229,16 @@ async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -
 
 
 async def force_terminate(requests: AdminRequests, transactional_id: str) -> TransactionDescription:
-    """Aborts the open transaction of an id, fences its owner, and makes the id an ordinary one. Returns the state
-    before, when this is complete. Raises ClientError; also if the id is not known."""
+    """Aborts the open transaction of an id, fences its owner, and makes the id an ordinary one without two-phase
+    commit. Returns the previous state when the abort is complete. Raises ClientError, also if the id is unknown."""
     found = await describe_transaction(requests, transactional_id)
     await fence_producer(requests, transactional_id, TIMEOUT_MS)
     return found
 
 
 async def abort_by_marker(requests: AdminRequests, transaction: OpenTransaction) -> None:
-    """Writes an abort marker into one partition. Raises ClientError; also if a coordinator knows the transaction,
-    because the marker would end one part of it and not the others."""
+    """Writes an abort marker into one partition. Raises ClientError, also if the transaction is known to a coordinator,
+    because the marker would end only the part in this partition."""
     owner = await owner_of(requests, transaction, await ids_by_producer(requests, [transaction.producer_id]))
     if owner is not None:
         raise ClientError(

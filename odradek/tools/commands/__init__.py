@@ -1,1 +1,1 @@
-"""The commands of `odradek`, with one module for each; `tree.py` lists them. They work with any Kafka broker."""
+"""The commands of `odradek`, one module each. `tree.py` lists them. They work with any Kafka broker."""

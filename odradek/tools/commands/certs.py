@@ -1,4 +1,4 @@
-"""`odradek certs`: creates a certificate authority for development, and certificates of the broker and of clients."""
+"""`odradek certs`: creates a certificate authority for development, and certificates for the broker and for clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.tools.commands.options import add_json, add_list
 from odradek.tools.commands.output import print_object
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
-# Java's default; the stores are not secret from anybody who can read the keys beside them.
+# Java's default. It need not be secret, because anyone who can read the stores can also read the keys beside them.
 DEFAULT_PASSWORD = "changeit"
 DEFAULT_DAYS = 365
 

@@ -1,4 +1,5 @@
-"""`odradek cluster`: shows brokers and their advertised addresses; `odradek features`: like kafka-features."""
+"""`odradek cluster`: shows the brokers and their advertised addresses. `odradek features`: works like
+kafka-features."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.configs import ConfigChange, ConfigResource
 
-KINDS = {  # by --entity-type: the name of the ConfigType, which is also the name of an option
+KINDS = {  # maps --entity-type to the name of a ConfigType, which is also the name of an option
     "topics": "TOPIC",
     "brokers": "BROKER",
     "groups": "GROUP",
@@ -57,7 +57,7 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
 
 
 def resource(options: argparse.Namespace) -> ConfigResource:
-    """Returns the resource that the options name. Raises ValueError."""
+    """Returns the resource that the options specify. Raises ValueError."""
     from odradek.client.administration.configs import ConfigResource, ConfigType
 
     if options.broker_defaults:

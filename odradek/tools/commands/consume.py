@@ -134,7 +134,8 @@ async def _consume(options: argparse.Namespace, render: Render) -> None:
 
 
 async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
-    """Returns the partitions to read. Uses an Admin, because a consumer would wait for a topic that does not exist."""
+    """Returns the partitions to read. Uses an Admin, because a consumer would wait for a topic that does not exist
+    yet."""
     async with admin(options, options.timeout * 1000) as connection:
         found = (await connection.describe_topics([options.topic]))[options.topic]
     there = [each.partition for each in found.partitions]
@@ -148,7 +149,7 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
 async def _ends(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int] | None:
-    """Returns the offsets at which to stop (exclusive), or None to continue forever."""
+    """Returns the offset at which to stop in each partition (exclusive). Returns None to continue forever."""
     if not options.exit and options.until_ms is None:
         return None
     ends = await consumer.end_offsets(partitions)
@@ -188,7 +189,7 @@ async def _print(
     ends: dict[TopicPartition, int] | None,
     decoder: RecordDecoder | None,
 ) -> None:
-    """Prints records until the count or the ends (exclusive) are reached."""
+    """Prints records until the requested count or the end offsets (exclusive) are reached."""
     left = options.count
     out = sys.stdout.buffer
     while left is None or left > 0:
@@ -210,7 +211,7 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Returns whether the ends are reached. In a group, only the partitions assigned to this member count."""
+    """Returns whether the end offsets are reached. In a group, only the partitions assigned to this member count."""
     assigned = consumer.assignment()
     if not assigned:
         return False

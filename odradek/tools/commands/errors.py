@@ -1,4 +1,4 @@
-"""Exit statuses of commands, and the wording of errors.
+"""The exit statuses of commands, and the wording of their errors.
 
 | status | meaning |
 |---|---|
@@ -6,12 +6,12 @@
 | 1 | the broker refused the request, or it failed in another way |
 | 2 | the command line is wrong; nothing was sent |
 | 3 | no broker could be reached, or it did not answer in time |
-| 4 | a topic, partition, group or transactional id that was named does not exist |
+| 4 | a topic, partition, group or transactional id in the command does not exist |
 | 5 | not permitted |
 | 6 | a comparison found differences |
 | 130 | interrupted by Ctrl-C |
 
-Some mistakes are explained by more than the error that they cause:
+For some mistakes, the message explains more than the error itself:
 
 | mistake | message, status |
 |---|---|
@@ -22,7 +22,7 @@ Some mistakes are explained by more than the error that they cause:
 | the port never answers | `did not answer`, and the usual reasons, 3 |
 | the broker advertises an address that clients cannot reach | the address, and `advertised.listeners`, 3 |
 | a topic, partition, group or transactional id does not exist | its name, and how to list existing ones, 4 |
-| the right is missing, or the password is wrong | the right, and how to add an ACL, 5 |
+| the permission is missing, or the password is wrong | the permission, and how to add an ACL, 5 |
 | more replicas than brokers | `there are fewer brokers than replicas`, 1 |
 | a group that has members is to be changed | `stop its members first`, 1 |
 """
@@ -97,7 +97,7 @@ ADVICE: Mapping[ErrorCode, str] = {
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """Returns the exit status and the message for an error. Raises the error itself if no command expects it."""
+    """Returns the exit status and the message for an error. Raises the error itself if it is unexpected."""
     match error:
         case CommandError():
             return error.status, str(error)

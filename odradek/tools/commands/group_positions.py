@@ -1,4 +1,4 @@
-"""The positions of groups in their partitions, and their lag."""
+"""Determines the positions of groups in their partitions, and their lag."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Position(NamedTuple):
-    """The position of a group in a partition. `committed` is None without a committed offset, `end` (the high
-    watermark) if the partition does not exist or has no leader."""
+    """The position of a group in a partition. `committed` is None if the group has no committed offset. `end`, the high
+    watermark, is None if the partition does not exist or has no leader."""
 
     partition: TopicPartition
     committed: int | None
@@ -33,9 +33,9 @@ async def positions(
 ) -> dict[str, list[Position]]:
     """Returns the positions of each group, given its committed offsets and the partitions assigned to its members.
 
-    Includes every partition of the topics that a group has committed offsets for or has assigned: a partition without a
-    committed offset is one that the group has yet to read. An assigned partition that its topic does not have is left
-    out: in a streams group, the topic has fewer partitions than another one of the same subtopology.
+    Includes every partition of all topics for which the group has committed offsets or assigned partitions, because the
+    group has yet to read a partition without a committed offset. An assigned partition is left out if its topic does
+    not have it. This happens in a streams group if another topic of the same subtopology has more partitions.
     """
     named = {name: {*committed, *assigned} for name, (committed, assigned) in groups.items()}
     existing = {*await admin.list_topics(include_internal=True)}
@@ -67,7 +67,7 @@ async def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPar
     try:
         found = await admin.list_offsets(dict.fromkeys(partitions, LATEST))
     except ClientError as error:
-        if error.is_retriable:  # a leader is unavailable: show the committed offsets without ends
+        if error.is_retriable:  # a leader is unavailable: show the committed offsets without end offsets
             return {}
         raise
     return {partition: end.offset for partition, end in found.items() if end is not None}

@@ -1,4 +1,4 @@
-"""`odradek groups`, `odradek share-groups`: like kafka-groups, kafka-consumer-groups and kafka-share-groups."""
+"""`odradek groups` and `odradek share-groups`: work like kafka-groups, kafka-consumer-groups and kafka-share-groups."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_reset(options: argparse.Namespace) -> None:
 async def plan(
     admin: Admin, options: argparse.Namespace, committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Returns the new offset of each partition, within the bounds of its log."""
+    """Returns the new offset for each partition, clamped to the bounds of the log."""
     from odradek.client.administration.records import EARLIEST, LATEST
 
     if options.all_topics and not committed:
@@ -91,7 +91,7 @@ async def _offsets(admin: Admin, partitions: list[TopicPartition], at: int) -> d
 
 
 async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
-    """Returns the partitions of topics that are given as TOPIC or TOPIC:0,1."""
+    """Returns the partitions that the user selected. Each topic is given as TOPIC or TOPIC:0,1."""
     wanted: list[tuple[str, str | None]] = []
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
@@ -235,7 +235,7 @@ async def _members_and_offsets(
     admin: Admin, listing: GroupListing
 ) -> tuple[GroupDescription, dict[TopicPartition, OffsetAndMetadata] | GroupLag] | None:
     """Returns the description of a group, and its committed offsets or, for a share group, its lag. Returns None if the
-    group has ended meanwhile, may not be described, or has a type that this client cannot describe."""
+    group has been deleted meanwhile, may not be described, or has a type that this client cannot describe."""
     from odradek.client.common.errors import ClientError
 
     name = listing.group_id
@@ -300,7 +300,7 @@ def _print_topologies(told: list[ShownGroup], *, as_json: bool) -> None:
 
 
 def _print_view(told: list[ShownGroup], options: argparse.Namespace) -> bool:
-    """Prints members or states if the options request them. Returns whether they do."""
+    """Prints the members or states of the groups if the options request that. Returns whether they do."""
     rows: list[Row]
     if options.members:
         in_tasks = [row for each in told if each.streams is not None for row in member_rows(each.streams)]
@@ -374,7 +374,7 @@ async def delete_offsets(admin: Admin, options: argparse.Namespace) -> None:
 
 async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
-        # Raises for other types, because DeleteGroups accepts groups of every type.
+        # Describing the group first raises an error for groups of other types, which DeleteGroups would delete.
         await admin.describe_share_group(name)
         await admin.delete_groups([name])
         print(f"Deleted share group {name}.")

@@ -1,4 +1,4 @@
-"""`odradek inspect`: prints files of a data directory as text; `odradek inspect check`: checks whether its logs are
+"""`odradek inspect`: prints files of a data directory as text. `odradek inspect check`: checks whether its logs are
 sound."""
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def run_check(options: argparse.Namespace) -> int:
 
 class ByteBar:
     """A progress bar on a terminal. It appears once the work has taken a second, and is erased at the end. On other
-    streams nothing is drawn."""
+    streams, nothing is printed."""
 
     def __init__(self, size_bytes: int, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._size_bytes = max(size_bytes, 1)
@@ -127,7 +127,7 @@ class ByteBar:
             self._write("\r\x1b[K")
 
     def add(self, name: str, size_bytes: int) -> None:
-        """Counts bytes that were read, and draws the bar if it is due."""
+        """Adds the number of bytes that were read, and redraws the bar if it is due."""
         self._done_bytes += size_bytes
         now = self._clock()
         if now < self._next_at:

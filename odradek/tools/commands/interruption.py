@@ -1,4 +1,5 @@
-"""Handles SIGINT and SIGTERM of a command that runs another one: they end the judged command, but not the report."""
+"""Handles SIGINT and SIGTERM in a command that runs another command. The signals end the other command, but the report
+is still written."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ from threading import Timer
 from types import FrameType, TracebackType
 from typing import IO, Final, Self
 
-# GitHub Actions kills a step 10 s after its first signal. By then the report must be written.
+# GitHub Actions kills a step 10 s after its first signal. The report must be written before that.
 GRACE_S: Final = 3.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 if sys.platform == "win32":
-    KILL: Final = signal.SIGTERM  # Windows ends a process at once
+    KILL: Final = signal.SIGTERM  # on Windows, SIGTERM ends a process immediately
 else:
     KILL: Final = signal.SIGKILL
 
 
 class Interruption:
-    """A context in which the first SIGINT or SIGTERM ends the running command, or raises KeyboardInterrupt if none is
-    running. Later signals kill that command, but not this process, so that files are written completely. `received` is
-    the first signal. Use it in the main thread only."""
+    """A context in which the first SIGINT or SIGTERM ends the running command, or raises KeyboardInterrupt if no
+    command is running. Later signals kill the command, but not this process, so that files are written completely.
+    `received` is the first signal. Must be used in the main thread."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
-        """Creates the context. `grace_s` limits the time that a command has to end before it is killed."""
+        """Creates the context. `grace_s` is the time within which a command must end before it is killed."""
         self.received: signal.Signals | None = None
         self._grace_s = grace_s
         self._command: subprocess.Popen[bytes] | None = None
@@ -45,14 +46,14 @@ class Interruption:
             signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal returned
 
     def run(self, words: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None) -> int:
-        """Runs a command to its end and returns its status, which is negative if a signal has ended it. Raises
+        """Runs a command until it ends, and returns its exit status, which is negative if a signal has ended it. Raises
         FileNotFoundError.
 
-        The command gets its own process group, so that a signal reaches all its processes. The exception is a terminal
-        as standard input: the command then stays in this process's group, because it may read the terminal, and Ctrl-C
+        The command gets its own process group, so that a signal reaches all its processes. If standard input is a
+        terminal, the command stays in this process's group instead, because it may read from the terminal, and Ctrl-C
         reaches it anyway.
 
-        output  replaces its standard output
+        output  replaces the command's standard output
         """
         self._has_group = sys.platform != "win32" and not (sys.stdin is not None and sys.stdin.isatty())
         self._is_starting = True
@@ -70,7 +71,7 @@ class Interruption:
             if self._timer is not None:
                 self._timer.cancel()
         if self.received is not None:
-            self._signal_all(KILL)  # kills processes that the command has left behind
+            self._signal_all(KILL)  # kills processes that the command has left running
         self._command = None
         return status
 
@@ -87,7 +88,7 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _end(self, number: signal.Signals) -> None:
-        if self._has_group or number is not signal.SIGINT:  # the terminal has sent SIGINT to the command, too
+        if self._has_group or number is not signal.SIGINT:  # otherwise the terminal has sent SIGINT to the command, too
             self._signal_all(number)
         self._timer = Timer(self._grace_s, self._signal_all, (KILL,))
         self._timer.daemon = True
@@ -101,4 +102,4 @@ class Interruption:
             if sys.platform != "win32" and self._has_group:
                 os.killpg(command.pid, number)
             elif command.returncode is None:
-                command.send_signal(number)  # on Windows this ends the process, but not the processes that it started
+                command.send_signal(number)  # on Windows this ends the process, but not its children

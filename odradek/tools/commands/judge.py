@@ -1,4 +1,4 @@
-"""`odradek judge`: judges the Kafka clients of a command, or of a recording."""
+"""`odradek judge`: judges the Kafka clients that a command runs, or those in a recording."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_RARE_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How the judged command ended: its status, its duration, and the name of the signal that interrupted it."""
+    """The end of the judged command: its status, its duration, and the name of the signal that interrupted it."""
 
     status: int = 0
     took_s: float = 0.0
@@ -48,7 +48,7 @@ class CommandEnd:
 
     @property
     def failure(self) -> str:
-        """Explains why the verdict does not cover a complete, successful run. Empty if it does."""
+        """The reason why the verdict does not cover a complete, successful run. Empty if it does."""
         if self.signal:
             return f"the run was ended by {self.signal}: the verdict covers only what was sent before"
         return f"the command ended with status {self.status}" if self.status else ""
@@ -56,7 +56,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRule:
-    """A rule that is known to be broken. From the day after `until` on, it counts again."""
+    """A rule that is known to be broken, and is ignored. From the day after `until`, it counts again."""
 
     rule: str
     reason: str
@@ -77,8 +77,8 @@ def parse_ignored_rule(text: str) -> IgnoredRule:
 
 
 def parse_ignored_file(name: str) -> list[IgnoredRule]:
-    """Parses a file with one such rule per line. Skips empty lines and lines that begin with #. Raises
-    ArgumentTypeError."""
+    """Parses a file with one `RULE=REASON until YYYY-MM-DD` per line. Skips empty lines and lines that begin with #.
+    Raises ArgumentTypeError."""
     try:
         found = Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -189,7 +189,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
-    """Judges clients that run now: those of a command, of a driver, or of a broker with the control interface."""
+    """Judges clients while they run: the clients of a command, of a driver, or of a broker with the control
+    interface."""
     if options.suite:
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"
@@ -210,8 +211,8 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
 
 
 def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: int) -> Iterator[str]:
-    """Yields lines about the last odd responses that a failed command received. They may be the reason for the failure:
-    a program that handles every response that the protocol allows would have continued."""
+    """Yields lines about the last odd responses that a failed command received. These may have caused the failure, if
+    the program does not handle every response that the protocol allows."""
     from odradek.protocol.recording import Kind
 
     if not recent:
@@ -235,7 +236,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
 
 
 def request_start(frame: Buffer) -> tuple[str, str | None, int] | None:
-    """Returns the API, the client id and the correlation id of a request, or None if it cannot be read."""
+    """Returns the API, the client id and the correlation id of a request, or None if the request cannot be read."""
     from odradek.protocol.api_keys import ApiKey
     from odradek.protocol.errors import MalformedMessage
     from odradek.protocol.frames import read_request_header
@@ -277,8 +278,8 @@ def _seed(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], ControlledCluster]]:
-    """Starts a fresh broker. Yields the environment that tells a command the broker's address, and the broker's
-    cluster. `seed` is for odd responses."""
+    """Starts a fresh broker. Yields the environment variables that contain the broker's address for a command, and the
+    broker's cluster. `seed` selects odd responses."""
     from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)
@@ -294,15 +295,15 @@ def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], Contro
 
 
 def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
-    """Writes the broker's recording to a file until SIGINT or SIGTERM, or until the broker ends it. Returns False if
-    the broker refuses."""
+    """Writes the broker's recording to a file until SIGINT or SIGTERM arrives, or until the broker ends the recording.
+    Returns False if the broker refuses to record."""
     host, port = options.attach
     connection = HTTPConnection(host, port)
     headers = {}
     if options.token_file is not None:
         headers["Authorization"] = f"Bearer {options.token_file.read_text(encoding='utf-8').strip()}"
     try:
-        # A recording that is kept may be replayed, which needs the records.
+        # If the recording is kept, it may be replayed, which needs the records.
         keeps_records = "false" if options.record is None else "true"
         method, path, _ = RECORDING.request({"records": keeps_records})
         connection.request(method, f"{BASE}/clusters/{quote(options.cluster, safe='')}{path}", headers=headers)
@@ -328,7 +329,7 @@ def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
 
 
 def _end_reason(recording: Path) -> str:
-    """Returns the reason for which the broker ended a recording."""
+    """Returns the reason why the broker ended a recording."""
     from odradek.protocol.recording import Kind
 
     why = "the broker ended the recording"

@@ -1,4 +1,4 @@
-"""The options that several commands share, and the client that they configure."""
+"""Defines the options that several commands share, and creates the client that these options configure."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class CommandActions:
         """Adds an action. Yields its parser for the action's own arguments, which come before --json and the connection
         options.
 
-        check  raises ValueError for contradictory options, before anything is sent
-        more   the description, if `help` is not enough
+        check  function that raises ValueError for contradictory options, before anything is sent
+        more   a longer description, if `help` is not enough
         """
         parser = self.parsers.add_parser(name, help=help, description=more or f"{help[0].upper()}{help[1:]}.")
         yield parser
@@ -127,7 +127,8 @@ def add_list(
 
 
 def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
-    """Adds names as arguments, and also by the repeatable option that Kafka's tools have, such as `--topic NAME`."""
+    """Adds names as positional arguments. They can also be given with a repeatable option as in Kafka's tools, such as
+    `--topic NAME`."""
     taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"the names of {kind}s")
     words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
     option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
@@ -138,8 +139,8 @@ def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, 
 
 
 def names(options: argparse.Namespace) -> list[str]:
-    """Returns the names given by `add_names`, without duplicates. Raises ValueError if one is required and none is
-    given."""
+    """Returns the names from the arguments that `add_names` added, without duplicates. Raises ValueError if a name is
+    required and none is given."""
     found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
     if not found and options.needed:
         raise ValueError(f"give the name of a {options.needed}")
@@ -151,7 +152,7 @@ def add_topic(parser: argparse.ArgumentParser, *, is_required: bool = True, help
 
 
 def complete_topics(action: argparse.Action) -> None:
-    """Makes the shell complete this argument with topic names from the broker."""
+    """Makes the shell complete this argument with the topic names of the cluster."""
 
     def topics(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         async def ask() -> Iterable[str]:
@@ -164,8 +165,8 @@ def complete_topics(action: argparse.Action) -> None:
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings that every client needs. Raises ValueError and OSError for bad `--command-config` and
-    `-X`."""
+    """Returns the settings that every client needs. Raises ValueError and OSError for invalid values of
+    `--command-config` and `-X`."""
     choose(options)
     return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
 
@@ -207,7 +208,7 @@ def _unknown(name: str) -> str:
 
 
 def admin(options: argparse.Namespace, timeout_ms: float, request_timeout_ms: float | None = None) -> Admin:
-    """Returns a client that is not connected yet. Raises ValueError and OSError like `client_settings`."""
+    """Creates a client that is not connected yet. Raises ValueError and OSError, like `client_settings`."""
     from odradek.client.admin import Admin
 
     return Admin(
@@ -218,7 +219,7 @@ def admin(options: argparse.Namespace, timeout_ms: float, request_timeout_ms: fl
 
 
 def setting(text: str) -> tuple[str, str]:
-    """Parses NAME=VALUE, for `type=`."""
+    """Parses NAME=VALUE. Used as `type=` of arguments."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -226,7 +227,8 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def time_ms(text: str) -> int:
-    """Parses an ISO 8601 date or time, for `type=`. Like in Kafka's tools, it is UTC unless it contains an offset."""
+    """Parses an ISO 8601 date or time. Used as `type=` of arguments. As in Kafka's tools, the time is in UTC unless it
+    contains an offset."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

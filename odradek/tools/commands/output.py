@@ -15,13 +15,14 @@ GAP = "  "
 
 
 def headings(keys: str, **others: str) -> dict[str, str]:
-    """Returns the columns of a table with their headings: each key in capitals, unless `others` gives another
-    heading."""
+    """Returns a mapping from the columns of a table to their headings. A heading is the key in capitals, unless
+    `others` contains a different one."""
     return {key: others.get(key, key.upper().replace("_", " ")) for key in keys.split()}
 
 
 def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, empty: str) -> None:
-    """Prints rows. `columns` maps keys to headings. Instead of a table without rows, the text `empty` is printed."""
+    """Prints rows. `columns` maps keys to headings. If there are no rows, prints the text `empty` instead of a
+    table."""
     if as_json:
         print(json.dumps([dict(row) for row in rows], indent=2))
     elif not rows:
@@ -36,7 +37,7 @@ def print_object(value: object) -> None:
 
 
 class JsonArray:
-    """Prints one JSON array object by object, in the format of `print_object`. After an error the array stays
+    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array is left
     unclosed."""
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class JsonArray:
 
 
 def table(rows: Sequence[Row], columns: Mapping[str, str]) -> Iterable[str]:
-    """Yields the lines of a table. Columns are as wide as their content; numbers are aligned to the right."""
+    """Yields the lines of a table. Each column is as wide as its content, and numbers are right-aligned."""
     cells = [[shown(row[key]) for key in columns] for row in rows]
     is_number = [{type(row[key]) for row in rows} - {type(None)} == {int} for key in columns]
     widths = [max(map(len, column)) for column in zip(columns.values(), *cells, strict=True)]
@@ -74,7 +75,7 @@ def shown(value: object) -> str:
 
 
 def duration(ms: int) -> str:
-    """Formats a duration in its two largest units, as `3 d 4 h`."""
+    """Formats a duration in its two largest units, for example `3 d 4 h`."""
     units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
     for (name, unit_ms), (smaller, smaller_ms) in pairwise(units):
         if ms >= unit_ms:
@@ -83,7 +84,7 @@ def duration(ms: int) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """Formats a number of bytes, as `1.5 MiB`."""
+    """Formats a number of bytes, for example `1.5 MiB`."""
     if size_bytes < 1024:
         return f"{size_bytes} B"
     number = float(size_bytes)
@@ -95,11 +96,11 @@ def size(size_bytes: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns the number with its noun in the right form, as `1 record` or `2 records`."""
+    """Formats a number with its noun in the singular or plural, for example `1 record` or `2 records`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def complain(command: str, text: str) -> None:
-    """Prints each line on stderr, prefixed by the name of the command."""
+    """Prints each line of a text on stderr, prefixed by the name of the command."""
     for line in text.splitlines():
         print(f"{command}: {line}", file=sys.stderr)

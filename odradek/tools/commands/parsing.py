@@ -1,4 +1,4 @@
-"""The parser of the command line: one line for each mistake, with the name that the user probably meant."""
+"""Parses the command line. Reports each mistake on one line, with the name that the user probably meant."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CONNECTION = ("-b", "--bootstrap-server", "--profile", "--command-config", "-X",
 
 
 class Help(argparse.HelpFormatter):
-    """Wraps prose, but leaves the lines of examples unchanged."""
+    """A help formatter that wraps prose, but leaves the lines of examples unchanged."""
 
     def __init__(self, prog: str) -> None:
-        # argparse creates a formatter for each option that is added. By default that would import shutil, which in turn
-        # imports all compression modules.
+        # argparse creates a formatter for each option that is added. The default formatter would import shutil, which
+        # in turn imports all compression modules.
         super().__init__(prog, width=_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -38,7 +38,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{end} See `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends the program with a message about words that the command does not accept."""
+        """Ends the program with a message about arguments that the command does not accept."""
         word = next((each for each in words if each.startswith("-")), words[0]).partition("=")[0]
         if not word.startswith("-"):
             self.error(f"{word!r} is one argument too many")
@@ -62,8 +62,8 @@ def _columns() -> int:
 
 
 def command_first(words: Sequence[str]) -> list[str]:
-    """Moves connection options that precede the command to the place after its name and the names that follow it, so
-    that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
+    """Moves connection options from the front of the command line to the place after the names of the command and its
+    action, so that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
     end = 0
     while end < len(words) and words[end].startswith(("-b", "-X", "--")):
         name, separator, _ = words[end].partition("=")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Sent: TypeAlias = tuple[int, asyncio.Future[RecordMetadata]]
 
 READ_BYTES = 1 << 16
-BY_KEY = -1  # kcat's value for an unassigned partition
+BY_KEY = -1  # kcat's number for "no fixed partition"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +121,7 @@ async def _produce(options: argparse.Namespace) -> None:
         read = _blocks(options)
         partition = None if options.partition == BY_KEY else options.partition
         count = 0
-        # Reading may wait for the user to type. In the meantime the event loop sends the records read so far.
+        # Reading may wait for the user to type. Meanwhile, the event loop sends the records that have been read.
         while block := await asyncio.to_thread(next, read, None):
             for record in block[: None if options.count is None else options.count - count]:
                 count += 1
@@ -171,8 +171,8 @@ def _record_error(number: int, error: ClientError | CommandError) -> CommandErro
 
 
 def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Yields records in blocks as they arrive; no block is empty. A record is a whole file, or ends with the delimiter,
-    which the last record may lack."""
+    """Yields records in blocks as they arrive; no block is empty. A record is either a whole file, or ends with the
+    delimiter. The delimiter after the last record is optional."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
         for path in options.files:
@@ -186,7 +186,8 @@ def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
 
 
 def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
-    """Yields all records that are available at a time, so a line that a user types is not held back."""
+    """Yields records as lists, each with all records that are currently available. A line that a user types is
+    therefore not held back."""
     rest = b""
     while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)

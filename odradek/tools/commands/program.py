@@ -1,4 +1,4 @@
-"""Commands about the program itself: the options of `odradek serve`, `odradek completion`, `odradek version`."""
+"""Commands about the program itself: the options of `odradek serve`, `odradek completion` and `odradek version`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from odradek.tools.commands.errors import DONE
 
 
 def configure_serve(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `serve` for `--help` only. `odradek.serve` parses them itself, so that a broker starts
-    without importing this package."""
+    """Adds the options of `serve`, for `--help` only. `odradek.serve` parses the options itself, so that a broker can
+    start without importing this package."""
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
     parser.add_argument(
         "--override", action="append", metavar="NAME=VALUE", help="a setting, such as num.partitions=3; may be repeated"
@@ -81,7 +81,8 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_health(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `health` for `--help` only, like `configure_serve`: it runs every few seconds."""
+    """Adds the options of `health`, for `--help` only. As with `configure_serve`, another module parses them, because
+    `health` runs every few seconds."""
     parser.add_argument(
         "--http-port", metavar="N", help="the broker's HTTP port; default: that of its configuration, or 9644"
     )

@@ -1,4 +1,4 @@
-"""`odradek quotas`: lists, sets and removes quotas of users, clients and addresses, like kafka-configs."""
+"""`odradek quotas`: lists, sets and removes the quotas of users, clients and addresses, like kafka-configs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.users import QuotaEntity
 
-# By option: the entity type, the metavar and the help. The option with the suffix -defaults selects the default of the
-# type.
+# For each option, the entity type, the metavar and the help. The same option with the suffix -defaults selects the
+# default of the entity type.
 ENTITIES = {
     "user": ("user", "NAME", "this user, without the prefix User:"),
     "client": ("client-id", "ID", "clients with this client.id"),
@@ -64,7 +64,7 @@ def _named_entity(options: argparse.Namespace) -> QuotaEntity:
 
 
 def entity(options: argparse.Namespace) -> QuotaEntity:
-    """Returns the entity that the options name. Raises ValueError if they name none."""
+    """Returns the entity that the options specify. Raises ValueError if they specify none."""
     found = _named_entity(options)
     if not found:
         raise ValueError(
@@ -130,5 +130,5 @@ async def unset(admin: Admin, options: argparse.Namespace) -> None:
 
 
 def entity_text(whose: QuotaEntity) -> str:
-    """Formats an entity, as `user alice, client-id <default>`."""
+    """Formats an entity, for example `user alice, client-id <default>`."""
     return ", ".join(f"{kind} {OF_EVERYBODY if name is None else name}" for kind, name in whose.items())

@@ -1,8 +1,8 @@
-"""`odradek wait`: waits until the broker serves, for scripts that start one; also explains unreachable advertised
-addresses.
+"""`odradek wait`: waits until the broker is ready, for scripts that start a broker. This module also explains
+unreachable advertised addresses.
 
-A reply from the bootstrap server is not enough. Clients continue at the addresses that it advertises, and if these are
-unreachable, later errors (a timeout, a missing leader) do not show the reason.
+A reply from the bootstrap server is not enough. Clients then connect to the addresses that it advertises. If these are
+unreachable, the resulting errors (a timeout, a missing leader) do not show the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _wait(options: argparse.Namespace) -> None:
-    """Waits until the broker serves. Raises CommandError with the last reason on timeout."""
+    """Waits until the broker is ready. On timeout, raises CommandError with the last reason."""
     from odradek.protocol.errors import ErrorCode
 
     ends_at = time.monotonic() + options.timeout
@@ -62,7 +62,8 @@ async def _wait(options: argparse.Namespace) -> None:
 
 
 async def unreachable_broker(options: argparse.Namespace) -> str | None:
-    """Explains which broker's advertised address cannot be reached. Returns None if that is not the problem."""
+    """Explains which broker's advertised address cannot be reached. Returns None if all addresses can be reached, or if
+    the cluster cannot be described."""
     try:
         async with admin(options, TIMEOUT_S * 1000) as connection:
             brokers = (await connection.describe_cluster()).brokers
@@ -72,7 +73,7 @@ async def unreachable_broker(options: argparse.Namespace) -> str | None:
 
 
 async def where_unreachable(options: argparse.Namespace, brokers: Iterable[BrokerDescription]) -> str | None:
-    """Like `unreachable_broker`, for brokers that were already described."""
+    """Like `unreachable_broker`, but for brokers whose descriptions are already known."""
     from odradek.tools.doctor.facts import reach
 
     for broker in brokers:

@@ -1,4 +1,4 @@
-"""Formats records for output: kcat's `-f`, JSON like kcat's `-J`, and its delimiters."""
+"""Formats records for output, with kcat's `-f` and its delimiters, or as JSON like kcat's `-J`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _fields(null: bytes) -> dict[str, Render]:
 
 
 def _json_indented(content: bytes) -> bytes:
-    """Indents a JSON object or array as it was written. Returns anything else as it is."""
+    """Indents a JSON object or array, and keeps the spelling of its values. Returns any other content unchanged."""
     try:
         lines = indented(content.decode())
     except UnicodeDecodeError:
@@ -49,7 +49,7 @@ def _json_indented(content: bytes) -> bytes:
 
 
 def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
-    """Compiles a format like kcat's `-f`. Raises ValueError for a field that does not exist."""
+    """Compiles a format like kcat's `-f`. Raises ValueError for an unknown field."""
     fields = _fields(null)
     parts: list[Render] = []
     literal = bytearray()
@@ -83,13 +83,13 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def json_render(parts_as_json: frozenset[str]) -> Render:
-    """Returns the format of `--json`. A key or value that already is JSON stays JSON."""
+    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON, and are embedded as such."""
     return partial(as_json, parts_as_json=parts_as_json)
 
 
 def as_json(record: ConsumerRecord, parts_as_json: frozenset[str] = frozenset()) -> bytes:
-    """Formats a record as one JSON object on one line. Bytes that are not UTF-8 are replaced; `-f` prints the original
-    bytes."""
+    """Formats a record as a JSON object on one line. Bytes that are not UTF-8 are replaced, while `-f` prints the
+    original bytes."""
     read = {part: _value if part in parts_as_json else _text for part in ("key", "value")}
     return (
         json.dumps(
@@ -116,5 +116,5 @@ def _text(content: bytes | None) -> object:
 
 
 def delimiter(text: str) -> bytes:
-    r"""Parses a delimiter with \n, \t, \r, \0, \\ and \x41."""
+    r"""Parses a delimiter, which may contain \n, \t, \r, \0, \\ and \x41."""
     return formatted(text.replace("%", "%%"))(ConsumerRecord("", 0, 0, 0, None, None, ()))

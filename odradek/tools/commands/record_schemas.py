@@ -30,11 +30,12 @@ class RecordDecoder:
     """Replaces keys and values in the registry's wire format with JSON."""
 
     registry: RegistryClient
-    formats: Mapping[str, str]  # by the part of a record: key, value
+    formats: Mapping[str, str]  # by part of the record: key, value
     _schemas: dict[int, _Schema] = field(default_factory=dict)
 
     async def decoded(self, record: ConsumerRecord) -> ConsumerRecord:
-        """Returns the record with JSON as key or value, or as both. Raises CommandError, which names the record."""
+        """Returns the record with its key, its value or both decoded to JSON. Raises CommandError, whose message
+        identifies the record."""
         key = await self._part(record, "key", record.key)
         return record._replace(key=key, value=await self._part(record, "value", record.value))
 
@@ -46,7 +47,7 @@ class RecordDecoder:
         try:
             schema_id = schema_id_of(content)
             schema = self._schemas.get(schema_id)
-            if schema is None:  # requested in a thread, so that a group does not miss heartbeats
+            if schema is None:  # requested in a thread, so that a group member does not miss heartbeats
                 schema = self._schemas[schema_id] = await asyncio.to_thread(_of_id, self.registry, schema_id)
             _require_type(schema, part, self.formats[part])
             text = decode(content, schema.kind, schema.parsed)
@@ -62,9 +63,9 @@ class RecordDecoder:
 
 @dataclass(slots=True)
 class RecordEncoder:
-    """Replaces keys and values that are JSON with bytes in the registry's wire format."""
+    """Replaces JSON keys and values with bytes in the registry's wire format."""
 
-    schemas: Mapping[str, _Schema]  # by the part of a record: key, value
+    schemas: Mapping[str, _Schema]  # by part of the record: key, value
 
     def encoded(self, part: str, content: bytes | None) -> bytes | None:
         """Encodes a key or a value. Raises CommandError if the content is not JSON, or does not fit the schema."""
@@ -88,7 +89,7 @@ def decoder_of(options: argparse.Namespace) -> RecordDecoder:
 
 
 async def encoder_of(options: argparse.Namespace) -> RecordEncoder:
-    """Requests the schemas from the registry. Raises CommandError."""
+    """Returns an encoder for the schemas in the options, which are fetched from the registry. Raises CommandError."""
     registry = registry_client(options)
     found: dict[str, _Schema] = {}
     for part, wanted in formats_of(options).items():

@@ -1,4 +1,4 @@
-"""`odradek records`: shows offsets (like kafka-get-offsets), deletes records (like kafka-delete-records)."""
+"""`odradek records`: shows offsets (like kafka-get-offsets), and deletes records (like kafka-delete-records)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A client of a schema registry for commands: Confluent's HTTP interface, with errors for the user of a command."""
+"""Contains the schema registry client that the commands use. It uses Confluent's HTTP interface, and its errors are
+written for users of a command."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from odradek.tools.commands.errors import NOT_FOUND, NOT_PERMITTED, REFUSED, UNR
 from odradek.tools.commands.schema_options import DEFAULT_URL, VARIABLE
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-MOST_REFERENCES: Final = 1_000  # maximum for one schema, including the references of its references
+MOST_REFERENCES: Final = 1_000  # maximum number of references of one schema, including indirect ones
 ADVICE: Final[Mapping[int, str]] = {
     40401: "`odradek schemas list` shows all subjects. Names are case-sensitive.",
     40402: "`odradek schemas show SUBJECT` lists the versions of a subject.",
@@ -29,7 +30,7 @@ ADVICE: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A version of a subject."""
+    """A version of a subject in the registry, with its schema."""
 
     subject: str
     version: int
@@ -41,8 +42,8 @@ class StoredSchema:
 class RegistryClient:
     """Sends requests to a registry. Not thread-safe.
 
-    address  the URL of the registry without the login, as messages name it
-    login    the value of the header Authorization, if the user gave a login
+    address  URL of the registry without the login, for use in messages
+    login    value of the header Authorization, if the user specified a login
     """
 
     address: str
@@ -51,8 +52,8 @@ class RegistryClient:
     _texts: dict[int, SchemaText] = field(default_factory=dict)
 
     def ask(self, method: str, path: str, body: Json = None) -> Json:
-        """Sends a request and returns the response. Raises CommandError if the registry refuses it or cannot be
-        reached."""
+        """Sends a request and returns the response. Raises CommandError if the registry cannot be reached or refuses
+        the request."""
         status, content = self._exchange(method, path, body)
         try:
             answer = json.loads(content)
@@ -78,14 +79,14 @@ class RegistryClient:
         return _stored(self.ask("GET", path))
 
     def text_of_id(self, schema_id: int) -> SchemaText:
-        """Returns the schema with this id. It is requested once, because ids never change their meaning."""
+        """Returns the schema with this id. It is requested only once, because an id never changes its meaning."""
         if schema_id not in self._texts:
             self._texts[schema_id] = _text(self.ask("GET", f"/schemas/ids/{schema_id}"))
         return self._texts[schema_id]
 
     def resolved(self, text: SchemaText) -> Sequence[tuple[Reference, str]]:
-        """Returns all schemas that a schema refers to, directly or not. Each comes after the schemas that it refers to
-        itself."""
+        """Returns all schemas to which a schema refers, directly or indirectly. Each one comes after the schemas to
+        which it refers itself."""
         found: dict[str, tuple[Reference, str]] = {}
         texts: dict[str, SchemaText] = {}
         waiting = [(each, False) for each in reversed(text.references)]
@@ -161,7 +162,7 @@ def _text(answer: Json) -> SchemaText:
 
 
 def registry_client(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RegistryClient:
-    """Returns the client that the options describe. Raises ValueError for contradictory options, and OSError."""
+    """Creates a client as the options specify. Raises ValueError for contradictory options, and OSError."""
     url = options.registry or environ.get(VARIABLE) or DEFAULT_URL
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:

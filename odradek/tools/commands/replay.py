@@ -1,4 +1,4 @@
-"""`odradek replay`: plays a recording against a broker, and compares the responses."""
+"""`odradek replay`: replays a recording against a broker, and compares the responses."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from odradek.tools.commands.judge import recorded_entries
 
     try:
-        # Reject an unreadable recording before a broker is started for it.
+        # Reject an unreadable recording before a broker is started.
         next(recorded_entries(options.recording), None)
         with _broker(options.bootstrap_server) as (host, port, control):
             player = RecordingPlayer(
@@ -94,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int, Control | None]]:
-    """Yields the address of the given broker, or of a fresh one with its control interface."""
+    """Yields the address of the given broker, or of a fresh broker. Also yields the control interface of a fresh
+    broker."""
     if given is not None:
         yield (*given, None)
         return
@@ -133,7 +134,7 @@ def _difference_json(found: FoundDifference, reason: str | None) -> dict[str, ob
 
 
 def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]:
-    """Yields a line for the differences of each API, version and path, and then the counts."""
+    """Yields a line for the differences of each API, version and path, followed by the totals."""
     places: dict[tuple[str, int, str], list[FoundDifference]] = {}
     for each in found:
         places.setdefault((each.api, each.version, each.difference.path), []).append(each)

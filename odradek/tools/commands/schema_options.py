@@ -1,5 +1,5 @@
-"""The options that name a schema registry, and those of `odradek consume` and `produce` that use it. This module does
-not import the registry's client, so that commands that do not use a registry start fast."""
+"""Defines the options that specify a schema registry, and the options of `odradek consume` and `produce` that use one.
+Does not import the registry's client, so that commands that use no registry start quickly."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Final
 
 VARIABLE: Final = "ODRADEK_SCHEMA_REGISTRY"
 DEFAULT_URL: Final = "http://localhost:8081"
-# The formats of the options, and the schema type that each requires. "schema" accepts them all.
+# Values of the format options, with the schema type that each of them requires. "schema" accepts all types.
 TYPES: Final[Mapping[str, str | None]] = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF", "schema": None}
 
 
 def add_registry(parser: argparse.ArgumentParser, prefix: str = "") -> None:
-    """Adds the options that name a registry. Commands that connect to a broker as well have the prefix `registry-`."""
+    """Adds the options that specify a registry. They have the prefix `registry-` in commands that also connect to a
+    broker."""
     parser.add_argument(
         "--registry", metavar="URL", help=f"the schema registry. Default: ${VARIABLE}, or {DEFAULT_URL}"
     )
@@ -30,9 +31,9 @@ def add_registry(parser: argparse.ArgumentParser, prefix: str = "") -> None:
 
 
 def add_formats(parser: argparse.ArgumentParser, help: str) -> None:
-    """Adds --value-format and --key-format, and the options that name the registry.
+    """Adds --value-format and --key-format, and the options that specify the registry.
 
-    help  describes the options; {part} stands for key or value
+    help  describes the options; {part} is replaced by key or value
     """
     for part in ("value", "key"):
         words = help.format(part=part)
@@ -45,6 +46,6 @@ def add_formats(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def formats_of(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the formats that the user gave, by the part of a record: key, value."""
+    """Returns the formats that the user specified, by part of the record: key, value."""
     given = {"key": options.key_format, "value": options.value_format}
     return {part: wanted for part, wanted in given.items() if wanted is not None}

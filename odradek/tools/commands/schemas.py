@@ -147,7 +147,7 @@ def show(registry: RegistryClient, options: argparse.Namespace) -> int:
 def _for_people(schema: str) -> str:
     try:
         return json.dumps(json.loads(schema), indent=2, ensure_ascii=False)
-    except ValueError:  # Protobuf
+    except ValueError:  # Protobuf, which is not JSON
         return schema.rstrip("\n")
 
 

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _apply(plan: SeedPlan, options: argparse.Namespace) -> None:
-    """Registers schemas and creates topics that do not exist, and fills those topics that have no records."""
+    """Registers the missing schemas, creates the missing topics, and fills the topics that have no records."""
     from odradek.client.admin import Admin
     from odradek.client.producer import Producer
 
@@ -71,7 +71,7 @@ def _register(plan: SeedPlan, registry: RegistryClient) -> None:
 
 
 async def _is_filled(admin: Admin, topic: SeedTopic) -> bool:
-    """Creates the topic if it does not exist. Returns whether a record was ever written to it."""
+    """Creates the topic if it does not exist. Returns whether it has ever contained a record."""
     from odradek.client.administration.records import LATEST
     from odradek.client.administration.topics import NewTopic
 

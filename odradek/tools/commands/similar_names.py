@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that is most similar to `name`, or None if no name is similar."""
-    from difflib import get_close_matches  # imported here because most commands are typed correctly
+    from difflib import get_close_matches  # imported here, because only a mistyped name needs it
 
     by_lower = {each.lower(): each for each in known if each != name}
     found = get_close_matches(name.lower(), by_lower, n=1)
@@ -15,6 +15,6 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns ` Did you mean 'topics'?`, or an empty text if no known name is similar."""
+    """Returns a hint such as ` Did you mean 'topics'?`, or an empty string if no known name is similar."""
     found = closest(name, known)
     return f" Did you mean {found!r}?" if found is not None else ""

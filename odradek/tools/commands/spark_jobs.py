@@ -1,4 +1,5 @@
-"""Commands of `odradek spark` that process whole topics and need Spark: exactly-once, export, diff, profile."""
+"""Implements the commands of `odradek spark` that process whole topics and need Spark: exactly-once, export, diff,
+profile."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
-    """Yields a Spark session, with a progress bar. Failures of Spark are raised as CommandError."""
+    """Yields a Spark session with a progress bar. Raises failures of Spark as CommandError."""
     from odradek.spark.jobs.session import JobFailed, progress
     from odradek.spark.jobs.session import session as spark_session
 
@@ -57,7 +58,8 @@ def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
 
 
 def columns_of(text: str) -> list[str]:
-    """Splits text at commas outside of brackets and quotes, into columns and SQL expressions. For `type=`."""
+    """Splits a text into columns and SQL expressions, at the commas outside brackets and quotes. Used as `type=` of
+    arguments."""
     found, depth, quote = [""], 0, ""
     for character in text:
         if quote:

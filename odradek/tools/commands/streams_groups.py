@@ -1,5 +1,5 @@
-"""Streams groups in `odradek groups`, which shows their tasks and topology in addition to the facts about every
-group."""
+"""Describes streams groups for `odradek groups`, which shows their tasks and topology in addition to the facts about
+every group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPOLOGY_COLUMNS = headings("group topology_epoch subtopology role topic partiti
 
 
 class ShownGroup(NamedTuple):
-    """A described group. `streams` is None unless it is a streams group."""
+    """A group with its description. `streams` is None unless the group is a streams group."""
 
     group: GroupDescription
     streams: StreamsGroupDescription | None
@@ -42,8 +42,8 @@ async def described(admin: Admin, name: str) -> ShownGroup:
 
 
 async def described_streams(admin: Admin, name: str) -> ShownGroup:
-    """Describes a streams group. In the form that all groups share, its members are assigned the partitions that their
-    active tasks read."""
+    """Describes a streams group. In the part of the description that all types of groups share, each member is assigned
+    the partitions that its active tasks read."""
     from odradek.client.administration.groups import GroupDescription, MemberDescription
 
     streams = await admin.describe_streams_group(name)
@@ -75,7 +75,7 @@ def member_rows(streams: StreamsGroupDescription) -> list[Row]:
 
 def topology_rows(streams: StreamsGroupDescription) -> list[Row]:
     """Returns a row for each topic of each subtopology. The number of partitions is None for topics that the group does
-    not create, and for internal topics whose number is undecided."""
+    not create, and for internal topics whose number of partitions is undecided."""
     rows: list[Row] = []
     for each in streams.subtopologies:
         topics = [
@@ -93,7 +93,7 @@ def topology_rows(streams: StreamsGroupDescription) -> list[Row]:
 
 
 def internal_topics(streams: StreamsGroupDescription) -> list[str]:
-    """Returns the topics that the group has created for itself."""
+    """Returns the topics that the group has created for its own use."""
     return sorted(
         {
             topic.name

@@ -1,4 +1,4 @@
-"""Asks the cluster which topic, group or setting a user probably meant, after it has refused an unknown one."""
+"""Finds the topic, group or setting that a user probably meant, after the cluster has refused an unknown one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ UNKNOWN_SETTING = re.compile(r"[Uu]nknown [a-z ]*config\w*(?: name)?: ([\w.-]+)"
 
 
 async def suggestion(options: argparse.Namespace, error: ClientError) -> str:
-    """Asks the cluster for the name that the user probably meant. Returns an empty text if no name is similar."""
+    """Returns a hint with the name that the user probably meant, according to the names in the cluster. Returns an
+    empty string if no name is similar."""
     try:
         async with admin(options, TIMEOUT_MS) as connection:
             match error.code:
@@ -34,7 +35,7 @@ async def suggestion(options: argparse.Namespace, error: ClientError) -> str:
                     unknown = UNKNOWN_SETTING.search(str(error))
                     return "" if unknown is None else _first([unknown[1]], await _settings(connection, options))
     except (ClientError, OSError):
-        pass  # the error itself is reported
+        pass  # the original error is reported anyway
     return ""
 
 
@@ -51,7 +52,8 @@ def _topics(options: argparse.Namespace) -> list[str]:
 
 
 async def _settings(connection: Admin, options: argparse.Namespace) -> list[str]:
-    """Returns the names of the settings that the resource has, or any topic if the topic does not exist yet."""
+    """Returns the names of the resource's settings. For a topic that does not exist yet, returns the settings of any
+    topic."""
     from odradek.client.administration.configs import ConfigResource, ConfigType
 
     if "entity_type" in options:

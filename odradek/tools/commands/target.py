@@ -1,14 +1,14 @@
-"""The cluster that a command talks to: `-b`, a named profile, the environment, or localhost:9092.
+"""A command connects to the cluster that `-b`, a named profile or the environment specifies, or else to localhost:9092.
 
 | source | used if |
 |---|---|
 | `-b`, `--bootstrap-server` | always |
-| `--profile NAME` | it is given; with `-b`, only its settings for TLS and SASL |
+| `--profile NAME` | it is given; with `-b`, only the TLS and SASL settings of the profile are used |
 | `ODRADEK_BOOTSTRAP`, then `KAFKA_BOOTSTRAP_SERVERS` | none of the above is given |
 | the profile that `ODRADEK_PROFILE` names, then the profile `default` | none of the above is given |
 | `localhost:9092` | none of the above is given |
 
-Profiles are sections of one file. Their lines are those of a `client.properties` file:
+Profiles are sections of one file. A section has the same lines as a `client.properties` file:
 
     [staging]
     bootstrap.servers=kafka.staging.example:9093
@@ -35,14 +35,14 @@ SECTION = r"(?m)^[ \t]*\[([^\]\n]+)\][ \t]*$"
 
 
 def profiles_file(environ: Mapping[str, str]) -> Path:
-    """Returns the path of the file with the profiles, which need not exist."""
+    """Returns the path of the file that contains the profiles. The file need not exist."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(home, "odradek", "profiles")
 
 
 def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
-    """Sets `bootstrap_server` and `profile_properties` of the options of a command that connects to a cluster. Raises
-    ValueError if the profile does not exist, OSError if the file cannot be read. May be called again."""
+    """Chooses the cluster for a command, and sets `bootstrap_server` and `profile_properties` in its options. Raises
+    ValueError if the profile does not exist, and OSError if the file cannot be read. May be called again."""
     if "profile_properties" in options:
         return
     options.profile_properties = {}
@@ -59,7 +59,8 @@ def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
 
 
 def typed_connection(options: argparse.Namespace, typed_bootstrap: str | None) -> list[str]:
-    """Returns the options that choose the cluster, as the user typed them. `-X` is left out, since it may be secret."""
+    """Returns the options that choose the cluster, as the user typed them. Leaves out `-X`, since it may contain a
+    secret."""
     given = (("-b", typed_bootstrap), ("--profile", options.profile), ("--command-config", options.command_config))
     return [word for option, value in given if value is not None for word in (option, value)]
 
@@ -82,7 +83,7 @@ def _profile(name: str, environ: Mapping[str, str], *, must_exist: bool = True) 
 
 
 def parse_profiles(text: str) -> dict[str, dict[str, str]]:
-    """Returns the properties of each profile, by its name. Lines before the first section are ignored."""
+    """Returns the properties of each profile, by profile name. Ignores lines before the first section."""
     from odradek.protocol.java_properties import parse_properties
 
     parts = re.split(SECTION, text)

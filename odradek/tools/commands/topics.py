@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.topics import TopicDescription
 
-AT_A_TIME = 100  # number of topics whose settings are requested at a time
+AT_A_TIME = 100  # number of topics whose settings are requested at once
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ class DescribedTopic(NamedTuple):
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Prints topics in blocks: each block before the next one is requested."""
+    """Prints the descriptions of topics in blocks. Each block is printed before the next one is requested."""
     wanted = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:
@@ -161,7 +161,7 @@ async def _described(admin: Admin, topics: list[str]) -> dict[str, DescribedTopi
 
 
 def _id(topic: TopicDescription) -> str:
-    """Formats the topic's id as Kafka prints it."""
+    """Formats the topic's id in the same form as Kafka."""
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 

@@ -1,4 +1,5 @@
-"""The table of the commands, and the function that runs one. Only the module of that command is imported."""
+"""The table of all commands, and the function that runs a command. Running a command imports only that command's
+module."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ MISUNDERSTOOD = 2  # argparse's own exit status
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The help of a command. `setup` is module.function, if it is not the function `configure` in the module of the
-    same name. `misunderstood` is the exit status for a wrong command line."""
+    """The help text and other properties of a command. `setup` has the form module.function; it is only needed if that
+    is not the function `configure` in the module with the command's name. `misunderstood` is the exit status for an
+    invalid command line."""
 
     summary: str
     more: str = ""
@@ -264,7 +266,7 @@ COMMANDS = {
     ),
     "version": Command("print the version", setup="program.configure_version"),
 }
-ALIASES = {  # the singular or plural of a command's name; `record` is a command of its own
+ALIASES = {  # singular or plural forms of command names, except `record`, which is a different command
     **{name[:-1]: name for name in COMMANDS if name.endswith("s") and name[:-1] not in COMMANDS},
     "clusters": "cluster",
 }
@@ -276,7 +278,8 @@ DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka 
 
 
 def parser(wanted: str | None = None) -> CommandParser:
-    """Returns the parser of all commands, but adds the options only of `wanted`, or of all commands if it is None."""
+    """Returns the parser of all commands. Adds only the options of the command `wanted`, or the options of all commands
+    if it is None."""
     top = CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
@@ -305,7 +308,7 @@ def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     if words == ["--version"]:
         words = ["version"]
     words[0] = ALIASES.get(words[0], words[0])
-    if " ".join(words[:2]) in COMMANDS:  # a command whose name has two words
+    if " ".join(words[:2]) in COMMANDS:  # the command's name consists of two words
         words = [" ".join(words[:2]), *words[2:]]
     name = words[0] if words[0] in COMMANDS else ""
     options = argparse.Namespace()
@@ -314,7 +317,7 @@ def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         _, extra = parser(name).parse_known_args(words, options)
         if extra:
             options.parser.refuse(extra)
-        if "profile" in options:  # a command that connects to a cluster
+        if "profile" in options:  # the command connects to a cluster
             from odradek.tools.commands.target import choose, typed_connection
 
             typed = typed_connection(options, options.bootstrap_server)
@@ -338,8 +341,8 @@ def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text: str, typed: Sequence[str]) -> str:
-    """Completes the message of a command that connects to a cluster: an advertised address that cannot be reached, the
-    name that was probably meant, options as they were typed."""
+    """Completes the error message of a command that connects to a cluster. Mentions an advertised address that cannot
+    be reached or the name that was probably meant, and shows options as they were typed."""
     import asyncio
 
     from odradek.tools.commands.reachability import SETTING, unreachable_broker

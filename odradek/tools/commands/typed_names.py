@@ -1,4 +1,5 @@
-"""Puts messages into the words of the user: the options as they were typed, and hints that can be pasted."""
+"""Rewrites messages for the user: shows options as the user typed them, and completes suggested commands so that they
+can be pasted."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 COMMAND = re.compile(r"`(odradek (?!serve\b|certs\b)[^`]+)`")
 
-# By the client's name of a setting: the property that commands take, first as librdkafka and then as Java calls it.
+# For each name of a setting in the client, the property names that commands accept: first librdkafka's name, then
+# Java's.
 TYPED_NAMES: Mapping[str, tuple[str, ...]] = {
     "security_protocol": ("security.protocol",),
     "ssl_cafile": ("ssl.ca.location", "ssl.truststore.location"),
@@ -29,7 +31,8 @@ CLIENT_NAME = re.compile(r"\b(?:" + LONGEST_FIRST + ")")
 
 
 def as_typed(text: str, options: argparse.Namespace) -> str:
-    """Replaces the names of the client's settings with those of the properties that the user gave, or could give."""
+    """Replaces the names of client settings in a message with the names of the properties that the user specified, or
+    could specify."""
     typed = {name for name, _ in options.properties}
     in_files = {*options.profile_properties}
     if options.command_config is not None:
@@ -45,7 +48,8 @@ def as_typed(text: str, options: argparse.Namespace) -> str:
 
 
 def option_of_file(file: str, options: argparse.Namespace) -> str:
-    """Returns the option or property that names this file, with a blank or `=` after it; an empty text if none does."""
+    """Returns the option or property whose value is this file, followed by a space or `=`. Returns an empty string if
+    there is none."""
     if file == options.command_config:
         return "--command-config "
     if typed := [name for name, value in options.properties if value == file]:
@@ -64,8 +68,8 @@ def _names_in(file: str) -> set[str]:
 
 
 def with_connection(text: str, words: Iterable[str]) -> str:
-    """Adds the words by which the user chose the cluster to each command in backticks, so that it can be pasted."""
-    import shlex  # imported here because most commands succeed
+    """Adds the user's connection options to each command in backticks, so that it can be pasted."""
+    import shlex  # imported here, because only an error message needs it
 
     typed = shlex.join(words)
     return COMMAND.sub(lambda command: f"`{command[1]} {typed}`", text) if typed else text

@@ -1,1 +1,1 @@
-"""Parts of the container image: its entry point, its environment, and its health check. See docs/docker.md."""
+"""The parts of the container image: its entry point, its environment, and its health check. See docs/docker.md."""

@@ -1,11 +1,11 @@
-"""The entry point of the image. Runs a broker, any other command of `odradek`, or another program of the image.
+"""The entry point of the image. Runs a broker, any other command of `odradek`, or another program in the image.
 
     docker run IMAGE                                   odradek serve
     docker run IMAGE --override NAME=VALUE             odradek serve --override NAME=VALUE
     docker run IMAGE topics list -b broker:9092        odradek topics list -b broker:9092
     docker run IMAGE sh -c '…'                         the program, as Testcontainers does
 
-To start quickly, it imports nothing that the broker does not need before the first accepted connection.
+To start quickly, this module only imports what the broker needs before it accepts the first connection.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from pathlib import Path
 HELP_WORDS = frozenset({"-h", "--help"})
 SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
 STOPPED_EARLY = 128 + signal.SIGTERM
-# Testcontainers and others search the log of a Kafka broker for these texts; here they share one line.
+# Testcontainers and other programs search the log of a Kafka broker for these texts. Here they are all on one line.
 READY_NOTE = (
     "Transitioning from RECOVERY to RUNNING. Kafka Server started. [KafkaServer id={node_id}] started"
     " (kafka.server.KafkaServer)"
 )
 
 
-# Scripts that bitnami/kafka runs once before the first start, and the file that shows that they have run.
+# The directory of scripts that bitnami/kafka runs once before the first start, and the file whose existence shows that
+# they have run.
 START_SCRIPTS = Path("/docker-entrypoint-initdb.d")
 START_SCRIPTS_MARK = Path("/bitnami/kafka/.user_scripts_initialized")
 
 
 class StartScriptFailed(Exception):
-    """A script before the first start ended with an error."""
+    """A script that runs before the first start has failed."""
 
 
 class Invocation(Enum):
@@ -43,7 +44,8 @@ class Invocation(Enum):
 
 
 def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, list[str]]:
-    """Returns the kind of program that `words` (the arguments after the image's name) request, and its arguments."""
+    """Returns the kind of program that `words`, the arguments after the image's name, request. Also returns its
+    arguments."""
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]
@@ -57,7 +59,7 @@ def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    # SIGTERM has no default action in process 1 of a container, but a start must be interruptible.
+    # Process 1 of a container has no default action for SIGTERM, but it must be possible to interrupt a start.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED_EARLY))
     words = sys.argv[1:] if words is None else words
     kind, rest = kind_of(words, () if not words else _commands())
@@ -118,8 +120,8 @@ def serve(words: Sequence[str]) -> int:
 
 
 def run_start_scripts(directory: Path, mark: Path) -> list[str]:
-    """Runs the scripts whose names end with .sh, in the order of their names, unless the file `mark` exists; then
-    creates it. Returns notes for the log. Raises StartScriptFailed or OSError."""
+    """Runs the scripts whose names end with .sh, sorted by name, unless the file `mark` exists. Then creates that file.
+    Returns notes for the log. Raises StartScriptFailed or OSError."""
     if mark.exists() or not directory.is_dir():
         return []
     files = sorted(path for path in directory.iterdir() if path.is_file())
@@ -133,7 +135,7 @@ def run_start_scripts(directory: Path, mark: Path) -> list[str]:
         if path not in scripts:
             notes.append(f"{path} is not run, because its name does not end with .sh")
             continue
-        # Bitnami's image includes a file that cannot be executed in a script of its own, which is also in bash.
+        # Bitnami's own script, which also runs in bash, sources files that are not executable.
         words = [str(path)] if os.access(path, os.X_OK) else ["bash", str(path)]
         status = subprocess.run(words, check=False).returncode
         if status:
@@ -154,7 +156,8 @@ def _commands() -> Sequence[str]:
 
 
 def _become(words: list[str]) -> int:
-    """Replaces this process by the program, so that signals reach it. Returns only if the program cannot be run."""
+    """Replaces this process with the program, so that the program receives signals. Returns only if the program cannot
+    be run."""
     try:
         os.execvp(words[0], words)
     except OSError as error:
@@ -183,4 +186,4 @@ def _cluster_id(directory: Path) -> str | None:
     try:
         return decode_meta_properties((directory / META_PROPERTIES).read_bytes()).cluster_id
     except (OSError, CorruptCheckpoint):
-        return None  # the directory is new, or the broker will report what is wrong with it
+        return None  # the directory is new, or the broker will report the error

@@ -1,8 +1,9 @@
-"""The environment of the image: handles variables as the apache/kafka image does, and adds the image's own defaults.
+"""Prepares the environment of the image. Handles variables like the apache/kafka image, and adds this image's defaults.
 
-Pure functions. `odradek serve` maps `KAFKA_*` variables to settings by the rules of that image
-(`odradek.broker.configuration.environment`). Before that, the functions here add, replace or drop variables. Given
-values override the defaults, and a variable overrides the mounted file.
+`odradek serve` maps `KAFKA_*` variables to settings by the rules of the apache/kafka image
+(`odradek.broker.configuration.environment`). Before that, the functions in this module add, replace or remove
+variables. Values from the user override the defaults, and a variable overrides the mounted file. The functions have no
+side effects.
 
 Source: the scripts of apache/kafka 4.3.1 (docker/resources/common-scripts/configure) and its usage guide.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# The first file that exists is read: the mounted file of apache/kafka, or that of bitnami/kafka.
+# Only the first of these files that exists is read: the mounted file of apache/kafka, or that of bitnami/kafka.
 MOUNTED_CONFIGURATIONS = ("/mnt/shared/config/server.properties", "/bitnami/kafka/config/server.properties")
 SECRETS = "/etc/kafka/secrets"
 DATA_DIRECTORY = "/var/lib/kafka/data"
@@ -25,7 +26,7 @@ DEFAULTS: Mapping[str, str] = {
     "KAFKA_ODRADEK_ADVERTISE_PUBLISHED": "localhost",
     "KAFKA_ODRADEK_HTTP_HOST": "",
 }
-# Variables with names of files below SECRETS: of a store, or of a file that contains a store's password.
+# Variables that contain names of files below SECRETS: the file of a store, or a file with a store's password.
 STORES = {
     "KAFKA_SSL_KEYSTORE_FILENAME": "KAFKA_SSL_KEYSTORE_LOCATION",
     "KAFKA_SSL_TRUSTSTORE_FILENAME": "KAFKA_SSL_TRUSTSTORE_LOCATION",
@@ -35,9 +36,9 @@ PASSWORDS = {
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": "KAFKA_SSL_KEYSTORE_PASSWORD",
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "KAFKA_SSL_TRUSTSTORE_PASSWORD",
 }
-# In a compose file, an empty value of these variables means that they are not set.
+# In a compose file, an empty value of these variables means that the variable is not set.
 EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
-# Testcontainers for .NET leaves a comma at the end of these, which Kafka accepted before 4.2.
+# Testcontainers for .NET leaves a comma at the end of these variables, which Kafka accepted before 4.2.
 LISTENERS = frozenset({"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"})
 WITHOUT_A_QUORUM = (  # prefixes of settings
     "controller.quorum.",
@@ -66,7 +67,7 @@ class SecretMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Variables for `odradek serve`, and notes for the author of the compose file, one line each."""
+    """Variables for `odradek serve`, and notes for the author of the compose file. Each note is one line."""
 
     variables: dict[str, str]
     notes: tuple[str, ...]
@@ -79,8 +80,7 @@ def complete(
     read_secret: Callable[[str], str],
     formatted_cluster_id: str | None = None,
 ) -> Environment:
-    """Completes the variables of the container (`given`), taking into account the mounted server.properties
-    (`in_file`).
+    """Completes the container's variables (`given`), taking the mounted server.properties (`in_file`) into account.
 
     read_secret           returns the content of a file below SECRETS, by its name; raises SecretMissing
     formatted_cluster_id  the cluster id of the data directory, if it has one
@@ -122,17 +122,18 @@ def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path
 
 
 def variable_of(setting: str) -> str:
-    """Returns the variable for a setting whose name has no `_` and no `-`."""
+    """Returns the variable for a setting. The setting's name must not contain `_` or `-`."""
     return f"KAFKA_{setting.upper().replace('.', '_')}"
 
 
 def setting_of(variable: str) -> str:
-    """Returns the setting for a variable; valid for settings whose name has no `_` and no `-`."""
+    """Returns the setting for a variable. Correct for settings whose names contain neither `_` nor `-`."""
     return variable.removeprefix("KAFKA_").lower().replace("_", ".")
 
 
 def on_every_interface(advertised: str) -> str:
-    """Returns `listeners` that match the given `advertised.listeners`: the same names and ports, on every interface."""
+    """Returns `listeners` that match the given `advertised.listeners`: the same names and ports, but on all
+    interfaces."""
     listeners = []
     for entry in advertised.split(","):
         name, separator, address = entry.strip().partition("://")

@@ -1,7 +1,7 @@
 """`odradek health`, the image's health check: exits with 0 if the broker is ready.
 
-It requests /readyz. If the HTTP port is switched off or uses TLS, it only connects to the first listener. It runs every
-few seconds, so it imports little.
+The command requests /readyz. If the HTTP port is switched off or uses TLS, it only connects to the first listener. This
+module imports little, because the command runs every few seconds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ DEFAULT_HTTP_PORT = "9644"
 
 
 def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
-    """Returns the HTTP port (None if there is none without TLS), and the port of the first listener that is not a
-    controller's."""
+    """Returns the HTTP port, or None if there is no HTTP port without TLS, and the port of the first listener that does
+    not belong to a controller."""
     http_port = int(settings.get("odradek.http.port", DEFAULT_HTTP_PORT))
     if settings.get("odradek.http.security.protocol") == "SSL":
         http_port = -1
@@ -28,7 +28,7 @@ def ports(settings: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 def check(http_port: int | None, port: int) -> str | None:
-    """Returns None if the broker is ready, otherwise the reason."""
+    """Returns None if the broker is ready, and otherwise the reason why it is not."""
     with socket.create_connection(("127.0.0.1", port if http_port is None else http_port), TIMEOUT_S) as connection:
         if http_port is None:
             return None
@@ -41,8 +41,8 @@ def check(http_port: int | None, port: int) -> str | None:
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Runs `odradek health` with these arguments: prints why the broker is not ready, if so, and returns the exit
-    status. The default port is that of the environment and of the mounted server.properties."""
+    """Runs `odradek health` with these arguments, and returns the exit status. If the broker is not ready, prints the
+    reason. The default port comes from the environment and the mounted server.properties."""
     http_port: int | None = None
     match [part for word in words for part in word.split("=", 1)]:
         case []:

@@ -1,5 +1,5 @@
-"""`cub kafka-ready` of Confluent's images: waits until a broker answers. Start-up jobs call it before they create
-topics.
+"""Implements `cub kafka-ready` of Confluent's images, which waits until a broker answers. Start-up jobs run this
+command before they create topics.
 
 cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S
 """
@@ -15,7 +15,7 @@ USAGE = "usage: cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S
 
 
 def translated(words: Sequence[str]) -> list[str]:
-    """Returns the arguments of `odradek` that wait for a broker. Raises Unsupported."""
+    """Returns the arguments with which `odradek` waits for a broker. Raises Unsupported."""
     options: list[str] = []
     numbers: list[str] = []
     rest = list(words)

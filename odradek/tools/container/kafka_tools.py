@@ -1,8 +1,8 @@
-"""Offers Kafka's scripts under their own names, for health checks, init containers and start-up jobs written for the
-images of Apache, Confluent and Bitnami: translates their options to commands of `odradek`.
+"""Provides Kafka's scripts under their own names, by translating their options to commands of `odradek`. This supports
+health checks, init containers and start-up jobs that were written for the images of Apache, Confluent and Bitnami.
 
-Pure functions, except `main`. `TOOLS` has a row for each action of each script, with the options that it accepts. Other
-options are refused by name, with a hint at the commands of this image.
+`TOOLS` has a row for each action of each script, with the options that it accepts. All other options are refused. The
+message contains the option's name and a hint at the commands of this image. Only `run_script` has side effects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Options for the connection, which every script accepts, and what `odradek` calls them.
+# The connection options that every script accepts, with their names in `odradek`.
 CONNECTION: Mapping[str, str] = {
     "--bootstrap-server": "-b",
     "--broker-list": "-b",
@@ -25,12 +25,12 @@ MS_PER_S = 1000
 
 
 class Unsupported(Exception):
-    """The script's options have no counterpart among the commands of this image."""
+    """The image has no command that corresponds to these options of a script."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A command of `odradek`: its arguments, and its standard input if that differs from the input of the script."""
+    """One command of `odradek`: its arguments, and its standard input if that differs from the script's."""
 
     words: list[str]
     stdin: str | None = None
@@ -38,7 +38,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class ToolOptions:
-    """The options of a script, with their values. Options that take no value have an empty one."""
+    """The options of a script, with their values. The value is empty for options that take none."""
 
     options: dict[str, list[str]] = field(default_factory=dict)
 
@@ -52,15 +52,16 @@ class ToolOptions:
         return [value for option in options for value in self.options.get(option, ())]
 
     def pairs(self, *options: str) -> dict[str, str]:
-        """Returns the values of repeated options of the form name=value."""
+        """Returns the values of repeated options that have the form name=value."""
         return dict(value.partition("=")[::2] for value in self.all(*options))
 
     def values(self, names: Mapping[str, str]) -> list[str]:
-        """Returns the words of `odradek` for options with a value. `names` maps the script's names to ours."""
+        """Returns the arguments of `odradek` for options with a value. `names` maps the script's option names to those
+        of `odradek`."""
         return [word for name, ours in names.items() for value in self.all(name) for word in (ours, value)]
 
     def flags(self, *names: str) -> list[str]:
-        """Returns the given options that take no value, which `odradek` calls the same."""
+        """Returns the given options that take no value and have the same name in `odradek`."""
         return [name for name in names if name in self.options]
 
 
@@ -69,11 +70,11 @@ Translate = Callable[[ToolOptions], "list[str] | Iterable[ToolCall]"]
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """What a script does if `option` is given; the script has only one action if this is empty.
+    """The action of a script that `option` selects. `option` is empty if the script has only one action.
 
-    flags      options that take no value
-    valued     options that take one
-    translate  returns the arguments of `odradek` without those for the connection, or several calls
+    flags      options without a value
+    valued     options with a value
+    translate  returns the arguments of `odradek` without the connection options, or returns several calls
     """
 
     option: str
@@ -156,7 +157,7 @@ def console_producer(options: ToolOptions) -> list[str]:
     return words + [word for name, value in client.items() for word in _client_property(name, value, ours)]
 
 
-# The order in which kafka-console-consumer prints the parts of a record, as formats of `odradek consume -f`.
+# The parts of a record in the order in which kafka-console-consumer prints them, as formats of `odradek consume -f`.
 PRINTED: Mapping[str, str] = {
     "print.timestamp": "CreateTime:%T",
     "print.partition": "Partition:%p",
@@ -211,8 +212,8 @@ def _client_property(name: str, value: str, ours: Mapping[str, str]) -> list[str
     raise Unsupported(f"the property {name} is not supported here")
 
 
-# The option of kafka-configs that names an entity of each kind. `odradek configs` changes entities of these kinds, and
-# `odradek quotas` changes those of LIMITED.
+# For each kind of entity, the option of kafka-configs that specifies an entity. `odradek configs` changes entities of
+# these kinds, except that `odradek quotas` changes those in LIMITED.
 CONFIGURED: Mapping[str, str] = {
     "topics": "--topic",
     "brokers": "--broker",
@@ -231,7 +232,8 @@ ENTITY_FLAGS = " ".join(("--entity-default", *DEFAULTS))
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What kafka-configs describes or alters. A name of None stands for the default of all entities of its kind."""
+    """An entity that kafka-configs describes or alters. The name None means the default for all entities of its
+    kind."""
 
     kind: str
     name: str | None
@@ -318,7 +320,8 @@ ACL_PRINCIPALS = "--allow-principal --deny-principal --allow-host --deny-host --
 
 
 def acls(action: str, flags: str, valued: str) -> ToolAction:
-    """Returns an action of kafka-acls. `odradek acls` calls the options the same, and never asks for confirmation."""
+    """Returns an action of kafka-acls. Its options have the same names in `odradek acls`, which never asks for
+    confirmation."""
 
     def translate(options: ToolOptions) -> list[str]:
         return [
@@ -385,7 +388,8 @@ TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
 def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
-    """Returns the calls of `odradek` that do what Kafka's script `tool` does with `words`. Raises Unsupported."""
+    """Returns the calls of `odradek` that are equivalent to Kafka's script `tool` with the arguments `words`. Raises
+    Unsupported."""
     actions = TOOLS[tool]
     named = {action.option for action in actions} - {""}
     flags = {flag for action in actions for flag in action.flags} | named
@@ -395,7 +399,7 @@ def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
         if not option.startswith("--") and tool in TAKES_AN_ACTION:
-            continue  # an action such as `describe` or `cluster-id`; the output includes all of them
+            continue  # this is an action such as `describe` or `cluster-id`; the output always includes all of them
         if option in flags:
             options.options.setdefault(option, []).append("")
         elif option in valued:
@@ -426,8 +430,8 @@ def _choose_action(actions: Sequence[ToolAction], options: ToolOptions) -> ToolA
 
 
 def run_script(tool: str, words: Sequence[str]) -> int:
-    """Does what Kafka's script `tool` does with `words`. Returns the exit status of the first command that fails, or
-    0."""
+    """Runs the calls of `odradek` that are equivalent to Kafka's script `tool` with the arguments `words`. Returns the
+    exit status of the first command that fails, or 0."""
     try:
         calls = translated(tool, words)
     except Unsupported as why:

@@ -1,9 +1,9 @@
-"""Maps the environments of bitnami/kafka, confluentinc/cp-kafka and confluent-local to that of apache/kafka.
+"""Maps the environment variables of bitnami/kafka, confluentinc/cp-kafka and confluent-local to those of apache/kafka.
 
-Pure functions. `TABLE` has a row for each variable with a meaning that apache/kafka does not have. All other variables
-stay as they are: cp-kafka has the same names for settings as apache/kafka.
+`TABLE` has a row for each variable that has a meaning in these images but not in apache/kafka. All other variables stay
+as they are, because cp-kafka uses the same variables for settings as apache/kafka. The functions have no side effects.
 
-Sources: the reference of environment variables in the READMEs of bitnami/kafka 3.5 to 4.0 and of confluentinc/cp-kafka
+Sources: the environment variables documented in the READMEs of bitnami/kafka 3.5 to 4.0 and of confluentinc/cp-kafka
 7.4 to 8.0.
 """
 
@@ -16,16 +16,17 @@ from enum import Enum, auto
 
 BITNAMI_SETTING = "KAFKA_CFG_"
 BITNAMI_DATA_DIRECTORY = "/bitnami/kafka/data"
-# The first directory that has a file is used: where users mount certificates, or where Bitnami's scripts copy them.
+# Only the first of these directories that contains a file is used. Users mount certificates into the first one;
+# Bitnami's scripts copy them to the second one.
 BITNAMI_CERTIFICATES = ("/bitnami/kafka/config/certs", "/opt/bitnami/kafka/config/certs")
-FILE_SUFFIX = "_FILE"  # Bitnami reads the value of X from the file that X_FILE names
+FILE_SUFFIX = "_FILE"  # Bitnami reads the value of variable X from the file named in X_FILE
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 SSL_PROTOCOLS = ("SSL", "SASL_SSL")
 PLAIN = "PLAIN"
 JKS, PEM = "JKS", "PEM"
-# Ends of variables that say where the key of the broker is.
+# Suffixes of variables that specify the location of the broker's key.
 KEY_STORES = ("SSL_KEYSTORE_LOCATION", "SSL_KEYSTORE_KEY", "SSL_KEYSTORE_FILENAME")
-# With Bitnami, a SASL listener accepts these mechanisms unless sasl.enabled.mechanisms is set.
+# In Bitnami's image, a SASL listener accepts these mechanisms unless sasl.enabled.mechanisms is set.
 BITNAMI_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 LOGIN_MODULES = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule required",
@@ -38,15 +39,15 @@ class VariableUse(Enum):
     RENAMED = auto()  # `to` is the variable with the same meaning
     USERS = auto()  # a list of user names, with the passwords in the variable `to`
     PASSWORDS = auto()
-    SCRAM = auto()  # a list of `kafka-storage format --add-scram`, one per line
+    SCRAM = auto()  # a list of arguments of `kafka-storage format --add-scram`, one per line
     STORES = auto()  # describes the stores with Bitnami's certificates
-    NO_EFFECT = auto()  # nothing is lost, because one broker without Java does not need it
-    NOT_MAPPED = auto()  # something is lost; `to` says what to write instead
+    NO_EFFECT = auto()  # no loss, because a single broker without Java does not need the variable
+    NOT_MAPPED = auto()  # its meaning is lost; `to` describes the alternative
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A variable of another image, or all variables with a prefix if the name ends with `*`."""
+    """The row for one variable of another image, or for all variables with a prefix if the name ends with `*`."""
 
     name: str
     use: VariableUse
@@ -85,7 +86,7 @@ TABLE: tuple[Row, ...] = (
     Row("KAFKA_CONFLUENT_*", VariableUse.NO_EFFECT, is_bitnami=False),
     Row("KAFKA_KRAFT_MODE", VariableUse.NO_EFFECT, is_bitnami=False),
     Row("CUB_CLASSPATH", VariableUse.NO_EFFECT, is_bitnami=False),
-    # docker/rootfs/etc/confluent/docker/configure sets this
+    # set by docker/rootfs/etc/confluent/docker/configure
     Row("ODRADEK_ADD_SCRAM", VariableUse.SCRAM, is_bitnami=False),
     # older images
     Row(
@@ -104,11 +105,11 @@ class ScramLogin:
 
 @dataclass(slots=True)
 class MappedEnvironment:
-    """The environment for an image like apache/kafka.
+    """The environment in the form that the apache/kafka image accepts.
 
-    scram_logins  users with SCRAM passwords, which the broker has to create at its first start
+    scram_logins  users with SCRAM passwords, which the broker must create at its first start
     notes         log lines about variables that can be ignored without a loss
-    warnings      log lines about variables that have a meaning there and none here
+    warnings      log lines about variables that have no effect here, although they have one in the other image
     """
 
     variables: dict[str, str]
@@ -118,8 +119,8 @@ class MappedEnvironment:
 
 
 class InvalidVariable(Exception):
-    """A variable of another image contradicts another one, or files that it needs are missing. The text says what to
-    change."""
+    """A variable of another image contradicts another variable, or needs a file that is missing. The message explains
+    what to change."""
 
 
 def as_apache_kafka(
@@ -129,12 +130,12 @@ def as_apache_kafka(
     read_file: Callable[[str], str],
     is_file: Callable[[str], bool],
 ) -> MappedEnvironment:
-    """Maps the variables of a container. Returns them unchanged if they are those of apache/kafka.
+    """Maps the variables of a container. Returns them unchanged if they are already variables of apache/kafka.
 
     in_file    the settings of the mounted server.properties
-    read_file  returns the content of the file that a variable such as KAFKA_CLIENT_PASSWORDS_FILE names, or of a
-               certificate
+    read_file  returns the content of a certificate, or of the file in a variable such as KAFKA_CLIENT_PASSWORDS_FILE
     is_file    returns whether there is a file at a path
+
     Raises InvalidVariable, or OSError if such a file cannot be read.
     """
     variables = _with_contents(given, read_file)
@@ -162,7 +163,7 @@ def as_apache_kafka(
             idle.append(name)
         elif row.use is VariableUse.NOT_MAPPED:
             lost.append(f"{name} (instead: {row.to})")
-    mapped.variables.update(of_bitnami)  # a setting that is also given without CFG has no effect with Bitnami
+    mapped.variables.update(of_bitnami)  # in Bitnami's image, KAFKA_CFG_X takes precedence over KAFKA_X
     has_directory = bool(
         {"KAFKA_LOG_DIRS", "KAFKA_LOG_DIR"} & mapped.variables.keys() or {"log.dirs", "log.dir"} & in_file.keys()
     )
@@ -182,7 +183,7 @@ def as_apache_kafka(
 
 
 def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) -> dict[str, str]:
-    """Returns the variables, with the content of a file for each row of TABLE whose value is in a file."""
+    """Returns the variables. If the value for a row of TABLE is in a file, the content of that file is included."""
     variables = dict(given)
     for row in TABLE:
         if row.is_bitnami and row.name + FILE_SUFFIX in variables:
@@ -191,14 +192,15 @@ def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) ->
 
 
 def _name_of_bitnami(variable: str) -> str:
-    """Returns apache/kafka's name of `KAFKA_CFG_…`. Bitnami writes the `_` of SASL_SSL like the `.` of a name."""
+    """Returns apache/kafka's name for a variable `KAFKA_CFG_…`. Bitnami does not distinguish the `_` of SASL_SSL from
+    the `.` in the name of a setting."""
     rest = variable.removeprefix(BITNAMI_SETTING)
     return "KAFKA_" + re.sub("SASL_(SSL|PLAINTEXT)", r"SASL__\1", rest)
 
 
 def _name_of_confluent(variable: str) -> str:
-    """Returns apache/kafka's name of a setting of a listener. cp-kafka writes `__` for `-` and `___` for `_`, and
-    apache/kafka the reverse. The names of protocols and mechanisms tell which of them was meant."""
+    """Returns apache/kafka's name for a setting of a listener. cp-kafka replaces `-` with `__`, and `_` with `___`,
+    while apache/kafka does the reverse. The names of protocols and mechanisms determine which character was meant."""
     if not variable.startswith("KAFKA_LISTENER_NAME_"):
         return variable
     variable = re.sub("SASL___(SSL|PLAINTEXT)", r"SASL__\1", variable)
@@ -217,7 +219,7 @@ def _logins(users_name: str, users: str, passwords_name: str, passwords: str | N
 
 
 def _add_logins(mapped: MappedEnvironment, logins: Mapping[str, str]) -> None:
-    """Lets the users log in to every SASL listener, with each mechanism that it offers."""
+    """Allows the users to log in at every SASL listener, with each mechanism that the listener offers."""
     listeners = [name for name in _listeners(mapped.variables) if _protocol(mapped.variables, name) in SASL_PROTOCOLS]
     if not listeners:
         mapped.warnings.append(
@@ -243,7 +245,7 @@ def _add_logins(mapped: MappedEnvironment, logins: Mapping[str, str]) -> None:
 
 
 def _added_scram(text: str) -> Iterable[ScramLogin]:
-    """Parses what follows `--add-scram`, such as SCRAM-SHA-512=[name=alice,password=secret], one per line."""
+    """Parses the values of `--add-scram`, such as SCRAM-SHA-512=[name=alice,password=secret], one per line."""
     for line in text.splitlines():
         found = re.fullmatch(r"(SCRAM-SHA-(?:256|512))=\[([^\]]*)\]", line.strip())
         fields = {} if found is None else dict(part.strip().partition("=")[::2] for part in found[2].split(","))
@@ -256,8 +258,9 @@ def _added_scram(text: str) -> Iterable[ScramLogin]:
 
 
 def _add_scram(mapped: MappedEnvironment, logins: list[ScramLogin]) -> None:
-    """Lets users that `kafka-storage --add-scram` creates log in to every SASL listener. A shell such as dash drops the
-    login module that Testcontainers names, because SCRAM-SHA-512 cannot be a part of a variable's name."""
+    """Allows the users that `kafka-storage --add-scram` creates to log in at every SASL listener. This is necessary
+    because a shell such as dash drops the variable in which Testcontainers sets the login module: SCRAM-SHA-512 cannot
+    be part of a variable's name."""
     mapped.scram_logins += tuple(logins)
     for listener in _listeners(mapped.variables):
         if _protocol(mapped.variables, listener) in SASL_PROTOCOLS:
@@ -275,7 +278,8 @@ def _add_certificates(
     read_file: Callable[[str], str],
     is_file: Callable[[str], bool],
 ) -> None:
-    """Adds the stores that Bitnami's image uses if a listener has TLS, unless the variables or the file name others."""
+    """Adds the stores that Bitnami's image uses if a listener has TLS, unless the variables or the file specify other
+    stores."""
     named = (*to, *(name.upper().replace(".", "_") for name in in_file))
     of_controllers = to.get("KAFKA_CONTROLLER_LISTENER_NAMES", "").upper().split(",")
     clients = [listener for listener in _listeners(to) if listener not in of_controllers]
@@ -318,7 +322,8 @@ def _listeners(variables: Mapping[str, str]) -> list[str]:
 
 
 def _protocol(variables: Mapping[str, str], listener: str) -> str:
-    """Returns the security protocol of a listener. Without an entry in the map, its name is its protocol."""
+    """Returns the security protocol of a listener. A listener without an entry in the protocol map has its name as its
+    protocol."""
     pairs = (
         entry.strip().partition(":") for entry in variables.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "").split(",")
     )

@@ -1,5 +1,5 @@
-"""`odradek doctor`: finds problems of a broker, and of clients that try to reach it.
+"""`odradek doctor`: finds problems with a broker, and with clients that cannot reach it.
 
-facts     collects facts: about the machine, a data directory, the broker, and the addresses it advertises
-findings  draws conclusions from facts, and gives advice: pure functions
+facts     collects facts about the machine, a data directory, the broker, and the addresses that it advertises
+findings  draws conclusions from these facts, and gives advice; does no I/O
 """

@@ -1,4 +1,5 @@
-"""Collects facts about the machine, the data directory and the broker. Changes nothing, and keeps no lock."""
+"""Collects facts about the machine, the data directory and the broker. Changes nothing, and holds no lock
+afterwards."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def directory_facts(path: Path) -> DirectoryFacts:
 
 
 def is_locked(path: Path) -> bool:
-    """Returns whether another process holds the broker's lock."""
+    """Returns whether another process holds the lock of a data directory."""
     try:
         file = open_file(str(path), os.O_RDWR, 0)
     except OSError:
@@ -64,8 +65,8 @@ def is_locked(path: Path) -> bool:
 
 
 def file_system_of(path: Path) -> str:
-    """Returns the type of the file system that contains `path`, as mount(8) names it, or an empty text if it is
-    unknown."""
+    """Returns the type of the file system that contains `path`, as mount(8) calls it. Returns an empty string if the
+    type is unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -106,7 +107,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> ProbedAddress:
-    """Connects to an address, and closes the connection."""
+    """Connects to an address, closes the connection, and returns the result."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)

@@ -1,4 +1,4 @@
-"""Draws conclusions from facts, with advice for users whose broker or client does not work. Pure functions."""
+"""Draws conclusions from facts, with advice for users whose broker or client does not work. Does no I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
 
-OPEN_FILES_NEEDED = 4096  # each log that is written keeps one file open, and each connection another
+OPEN_FILES_NEEDED = 4096  # each log in use keeps one file open, and each connection another
 FREE_BYTES_NEEDED = 1 << 30
 CLOCK_MS = 5 * 60 * 1000
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A conclusion. `advice` says what to do about it; None if nothing needs to be done."""
+    """A conclusion. `advice` describes what to do about it; it is None if nothing needs to be done."""
 
     level: Severity
     about: str
@@ -41,8 +41,8 @@ class MachineFacts:
 class DirectoryFacts:
     """Facts about a data directory.
 
-    is_used    a broker has it open
-    newest_ms  the latest change of a file in it
+    is_used    whether a broker has the directory open
+    newest_ms  time of the latest change to a file in it
     set_aside  names of unfinished files, and of directories of topics that were deleted or replaced
     """
 
@@ -62,7 +62,7 @@ class DirectoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProbedAddress:
-    """An address, and whether it accepts connections. `error` is the reason if it does not."""
+    """An address, and whether it accepts connections. If it does not, `error` is the reason."""
 
     host: str
     port: int
@@ -76,9 +76,9 @@ class ProbedAddress:
 class BrokerFacts:
     """Facts about a broker.
 
-    bootstrap  the addresses that the user named
-    refusal    why none of them answered as a Kafka broker
-    told       the addresses that the broker advertises to clients
+    bootstrap   the addresses that the user specified
+    refusal     reason why none of these addresses answered as a Kafka broker
+    advertised  the addresses that the broker advertises to clients
     """
 
     bootstrap: tuple[ProbedAddress, ...]

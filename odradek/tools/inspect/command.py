@@ -1,7 +1,8 @@
-"""`odradek inspect FILE…`: recognises the kind of a file, prints it, and reports whether all of it could be read.
+"""`odradek inspect FILE…`: recognises the kind of a file, prints its entries, and reports whether the whole file could
+be read.
 
-A file is recognised by the name it has in Kafka; `--as` is for files with other names. The exit status is 0 if
-everything could be read, 1 if something is damaged or cannot be read, and 2 if the command line is wrong.
+A file is recognised by its name in Kafka; `--as` specifies the kind of a file with another name. The exit status is 0
+if everything could be read, 1 if something is damaged or cannot be read, and 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ WHOLE_NAMES: Mapping[str, str] = {
     names.LOCK: "lock",
     names.BOOTSTRAP_CHECKPOINT: METADATA_SNAPSHOT,
 }
-# A file of a segment, also while it waits to be deleted, or to replace another file.
+# A file of a segment. Files that are about to be deleted, or to replace other files, have one of the suffixes.
 BY_OFFSET = re.compile(
     r"(?P<offset>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
@@ -79,7 +80,7 @@ class UnknownFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A file to be read, with the facts needed to read it."""
+    """A file to be read, with the facts that are needed to read it."""
 
     path: Path
     kind: str
@@ -87,7 +88,7 @@ class Inspected:
     topic: str | None
 
     def findings(self, *, with_records: bool = True) -> Iterator[Finding]:
-        """Returns the entries of the file. Raises OSError when the first one is requested."""
+        """Returns the entries of the file. OSError is raised when the first entry is requested."""
         data = self.path.read_bytes()
         if self.kind == LOG:
             return read_log(data, self.base_offset, self.topic, with_records=with_records)
@@ -98,7 +99,7 @@ class Inspected:
 
 
 def recognised(path: Path, kind: str | None = None, topic: str | None = None) -> Inspected:
-    """Recognises a file by its name, unless `kind` is given. Raises UnknownFile; ValueError for an unknown kind."""
+    """Recognises a file by its name, unless `kind` is given. Raises UnknownFile, and ValueError for an unknown kind."""
     segment = BY_OFFSET.fullmatch(path.name)
     directory = PARTITION_DIRECTORY.fullmatch(path.absolute().parent.name)
     if kind is None:
@@ -121,7 +122,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """Returns whether the file begins like a recording. Its name does not matter, because the user chose it."""
+    """Returns whether the file begins like a recording. Its name is irrelevant, because the user chose it."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -130,7 +131,7 @@ def is_recording(path: Path) -> bool:
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """Yields all recognised files below a directory, in order."""
+    """Yields all recognised files below a directory, in sorted order."""
     for path in sorted(directory.rglob("*")):
         if path.is_file():
             try:
@@ -145,8 +146,8 @@ TIMES = frozenset({"timestamp", "maxTimestamp", "deleteHorizonMs"})
 
 
 def json_line(path: str, finding: Finding) -> str:
-    """Formats an entry as JSON. `at` is the position in bytes. Keys and values are text if they are UTF-8, else
-    {"base64": …}."""
+    """Formats an entry as JSON. `at` is the position in bytes. Keys and values are strings if they are UTF-8, and
+    otherwise {"base64": …}."""
     head: dict[str, Any] = {"file": path, "at": finding.position}
     match finding:
         case FileEntry():
@@ -165,7 +166,7 @@ def text_line(finding: Finding, *, is_full: bool = False) -> str:
         case Note():
             return f"{finding.position:>10}  ({finding.text})"
     place = f"{finding.position:>10}" if finding.depth == 0 else " " * 10
-    fields = {  # leaves out fields of a batch that say nothing: no producer, no transaction
+    fields = {  # leaves out fields that only say "no producer" or "no transaction"
         name: value
         for name, value in finding.fields.items()
         if finding.kind != "batch" or not (value is False or value == -1)
@@ -213,7 +214,7 @@ def inspect(
     is_full: bool = False,
     out: TextIO | None = None,
 ) -> int:
-    """Prints files and returns the exit status. Of a directory, prints all recognised files."""
+    """Prints files and returns the exit status. If a path is a directory, prints all recognised files in it."""
     out = sys.stdout if out is None else out
     status = GOOD
     for path in (found for each in paths for found in (files_below(each) if each.is_dir() else (each,))):
@@ -238,5 +239,5 @@ def inspect(
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Writes a line, and replaces characters that the terminal cannot show."""
+    """Writes a line. Replaces characters that the terminal cannot display."""
     out.write(line.encode(out.encoding or "utf-8", "backslashreplace").decode(out.encoding or "utf-8") + "\n")

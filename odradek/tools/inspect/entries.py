@@ -1,4 +1,4 @@
-"""The entries that readers yield, in the order of the file."""
+"""The types of entries that readers yield, in the order of the file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A part of a file that was understood.
+    """A part of a file that was decoded.
 
-    position  the byte at which it begins; for a record, the byte at which its batch begins
-    fields    by Kafka's names in camelCase; values are those of JSON, and bytes
-    depth     1 if it is part of the preceding entry of depth 0
+    position  position of its first byte; for a record, position of the first byte of its batch
+    fields    values by Kafka's field names in camelCase; the values are JSON values or bytes
+    depth     1 if it belongs to the preceding entry of depth 0
     """
 
     kind: str
@@ -24,7 +24,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are not as they should be, from `position` on."""
+    """Damaged bytes, which begin at `position`."""
 
     position: int
     reason: str

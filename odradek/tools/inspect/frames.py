@@ -1,7 +1,8 @@
-"""Reads requests and responses as they are sent: frames in a file, or recordings of `odradek serve --record`.
+"""Reads requests and responses in their binary form, from frames in a file or from recordings of `odradek serve
+--record`.
 
-A file contains frames that each begin with their length, or a single frame without it. A request identifies itself. For
-a response, the API and version of its request must be given.
+A file contains frames that each begin with their length, or a single frame without its length. A request contains its
+API and version. For a response, the API and version of its request must be given.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ REQUEST, RESPONSE = "request", "response"
 
 @dataclass(frozen=True, slots=True)
 class FrameKind:
-    """Requests or responses. For responses, `api_key` and `version` belong to their request."""
+    """The kind of a frame: a request or a response. For a response, `api_key` and `version` belong to its request."""
 
     api_key: int | None = None
     version: int = 0
@@ -58,7 +59,7 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields position and bytes of each frame, without its length. If the lengths do not add up to the file's size,
+    """Yields the position and the bytes of each frame, without its length. If the lengths do not match the file's size,
     yields the whole file as one frame."""
     found = []
     position = 0
@@ -124,7 +125,7 @@ def _fields(entry: Recorded, asked: dict[int, tuple[int, int]]) -> dict[str, Any
         told: dict[str, Any] = json.loads(entry.body)
         return told
     if entry.kind is Kind.RECEIVED:
-        if len(entry.body) < REQUEST_START.size:  # a masked secret, or not a request
+        if len(entry.body) < REQUEST_START.size:  # a masked secret, or bytes that are not a request
             return {"bytes": len(entry.body)}
         header, _ = read_request_header(entry.body)
         asked[entry.exchange] = header.api_key, header.api_version

@@ -1,7 +1,7 @@
 """Reads logs, segment by segment, and snapshots of the metadata log, which also consist of record batches.
 
-Reading continues after a batch with a wrong CRC: its length is trusted as long as it stays within the file and the next
-batch begins where this one ends. The format: docs/formats/record-batch.md.
+Reading continues after a batch with a wrong CRC. Its length is trusted if it does not exceed the file, and if another
+batch begins where this one ends. The format is described in docs/formats/record-batch.md.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from odradek.protocol.records import Record, records_of
 from odradek.protocol.struct import Buffer
 from odradek.tools.inspect.entries import Damage, FileEntry, Finding
 
-ANY_OFFSET = -(1 << 63)  # a batch whose offset is below that of the batch before it is shown, and reported as damage
+ANY_OFFSET = -(1 << 63)  # accepts every offset; descending offsets are shown, and reported as damage
 
 
 def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records: bool = True) -> Iterator[Finding]:
     """Yields the batches up to the first one that cannot be read.
 
-    base_offset  the lowest possible offset of the first batch: the one in the file's name
-    topic        decides how records are decoded; None leaves them as bytes
+    base_offset  lowest valid offset of the first batch, which is the offset in the file's name
+    topic        determines how records are decoded; None leaves them as bytes
     """
     view = memoryview(data)
     position, next_offset = 0, base_offset

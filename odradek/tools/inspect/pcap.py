@@ -1,8 +1,9 @@
 """Converts a recording to a capture file (pcap) for Wireshark and tshark, with invented Ethernet, IPv4 and TCP headers.
 
-Each connection has its handshake, sequence numbers and, if it was closed, its end. Responses appear in the order of
-their requests, as they were sent. The broker's address is 10.0.0.1 plus its node id, with port 9092, where Wireshark
-expects Kafka. Clients have their own address if it is IPv4. Masked frames are as short as in the recording.
+Each connection has a handshake, sequence numbers and, if it was closed, packets that close it. Responses appear in the
+order of their requests, as they were sent. The broker's address is 10.0.0.1 plus its node id, and its port is 9092,
+where Wireshark expects Kafka. Clients keep their own address if it is IPv4. Masked frames are as short as in the
+recording.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from odradek.protocol.frames import LENGTH
 from odradek.protocol.recording import Kind, RecordingEntry
 
-HEAD: Final = Packing("<IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)  # times in µs; the 1 stands for Ethernet
+HEAD: Final = Packing("<IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)  # times in µs; the link type 1 is Ethernet
 _PACKET: Final = Packing("<IIII")
 _ETHERNET: Final = bytes.fromhex("020000000001 020000000002 0800")
 _IP: Final = Packing(">BBHHHBBH4s4s")
@@ -34,7 +35,7 @@ FIN, SYN, PUSH, ACK = 1, 2, 8, 16
 
 @dataclass(slots=True)
 class _Endpoint:
-    """One end of a connection. `sequence` is the number of the next byte that it sends."""
+    """One end of a TCP connection. `sequence` is the sequence number of the next byte that it sends."""
 
     address: bytes
     port: int
@@ -43,7 +44,8 @@ class _Endpoint:
 
 @dataclass(slots=True)
 class _Capture:
-    """One connection. `exchanges` lists the exchanges in order; a response waits for those of earlier requests."""
+    """One TCP connection. `exchanges` lists its exchanges in order. A response is held back until those of all earlier
+    requests have been written."""
 
     client: _Endpoint
     broker: _Endpoint
@@ -52,7 +54,7 @@ class _Capture:
 
 
 def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[bytes]:
-    """Yields the file in pieces: its header, then packets."""
+    """Yields the capture file in pieces: its header, and then its packets."""
     yield HEAD
     captures: dict[int, _Capture] = {}
     for entry in entries:
@@ -65,7 +67,7 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
             continue
         if entry.kind in (Kind.WRITTEN, Kind.TOLD):
             continue
-        if capture is None:  # the entry is OPENED, or the connection was opened before the recording began
+        if capture is None:  # the entry is OPENED, or the connection is older than the recording
             details = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
             capture = captures[entry.connection] = _capture(entry.connection, details)
             yield from _opening_packets(capture, at_us)
@@ -106,7 +108,7 @@ def _closing_packets(capture: _Capture, at_us: int) -> Iterator[bytes]:
 
 
 def _frame_packets(sender: _Endpoint, receiver: _Endpoint, frame: bytes, at_us: int) -> Iterator[bytes]:
-    """Yields the packets of a frame, which is given without its length. An empty frame yields none."""
+    """Yields the packets of a frame, which is passed without its length. Yields nothing for an empty frame."""
     data = LENGTH.pack(len(frame)) + frame if frame else b""
     for start in range(0, len(data), MOST_SEGMENT_BYTES):
         part = data[start : start + MOST_SEGMENT_BYTES]
@@ -133,7 +135,7 @@ def _packet(
 
 
 def internet_checksum(data: bytes) -> int:
-    """Computes the internet checksum (RFC 1071): the sum of 16-bit words in ones' complement. It is 0 for data that
-    contains its own checksum."""
+    """Computes the internet checksum (RFC 1071), which is the sum of 16-bit words in ones' complement. It is 0 for data
+    that contains its own checksum."""
     whole = int.from_bytes(data + b"\0" * (len(data) % 2)) % 0xFFFF  # 2¹⁶ is 1 modulo 2¹⁶ - 1
     return 0xFFFF - whole

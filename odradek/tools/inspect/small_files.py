@@ -1,7 +1,8 @@
 """Reads the files beside the logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
 
-The fixed structures come from `odradek.files.structures`, declared with construct. The meaning of each field:
-docs/formats/indexes.md, transaction-index.md, producer-snapshot.md, checkpoints.md and data-directory.md.
+The fixed-size structures come from `odradek.files.structures`, and are parsed with the library construct. The meaning
+of each field is described in docs/formats/indexes.md, transaction-index.md, producer-snapshot.md, checkpoints.md and
+data-directory.md.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
 
 
 def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
-    """Yields each entry as a dictionary with its position; then at most one Damage or Note about the end of the
-    file."""
+    """Yields each entry as a dictionary, with its position. At the end, yields at most one Damage or Note about the
+    rest of the file."""
     size, declared = structure.size_bytes, structure.to_construct()
     used = len(data)
     if may_end_in_zeros:  # Kafka preallocates zeros; zeros that belong to an entry are kept
@@ -121,7 +122,7 @@ def read_leader_epoch_checkpoint(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
-    """Reads a checkpoint: its version, the number of entries, then a line per entry."""
+    """Reads a checkpoint, which consists of its version, the number of entries, and one line for each entry."""
     if not data:
         yield Note(0, "empty, which stands for no entries")
         return
@@ -148,7 +149,7 @@ def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
 
 
 def read_properties(data: bytes, _: int) -> Iterator[Finding]:
-    """Reads meta.properties, in Java's format."""
+    """Reads meta.properties, which is in Java's format for properties."""
     yield from _pairs(data, "=", comments=("#", "!"))
 
 
@@ -160,7 +161,7 @@ def read_partition_metadata(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def read_json(data: bytes, _: int) -> Iterator[Finding]:
-    """Reads quorum-state and .kafka_cleanshutdown."""
+    """Reads a quorum-state or .kafka_cleanshutdown file."""
     try:
         fields = json.loads(data)
     except ValueError as error:
@@ -173,7 +174,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
-    """Reads .lock, which has no content: only its existence and its lock matter."""
+    """Reads a .lock file, which has no content: only its existence and its lock matter."""
     if data:
         yield Note(0, f"{len(data)} bytes, which are never read")
     else:

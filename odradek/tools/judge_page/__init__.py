@@ -1,7 +1,7 @@
-"""The report of `odradek judge --html`.
+"""Creates the report of `odradek judge --html`.
 
-page     writes the verdicts as one HTML file that includes its style and its script
-assets/  that style and that script
+page     renders the verdicts as one HTML file that includes its style and its script
+assets/  the style and the script
 
-The judge itself opens no files, so the page, which reads its assets, belongs to the command.
+The judge itself opens no files. This package reads its assets, so it belongs to the command and not to the judge.
 """

@@ -1,6 +1,7 @@
-"""Checks the files beside a log against it: transaction indexes, offset indexes, producer snapshots.
+"""Compares the files beside a log with the log itself: transaction indexes, offset indexes and producer snapshots.
 
-A missing file is no damage: the active segment has none while a broker writes it, and a start recreates any of them.
+A missing file is not damage: the active segment has no such files while a broker writes to it, and a start recreates
+all of them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from odradek.tools.inspect.check.partition import PartitionCheck
 
 
 def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
-    """Reads an offset index up to its preallocated zeros. Returns, by the position of a batch, its last offset and the
-    position of the index entry."""
+    """Reads an offset index up to its preallocated zeros. For each batch position, returns the last offset of the batch
+    and the position of the index entry."""
     try:
         data = segment.beside(OFFSET_INDEX).read_bytes()
     except FileNotFoundError:
@@ -53,13 +54,13 @@ def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
 
 
 def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
-    """Checks a transaction index. Call this after the last segment was read, because only that may show that the log is
-    compacted.
+    """Checks a transaction index. Must be called after the last segment was read, because that segment may be the first
+    to show that the log is compacted.
 
-    end_offset  the end of the segment
+    end_offset  end offset of the segment (exclusive)
     """
     if segment.is_active:
-        return  # its index is written when the segment ends
+        return  # its index is only written when the segment ends
     path = segment.beside(TXN_INDEX)
     try:
         indexed = set(read_aborted(path))
@@ -70,7 +71,7 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
     after = bisect_left(aborted, end_offset, key=lambda each: each.last_offset)
     seen = set(aborted[first:after])
-    # The index may have a transaction with an earlier first offset, from before the log's present start.
+    # The index may contain an earlier first offset for a transaction, from before the current start of the log.
     longer = {(each.producer_id, each.last_offset) for each in indexed}
     for each in sorted(seen - indexed):
         if (each.producer_id, each.last_offset) not in longer:

@@ -1,4 +1,4 @@
-"""The defects of a log, with advice on each."""
+"""The kinds of defects that a log can have, with advice on each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Flaw(Enum):
-    """Kinds of defects. The values are part of the JSON output."""
+    """The kinds of defects. The values are part of the JSON output."""
 
     CRC = "crc"
     UNREADABLE = "unreadable"
@@ -29,7 +29,7 @@ class Flaw(Enum):
     TAIL = "torn-tail"
 
 
-# Kinds that are not damage: they can be normal, and disappear by themselves.
+# Kinds that are not damage, because they occur in normal operation and disappear by themselves.
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _BY_THE_BROKER = (
@@ -73,7 +73,7 @@ ADVICE: Mapping[Flaw, str] = {
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """One finding. `position` is the byte in the file, `offset` the first affected offset."""
+    """One finding. `position` is the byte position in the file, and `offset` is the first affected offset."""
 
     kind: Flaw
     partition: str

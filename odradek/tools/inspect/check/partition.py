@@ -1,7 +1,8 @@
-"""Checks the rules that the batches of one partition must satisfy, from the first to the last. Pure: works on bytes.
+"""Checks the rules that the batches of one partition must satisfy, from the first batch to the last. Works on bytes,
+and does no I/O.
 
-Whether offsets and sequences may be missing depends on compaction, which may become apparent only in a later batch.
-Gaps are therefore reported at the end.
+Offsets and sequences may be missing if the log is compacted, which may become apparent only in a later batch. Gaps are
+therefore reported at the end.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-MOST_FINDINGS = 100  # number of findings of a kind that are reported one by one; further ones are only counted
-_HALF = 1 << 30  # sequences wrap around: a sequence less than this far behind counts as earlier
+MOST_FINDINGS = 100  # maximum number of findings of a kind to report; further ones are only counted
+_HALF = 1 << 30  # sequences wrap, so one that is less than this far behind counts as earlier
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction whose marker's epoch is one above that of its records, as with transaction version 2. Its producer
-    id and epoch therefore identify it in all its partitions."""
+    """A transaction whose marker has an epoch one above that of its records, as with transaction version 2. Such a
+    transaction has the same producer id and epoch in all its partitions, and no other transaction has them."""
 
     producer_id: int
     producer_epoch: int  # producer epoch of its records
@@ -54,9 +55,9 @@ class _Producer:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """Checks one partition; call `check_batch` for each batch in turn.
+    """Checks one partition. `check_batch` must be called for each batch in turn.
 
-    has_sequences       False for the topics that coordinators write: all their batches have sequence 0
+    has_sequences       False for the topics that coordinators write, because all their batches have sequence 0
     ended_transactions  transactions to be compared with other partitions
     """
 
@@ -77,7 +78,7 @@ class PartitionCheck:
     _start_offsets: dict[int, tuple[Path, int]] = field(default_factory=dict)
 
     def check_batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
-        """Checks the next batch. `data` contains all of it, and `crc` is the CRC computed from these bytes."""
+        """Checks the next batch. `data` contains the whole batch, and `crc` is the CRC computed from its bytes."""
         base_offset, attributes = header.base_offset, header.attributes
         delta, count = header.last_offset_delta, header.record_count
         if (
@@ -86,7 +87,7 @@ class PartitionCheck:
             and header.leader_epoch == self.leader_epoch
             and count == delta + 1
             and not attributes & CONTROL
-        ):  # nearly every batch: only its producer's state changes
+        ):  # the usual case, in which only the producer's state changes
             self.batches += 1
             self.records += count
             self.next_offset = base_offset + count
@@ -151,18 +152,18 @@ class PartitionCheck:
             self.found.append(LogFinding(kind, self.name, path, position, offset, text))
 
     def skip_damage(self) -> None:
-        """Skips a damaged part: the next batch may have any offset and any sequence."""
+        """Skips a damaged part of the log. The next batch may have any offset and any sequence."""
         self._is_lost = True
         self._producers.clear()
 
     def report_gaps(self) -> None:
-        """Reports the gaps. Call this after the last batch."""
+        """Reports the gaps. Must be called after the last batch."""
         if not self.is_compacted:
             for gap in self._gaps:
                 self.report(gap.kind, gap.path, gap.position, gap.offset, gap.text)
 
     def open(self) -> list[UnfinishedTransaction]:
-        """Returns the transactions that have no marker, by their first offset."""
+        """Returns the transactions that have no marker, in the order of their first offsets."""
         found = [
             UnfinishedTransaction(
                 producer_id,
@@ -184,7 +185,7 @@ class PartitionCheck:
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
         if producer is None:
-            # The producer's first batch in the present log may have any sequence.
+            # The producer's first batch in the current log may have any sequence.
             producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
         elif epoch < producer.epoch:
             text = f"epoch {epoch} of producer {producer_id} behind {producer.epoch}"

@@ -50,8 +50,8 @@ class Owner:
 
 
 def owners_of(data: Path, producer_ids: set[int]) -> dict[int, Owner] | None:
-    """Returns the owners by producer id, or None if `data` lacks the coordinators' log or some of its partitions. Reads
-    every record of `__transaction_state`, and decodes those of these producers."""
+    """Returns the owner of each producer id. Returns None if `data` does not contain all partitions of the
+    coordinators' log. Reads every record of `__transaction_state`, but only decodes the records of these producers."""
     logs = [log for log in partitions_at(data) if log.topic == TRANSACTION_STATE]
     if not logs or {log.partition for log in logs} != set(range(len(logs))):
         return None
@@ -100,7 +100,8 @@ Progress = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The result for one partition. `findings` holds at most 100 of a kind; `counts` counts all."""
+    """The result for one partition. `findings` contains at most 100 findings of each kind; `counts` counts all of
+    them."""
 
     log: PartitionLog
     start_offset: int
@@ -189,7 +190,7 @@ def _check_log(
 
 
 def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, progress: Progress) -> bool:
-    """Checks one segment; this is the hot loop. Returns whether all of the segment could be read."""
+    """Checks one segment. This is the hot loop of the check. Returns whether the whole segment could be read."""
     size, position, is_whole = segment.size_bytes, 0, True
     indexed = index_entries(segment)
     path = segment.path
@@ -209,12 +210,12 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
                 header = good_header(data, at, rest, next_offset)
                 if header is None:
                     if end - at < rest and end - at < HEADER_BYTES:
-                        break  # the header continues after these bytes
+                        break  # the header extends beyond the bytes read so far
                     reason = describe_damage(data, at, rest, next_offset)
                     break
                 after = at + header.batch_length + LOG_OVERHEAD
                 if after > end:
-                    break  # the batch continues after these bytes
+                    break  # the batch extends beyond the bytes read so far
                 next_offset = header.base_offset + header.last_offset_delta + 1
                 place = position + at
                 check.check_batch(path, place, header, data[at:after], crc32c(data[at + CRC_START : after]))
@@ -228,7 +229,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             if position >= size:
                 break
             if reason is None and at:
-                continue  # the next batch begins in these bytes and ends after them
+                continue  # the next batch begins in these bytes and ends in the following ones
             if reason is None:
                 wanted = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
                 if len(buffer) < wanted <= size - position:
@@ -278,9 +279,9 @@ def _compare_markers(ended_transactions: dict[tuple[int, int], list[tuple[Partit
 
 
 def _judge_open(report: Report) -> None:
-    """Judges open transactions. A transaction that its coordinator does not list as open will never end. Judges only if
-    the directory also contains the coordinators' log, and looks at each transaction twice, because a broker may be
-    running."""
+    """Reports open transactions. A transaction that its coordinator does not list as open will never end. This can only
+    be determined if the directory also contains the coordinators' log. Since a broker may be running, each transaction
+    is examined twice."""
     by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
         if partition.open:
@@ -304,7 +305,7 @@ def _verdict(
     owner = owners.get(opened.producer_id)
     if owner is not None:
         text = f"{text}; transactional id {owner.transactional_id}, {owner.state}"
-        # While markers are being written, the epoch is one above that of the records.
+        # While markers are being written, the owner's epoch is one above that of the records.
         is_same = owner.producer_epoch in (opened.producer_epoch, opened.producer_epoch + 1)
         if owner.is_open and is_same and (log.topic, log.partition) in owner.partitions:
             return Flaw.OPEN, opened, text
