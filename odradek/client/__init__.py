@@ -1,6 +1,6 @@
-"""An asyncio client for any broker that speaks Kafka's protocol.
+"""An asyncio client for any broker that implements Kafka's protocol.
 
-Each name is imported on first use, so that a program that only produces does not load the consumer.
+Each name is imported on first use, so a program that only produces does not load the consumer.
 """
 
 from importlib import import_module

@@ -52,11 +52,12 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 THE_BROKERS_DEFAULT = -1
-FENCED_AT_ONCE = 500  # producers; each needs a request of its own
+FENCED_AT_ONCE = 500  # producers to fence at the same time; each needs a separate request
 DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
-# First version of EndTxn that a broker can recognise when repeated, until the next transaction has ended.
+# First version of EndTxn that is safe to repeat: a broker recognises the repeated request until the next transaction
+# has ended.
 END_TXN_OF_ONE_EPOCH = 5
-EPOCHS_PER_TRANSACTION = 2  # level of transaction.version from which every transaction has its own epoch
+EPOCHS_PER_TRANSACTION = 2  # lowest level of transaction.version that gives each transaction its own epoch
 NOT_ENDED_SO = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -75,8 +76,9 @@ class Admin(ConnectedClient):
             for name in await admin.list_topics():
                 ...
 
-    Start and close it, best with `async with`. Each call repeats transient errors until `default_api_timeout_ms` is
-    over, and then raises RetriableError. Errors that a broker reports are ClientErrors, whose `code` is the broker's.
+    An admin client must be started before use and closed afterwards, preferably with `async with`. Each call retries
+    transient errors for up to `default_api_timeout_ms`, and then raises RetriableError. An error that a broker reports
+    is raised as ClientError, with the broker's error code in `code`.
     """
 
     def __init__(
@@ -91,10 +93,10 @@ class Admin(ConnectedClient):
         bootstrap_timeout_ms: float = 0,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Creates an admin client that is not connected yet.
+        """Creates an admin client. `start` connects it.
 
-        default_api_timeout_ms   how long every call retries transient errors
-        bootstrap_timeout_ms     how long `start` waits for an unreachable broker
+        default_api_timeout_ms   how long each call retries transient errors
+        bootstrap_timeout_ms     how long `start` retries if no broker can be reached
         """
         self._metrics = ClientMetrics("admin-client", client_id)
         self._cluster = Cluster(
@@ -109,7 +111,7 @@ class Admin(ConnectedClient):
             metrics=self._metrics,
         )
         self._request_timeout_ms = int(request_timeout_ms)
-        # For requests that have no method in this class.
+        # Sends requests that have no method in this class.
         self.requests = AdminRequests(
             self._cluster, timeout_s=default_api_timeout_ms / 1000, request_timeout_ms=self._request_timeout_ms
         )
@@ -126,8 +128,8 @@ class Admin(ConnectedClient):
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Creates topics. Raises ClientError for the first that is refused (TOPIC_ALREADY_EXISTS …); the others are
-        created."""
+        """Creates topics. Raises ClientError for the first topic that is refused (TOPIC_ALREADY_EXISTS …); the others
+        are still created."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -153,8 +155,8 @@ class Admin(ConnectedClient):
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Increases each topic to the given total number of partitions. Raises ClientError for the first topic that is
-        refused (INVALID_PARTITIONS if it has that many already …); the others are extended."""
+        """Increases the number of partitions of each topic to the given total. Raises ClientError for the first topic
+        that is refused (INVALID_PARTITIONS if it already has that many …); the others are still extended."""
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsTopic(name=topic, count=count, assignments=None) for topic, count in totals.items()
@@ -172,8 +174,8 @@ class Admin(ConnectedClient):
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
-        """Deletes topics. Raises ClientError for the first that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the others
-        are deleted."""
+        """Deletes topics. Raises ClientError for the first topic that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the
+        others are still deleted."""
         request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
 
         async def ask() -> DeleteTopicsResponse:
@@ -185,7 +187,8 @@ class Admin(ConnectedClient):
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Returns the names of all topics, sorted. Internal topics are left out unless `include_internal`."""
+        """Returns the names of all topics in sorted order. Includes internal topics only if `include_internal` is
+        set."""
         answer = await self._metadata(None)
         return sorted(told.name or "" for told in answer if include_internal or not told.is_internal)
 
@@ -205,20 +208,21 @@ class Admin(ConnectedClient):
     # Settings.
 
     async def describe_configs(self, resource: ConfigResource) -> list[ConfigEntry]:
-        """Returns all settings of a topic, broker or group, by name. Raises ClientError if the broker refuses."""
+        """Returns all settings of a topic, broker or group, sorted by name. Raises ClientError if the broker refuses
+        the request."""
         return await administration.configs.describe_configs(self.requests, resource)
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Changes single settings (IncrementalAlterConfigs); all others stay as they are. Raises ClientError
+        """Changes individual settings (IncrementalAlterConfigs); all others keep their values. Raises ClientError
         (INVALID_CONFIG …)."""
         await administration.configs.alter_configs(self.requests, changes, validate_only=validate_only)
 
     # Groups.
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Returns the groups of every type that match both filters, sorted by id."""
+        """Returns the groups, of any type, that match both filters, sorted by id."""
         return await administration.groups.list_groups(self.requests, states=states, types=types)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
@@ -235,24 +239,25 @@ class Admin(ConnectedClient):
         return await administration.streams_groups.describe_streams_group(self.requests, group_id)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Deletes groups of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP,
+        """Deletes groups of any type. Raises ClientError for the first group that is refused (NON_EMPTY_GROUP,
         GROUP_ID_NOT_FOUND)."""
         for group_id in group_ids:
             await administration.groups.delete_group(self.requests, group_id)
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns every committed offset of the group. The result is empty if the group does not exist."""
+        """Returns all committed offsets of the group. The result is empty if the group does not exist."""
         return await administration.groups.list_group_offsets(self.requests, group_id)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
         """Commits offsets for a group without members, and creates the group if necessary. Raises ClientError
-        (CommitFailed while the group has members)."""
+        (CommitFailed if the group has members)."""
         await administration.groups.alter_group_offsets(self.requests, group_id, offsets)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes committed offsets. Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC while members read the topic)."""
+        """Deletes committed offsets. Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC if members are reading the
+        topic)."""
         await administration.groups.delete_group_offsets(self.requests, group_id, partitions)
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
@@ -260,21 +265,20 @@ class Admin(ConnectedClient):
         return await administration.groups.list_share_group_offsets(self.requests, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Sets the start offsets of share partitions. Raises ClientError (NON_EMPTY_GROUP while the group
-        has members)."""
+        """Sets the start offsets of share partitions. Raises ClientError (NON_EMPTY_GROUP if the group has members)."""
         await administration.groups.alter_share_group_offsets(self.requests, group_id, offsets)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
-        """Deletes the share group's state for these topics. Raises ClientError (NON_EMPTY_GROUP while the group has
+        """Deletes the share group's state for these topics. Raises ClientError (NON_EMPTY_GROUP if the group has
         members)."""
         await administration.groups.delete_share_group_offsets(self.requests, group_id, topics)
 
-    # Records, and the cluster.
+    # Records and the cluster.
 
     async def list_offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], *, is_committed: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns offset and timestamp of the first record in each partition with at least the given timestamp, or None
+        """Returns the offset and timestamp of each partition's first record with at least the given timestamp, or None
         if there is no such record.
 
         timestamps_ms   `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` of `odradek.client.administration.records` select the
@@ -292,9 +296,9 @@ class Admin(ConnectedClient):
         return await administration.records.delete_records(self.requests, before)
 
     async def log_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the size of each partition's log in bytes, as its leader reports it (DescribeLogDirs).
+        """Returns the size of each partition's log in bytes, as reported by the partition's leader (DescribeLogDirs).
 
-        Partitions that have no leader are left out. Raises ClientError (CLUSTER_AUTHORIZATION_FAILED).
+        Partitions without a leader are left out. Raises ClientError (CLUSTER_AUTHORIZATION_FAILED).
         """
         return await administration.records.log_sizes(self.requests, partitions)
 
@@ -303,13 +307,13 @@ class Admin(ConnectedClient):
         return await administration.cluster.describe_cluster(self.requests)
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
-        """Returns the supported levels and the finalized level of each feature, by name."""
+        """Returns the supported levels and the finalized level of each feature, by the feature's name."""
         return await administration.cluster.describe_features(self.requests)
 
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
-        """Sets the finalized levels of these features, either all of them or none. Raises ClientError
+        """Sets the finalized levels of these features: either all of them or none. Raises ClientError
         (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
         await administration.cluster.update_features(self.requests, levels, kind, validate_only=validate_only)
 
@@ -325,8 +329,8 @@ class Admin(ConnectedClient):
     ) -> list[TransactionListing]:
         """Lists the transactional ids that match all filters, sorted by id.
 
-        longer_than_ms   minimum time since the last transaction began. As in Kafka, ids that never had a transaction
-                         match too: combine this filter with the state Ongoing.
+        longer_than_ms   minimum time since the last transaction began. As in Kafka, this also matches ids that have
+                         never had a transaction; combine it with the state Ongoing to exclude them.
 
         Raises ClientError (UNSUPPORTED_VERSION) if the brokers do not support a filter.
         """
@@ -339,28 +343,29 @@ class Admin(ConnectedClient):
         )
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Describes transactions by transactional id. Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown
-        id."""
+        """Describes transactions by transactional id. Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) if an id does not
+        exist."""
         describe = administration.transactions.describe_transaction
         return {each: await describe(self.requests, each) for each in transactional_ids}
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Aborts the open transaction of this transactional id, even a prepared one, and fences its producer (KIP-939).
+        """Aborts the open transaction of this transactional id, even if it is prepared, and fences its producer
+        (KIP-939).
 
-        Use it if nobody is left who could decide the transaction. It returns when the abort is complete; a new producer
-        can then use the id.
+        Use this if the process that should decide the transaction is gone for good. The call returns when the abort is
+        complete; a new producer can then use the id.
 
-        It does not ask an external coordinator: if that has decided to commit, the records of the transaction are lost.
-        Raises ClientError (TRANSACTIONAL_ID_AUTHORIZATION_FAILED …).
+        No external coordinator is consulted. If one has already decided to commit, the records of the transaction are
+        lost. Raises ClientError (TRANSACTIONAL_ID_AUTHORIZATION_FAILED …).
         """
         await administration.transactions.fence_producer(self.requests, transactional_id)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
         """Fences the producers of these transactional ids and aborts their open transactions, like
-        `force_terminate_transaction` for each id. Returns the new producer id and epoch of each.
+        `force_terminate_transaction` for each id. Returns the new producer id and epoch of each transactional id.
 
         An id that no producer has used is created. Raises ClientError for the first id that is refused; other ids may
-        already be fenced.
+        already have been fenced by then.
         """
         fence = administration.transactions.fence_producer
         fenced: dict[str, ProducerIdentity] = {}
@@ -375,9 +380,10 @@ class Admin(ConnectedClient):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Returns the idempotent and transactional producers that each partition knows, with their open transactions.
+        """Returns the idempotent and transactional producers that have written to each partition, with their open
+        transactions.
 
-        broker_id   the broker to ask, which may be a follower; by default, the leader of each partition
+        broker_id   the broker to query, which may be a follower; by default, the leader of each partition
 
         Raises ClientError for the first partition that is refused (UNKNOWN_TOPIC_OR_PARTITION,
         TOPIC_AUTHORIZATION_FAILED).
@@ -392,16 +398,16 @@ class Admin(ConnectedClient):
         producer_epoch: int,
         coordinator_epoch: int | None = None,
     ) -> None:
-        """Aborts the open transaction of a producer in one partition, by writing an abort marker there.
+        """Aborts the open transaction of a producer in one partition by writing an abort marker there.
 
-        This is meant for a hanging transaction, which no coordinator will ever end. Find its numbers with
-        `describe_producers`.
+        This is meant for a hanging transaction, which no coordinator will ever end. `describe_producers` returns the
+        arguments to pass.
 
-        It contacts no coordinator. If a coordinator knows the transaction, neither it nor the other partitions learn of
-        the abort, and a later commit would be incomplete. Prefer `fence_producers`, or `odradek transactions abort`,
-        which checks for a coordinator first.
+        No coordinator is contacted. If the transaction does have a coordinator, then neither the coordinator nor the
+        other partitions are informed of the abort, and a later commit would be incomplete. Prefer `fence_producers`, or
+        `odradek transactions abort`, which checks for a coordinator first.
 
-        coordinator_epoch   as `describe_producers` returns it
+        coordinator_epoch   as returned by `describe_producers`
 
         Raises ClientError (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, CLUSTER_AUTHORIZATION_FAILED,
         UNKNOWN_TOPIC_OR_PARTITION).
@@ -418,11 +424,11 @@ class Admin(ConnectedClient):
         """Commits or aborts a transaction that another process has prepared.
 
         Returns once the transaction has this outcome, whether it was decided now or earlier. The call may be repeated
-        any number of times, as long as the transactional id begins no other transaction. Only a return proves the
-        outcome.
+        any number of times, provided that no other transaction begins under the transactional id. Only a return proves
+        the outcome.
 
         Raises ProducerFenced if the transaction did not end this way and no longer can: it had the other outcome, an
-        operator or a newer producer has taken over, or the id has begun another transaction. Raises ClientError
+        operator or a newer producer has taken over, or another transaction has begun under the id. Raises ClientError
         (UNSUPPORTED_VERSION) if the cluster's transaction.version is below 2. After any other error the outcome is
         unknown. Does nothing for the empty state, which identifies no transaction.
         """
@@ -457,8 +463,8 @@ class Admin(ConnectedClient):
     async def end_transactions(self, ends: Iterable[tuple[str, PreparedTxnState, bool]]) -> list[ClientError | None]:
         """Runs `end_transaction` concurrently for each (transactional id, state, whether to commit).
 
-        Returns a list in the same order: None for a success, else the ClientError that `end_transaction` raised, such
-        as ProducerFenced. Raises none of them.
+        Returns a list in the same order, with None for each success and a ClientError, such as ProducerFenced, for each
+        failure. These errors are returned, not raised.
         """
 
         async def end(transactional_id: str, state: PreparedTxnState, committed: bool) -> ClientError | None:
@@ -472,8 +478,8 @@ class Admin(ConnectedClient):
 
 
 def _check_controller(topics: Iterable[tuple[str | None, int]]) -> None:
-    """Raises RetriableError if a topic was refused because the controller has moved, so that the request is
-    repeated."""
+    """Raises RetriableError if a topic was refused because the controller has moved. The caller then repeats the
+    request."""
     for name, error_code in topics:
         if error_code == ErrorCode.NOT_CONTROLLER.value:
             check(error_code, f"the topic {name!r}")

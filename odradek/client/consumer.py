@@ -1,4 +1,5 @@
-"""The consumer: reads assigned partitions, or shares topics with a group; returns single records or many at once."""
+"""The consumer. It reads assigned partitions, or shares topics with a group, and returns single records or many at
+once."""
 
 from __future__ import annotations
 
@@ -37,16 +38,17 @@ PER_POLL = 500  # records
 
 
 class Consumer(ConnectedClient):
-    """Reads records of topics, in the order of their offsets in each partition.
+    """Reads the records of topics. Within a partition, records are returned in the order of their offsets.
 
         async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             async for record in consumer:
                 ...
                 await consumer.commit()
 
-    With `group_id` and topics, the consumer shares the partitions of these topics with the other members of the group.
-    With `assign` it reads the given partitions, without a group. Rebalances happen only during calls that return
-    records. A consumer must be used by one task at a time.
+    A consumer with a `group_id` and topics shares the partitions of these topics with the other members of the group. A
+    consumer that uses `assign` reads exactly the given partitions, without a group.
+
+    Rebalances happen only during calls that return records. Only one task at a time may use a consumer.
     """
 
     def __init__(
@@ -81,16 +83,18 @@ class Consumer(ConnectedClient):
         allow_auto_create_topics: bool = True,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Creates a consumer that is not connected yet. Raises ValueError for invalid settings.
+        """Creates a consumer. `start` connects it. Raises ValueError for invalid settings.
 
         Settings have Kafka's names and defaults, with three exceptions. `isolation_level` is read_committed: records of
         aborted and open transactions are not returned. `auto_offset_reset` is earliest (or latest, or none): without a
-        committed offset the consumer begins at the start. `enable_auto_commit` is False: the application commits.
+        committed offset the consumer begins at the start of the partition. `enable_auto_commit` is False: the
+        application commits.
 
-        group_protocol                  classic, or consumer (KIP-848): the broker assigns the partitions, with
-                                        `group_remote_assignor` if that is set, and chooses the heartbeat interval
+        group_protocol                  classic, or consumer (KIP-848). With consumer, the broker assigns the
+                                        partitions, using `group_remote_assignor` if that is set, and chooses the
+                                        heartbeat interval.
         partition_assignment_strategy   classic only: range, roundrobin and cooperative-sticky, in order of preference.
-                                        With cooperative-sticky alone, members keep most of their partitions in a
+                                        With cooperative-sticky alone, members keep most of their partitions during a
                                         rebalance.
         default_api_timeout_ms          how long calls that do not fetch records retry
         """
@@ -177,7 +181,7 @@ class Consumer(ConnectedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises RetriableError if no broker answers; the call can then be repeated."""
+        """Connects to the cluster. Raises RetriableError if no broker answers. The call can then be repeated."""
         await self._connect()
         self._is_started = True
         self._fetcher.wake()
@@ -205,11 +209,11 @@ class Consumer(ConnectedClient):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribes to these topics, which replaces any earlier subscription.
+        """Subscribes to these topics. This replaces any earlier subscription.
 
         The next call that returns records joins the group.
 
-        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Needs
+        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Requires
                       group_protocol="consumer".
         on_assigned   called with new partitions before any of their records is read; the place to `seek`
         on_revoked    called before partitions are given up; the place to commit or to abort
@@ -217,8 +221,8 @@ class Consumer(ConnectedClient):
 
         The callbacks may be coroutine functions. They run within calls that return records.
 
-        Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol; TypeError
-        if `topics` is a single string.
+        Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol. Raises
+        TypeError if `topics` is a single string.
         """
         if self._offsets is None:
             raise IllegalState("subscribe needs a group_id; assign does not")
@@ -232,8 +236,8 @@ class Consumer(ConnectedClient):
         self._subscription.subscribe(interest, Callbacks(on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads exactly these partitions from now on. Partitions that were assigned before keep their positions. Raises
-        IllegalState after `subscribe`: call `unsubscribe` first."""
+        """Reads exactly these partitions from now on. Partitions that were already assigned keep their positions.
+        Raises IllegalState after `subscribe`: call `unsubscribe` first."""
         if self._subscription.exists:
             raise IllegalState("the consumer has subscribed: unsubscribe first")
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -242,11 +246,11 @@ class Consumer(ConnectedClient):
         self._wake()
 
     async def unsubscribe(self) -> None:
-        """Gives up all partitions, and leaves the group."""
+        """Gives up all partitions and leaves the group."""
         await self._subscription.leave()
 
     def assignment(self) -> set[TopicPartition]:
-        """Returns the partitions that are currently read."""
+        """Returns the partitions that the consumer currently reads."""
         return self._positions.partitions
 
     def subscription(self) -> frozenset[str]:
@@ -263,7 +267,7 @@ class Consumer(ConnectedClient):
         return record if record is not None else await self.getone()
 
     async def getone(self) -> ConsumerRecord:
-        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`:
+        """Waits for the next record, without a time limit, and returns it. Raises the errors of `getmany`:
         OffsetOutOfRange, AuthorizationFailed, ClientError and IllegalState."""
         while (record := self._delivery.take()) is None:
             await self.wait_ready()
@@ -273,9 +277,9 @@ class Consumer(ConnectedClient):
         """Returns records by partition as soon as some have arrived, or an empty dict after `timeout_ms`.
 
         Raises OffsetOutOfRange if the application has to choose a position; AuthorizationFailed; ClientError for
-        damaged records (`seek` past them), or if the group does not accept this member. Raises IllegalState before
-        `start`, after `close`, and if neither `subscribe` nor `assign` was called; ValueError if `max_records` is less
-        than 1.
+        damaged records (`seek` past them) or if the group does not accept this member. Raises IllegalState before
+        `start`, after `close`, and if neither `subscribe` nor `assign` has been called; ValueError if `max_records` is
+        less than 1.
         """
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
@@ -291,29 +295,29 @@ class Consumer(ConnectedClient):
             try:
                 taken = self._taker.take_more(max_records - count)
             except ClientError:
-                # The next call raises this error; the records that were already taken must be returned first.
+                # Return the records that were already taken. The next call raises this error.
                 break
         return found
 
     async def getbatches(self, *, timeout_ms: float = 1_000) -> dict[TopicPartition, RawBatches]:
         """Returns undecoded batches for `odradek.client.columns.read_records`, or an empty dict after `timeout_ms`.
 
-        The position moves past all of them. CRCs and records are not checked here; the caller must do it.
+        The position moves past all returned batches. Neither CRCs nor records are checked; that is up to the caller.
 
-        Raises the errors of `getmany`, except that for damaged records: OffsetOutOfRange, AuthorizationFailed,
+        Raises the errors of `getmany`, except the one for damaged records: OffsetOutOfRange, AuthorizationFailed,
         ClientError if the group does not accept this member, and IllegalState.
         """
         self._drop_buffered(*self._positions.partitions)
         return await self._poll(timeout_ms, self._taker.take_batches) or {}
 
     def take_ready(self) -> ConsumerRecord | None:
-        """Returns the next record if one is ready and nothing else has to be done first; otherwise call
-        `wait_ready`."""
+        """Returns the next record if one is ready and nothing else has to be done first. Otherwise returns None; then
+        call `wait_ready`."""
         return self._delivery.take()
 
     async def wait_ready(self) -> None:
-        """Waits until `take_ready` may have a record. Cancelling it loses no record. Raises the errors of `getmany`,
-        such as IllegalState and ClientError."""
+        """Waits until `take_ready` may have a record. No record is lost if the wait is cancelled. Raises the errors of
+        `getmany`, such as IllegalState and ClientError."""
         taken = await self._poll(None, partial(self._taker.take_first, PER_POLL))
         assert taken is not None
         self._delivery.load(*taken)
@@ -330,21 +334,21 @@ class Consumer(ConnectedClient):
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continues at the start of these partitions, or of all assigned ones if none are given. Raises IllegalState if
-        a partition is not assigned."""
+        """Continues at the start of these partitions, or of all assigned partitions if none are given. Raises
+        IllegalState if a partition is not assigned."""
         self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continues at the end of these partitions, or of all assigned ones if none are given.
+        """Continues at the end of these partitions, or of all assigned partitions if none are given.
 
-        The end is looked up by the next call that returns records. With read_committed it is the last stable offset.
+        The next call that returns records looks up the end. With read_committed, the end is the last stable offset.
         Raises IllegalState if a partition is not assigned.
         """
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def position(self, partition: TopicPartition) -> int:
-        """Returns the offset of the next record to be returned. Raises RetriableError if it cannot be determined in
-        time; ClientError if there is no valid offset; IllegalState if the partition is not assigned."""
+        """Returns the offset of the next record that the consumer will return. Raises RetriableError if it cannot be
+        determined in time; ClientError if there is no valid offset; IllegalState if the partition is not assigned."""
         assigned = self._positions.get(partition)
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while assigned.offset < 0:
@@ -366,7 +370,7 @@ class Consumer(ConnectedClient):
             self._positions.get(partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Returns records of these partitions again, after `pause`. Does nothing if they are not paused. Raises
+        """Resumes returning records of these partitions after `pause`. Does nothing if they are not paused. Raises
         IllegalState if a partition is not assigned."""
         for partition in partitions:
             self._positions.get(partition).is_paused = False
@@ -383,14 +387,14 @@ class Consumer(ConnectedClient):
         return await self._log_bounds(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the end offset of each partition: the last stable offset with read_committed, else the high
+        """Returns the end offset of each partition: the last stable offset with read_committed, otherwise the high
         watermark. Raises RetriableError on timeout; ClientError for a partition that the broker refuses."""
         return await self._log_bounds(partitions, LATEST_TIMESTAMP)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns offset and timestamp of the first record in each partition with at least the given timestamp, or None
+        """Returns the offset and timestamp of each partition's first record with at least the given timestamp, or None
         if there is no such record. Raises ValueError for a negative timestamp; RetriableError on timeout; ClientError
         for a partition that the broker refuses."""
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
@@ -421,11 +425,11 @@ class Consumer(ConnectedClient):
             return await offsets.committed([TopicPartition(*each) for each in partitions])
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Identifies this member for a producer's `send_offsets_to_transaction`.
+        """Returns metadata that identifies this member, for a producer's `send_offsets_to_transaction`.
 
-        Raises IllegalState without a group. Also raises it with `enable_auto_commit`: the consumer would commit its
-        position outside the transaction, and if the transaction is aborted, the records before that position would
-        never be read again.
+        Raises IllegalState if the consumer has no group. Also raises IllegalState if `enable_auto_commit` is set: the
+        consumer would commit its position outside the transaction, and if the transaction were aborted, the records
+        before that position would never be read again.
         """
         self._require_group("group_metadata")
         if self._commits.is_automatic:
@@ -439,8 +443,8 @@ class Consumer(ConnectedClient):
     # Internals.
 
     async def _poll(self, timeout_ms: float | None, take: Callable[[], T | None]) -> T | None:
-        """Returns the first result of `take` that is not None, or None after `timeout_ms`. Awaits nothing after `take`
-        has succeeded, so that a cancellation loses no records."""
+        """Returns the first result of `take` that is not None, or None after `timeout_ms`. Does not await anything
+        after `take` has succeeded, so a cancellation loses no records."""
         if not self._is_started or self._is_closed:
             raise IllegalState("the consumer is not started, or closed")
         if not self._subscription.exists and not self._positions.partitions:
@@ -450,10 +454,11 @@ class Consumer(ConnectedClient):
         self._is_polling = True
         self._metrics.polls.begin_poll()
         try:
-            # An application that only takes records would otherwise leave no time for Fetch and Heartbeat requests.
+            # Without this pause, an application that only takes records would leave no time for Fetch and Heartbeat
+            # requests.
             await asyncio.sleep(0)
             while True:
-                self._change.clear()  # anything that happens from here on ends the wait below
+                self._change.clear()  # any change from here on ends the wait below
                 await self._subscription.poll_coordinator()
                 await self._commits.commit_if_due(loop.time())
                 taken = take()
@@ -472,7 +477,7 @@ class Consumer(ConnectedClient):
             self._metrics.polls.end_poll()
 
     def _partition_readings(self) -> list[PartitionReading]:
-        """Returns lag and lead of every partition for the metrics. Thread-safe."""
+        """Returns the lag and lead of every partition for the metrics. Thread-safe."""
         found = []
         for each in self._positions.snapshot():
             on_its_way = self._delivery.position(each.topic_partition)
@@ -488,8 +493,7 @@ class Consumer(ConnectedClient):
         return found
 
     def _drop_buffered(self, *partitions: TopicPartition) -> None:
-        """Drops records of these partitions that are buffered for the application, and moves the positions back to
-        them."""
+        """Drops the buffered records of these partitions, and moves the positions back to the first dropped record."""
         for partition in partitions:
             position = self._delivery.position(partition)
             if position is not None:
@@ -518,7 +522,8 @@ class Consumer(ConnectedClient):
         return self._offsets
 
     def _progress(self) -> object:
-        """Returns a new value whenever the application polls or takes records, which proves that it is alive."""
+        """Returns a value that changes whenever the application polls or takes records, which proves that it is
+        alive."""
         return object() if self._is_polling else self._delivery.progress
 
     def _wake(self) -> None:

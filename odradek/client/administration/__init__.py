@@ -1,6 +1,6 @@
 """The calls of `Admin`, in one module for each kind of resource.
 
-A module is imported on first use as an attribute of this package: `administration.groups.list_groups`.
+Each module is imported when it is first used as an attribute of this package: `administration.groups.list_groups`.
 """
 
 from importlib import import_module

@@ -17,19 +17,19 @@ KEY_NAMES = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "trans
 
 class AdminRequests:
     def __init__(self, cluster: Cluster, *, timeout_s: float, request_timeout_ms: int) -> None:
-        """timeout_s   how long transient errors are retried"""
+        """Creates a sender of admin requests. `timeout_s` is how long transient errors are retried."""
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.request_timeout_ms = request_timeout_ms
 
     async def retry(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Repeats `ask` on transient errors until `timeout_s` is over."""
+        """Repeats `ask` on transient errors until `timeout_s` has passed."""
         return await self.cluster.retry(ask, self.timeout_s)
 
     async def ask_any_broker(
         self, request: Message, answer: type[M], *, max_version: int | None = None, min_version: int = 0
     ) -> M:
-        """Returns the response of any broker. The caller checks the errors in it."""
+        """Sends a request to any broker and returns the response. The caller checks the errors in it."""
         return await self.retry(
             lambda: self.cluster.ask(request, answer, max_version=max_version, min_version=min_version)
         )
@@ -49,8 +49,8 @@ class AdminRequests:
     async def ask_group_coordinator(
         self, group_id: str, request: Message, answer: type[M], read: Callable[[M], T], max_version: int | None = None
     ) -> T:
-        """Returns `read(response)` for the response of a group's coordinator. Repeats the request while `read` raises a
-        transient error."""
+        """Sends a request to the coordinator of a group and returns `read(response)`. Repeats the request if `read`
+        raises a transient error."""
 
         async def ask() -> T:
             kind = CoordinatorType.GROUP
@@ -59,7 +59,8 @@ class AdminRequests:
         return await self.retry(ask)
 
     def check_coordinator(self, kind: CoordinatorType, key: str, error_code: int, message: str | None = None) -> None:
-        """Raises the error of a coordinator's response. After some errors the coordinator is looked up again."""
+        """Raises the error of a coordinator's response, if there is one. Forgets the coordinator if the error shows
+        that another broker may have taken its place."""
         if code_of(error_code) in STALE_COORDINATOR:
             self.cluster.forget_coordinator(key, kind)
         check(error_code, f"the {KEY_NAMES[kind]} {key!r}", message)

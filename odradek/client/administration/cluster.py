@@ -19,7 +19,7 @@ from odradek.protocol.messages.update_features_response import UpdateFeaturesRes
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A broker. `host` and `port` are the advertised ones, to which clients connect."""
+    """A broker. `host` and `port` are its advertised address, to which clients connect."""
 
     broker_id: int
     host: str
@@ -29,7 +29,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """A cluster. `features` contains the finalized level of each feature by name."""
+    """A cluster. `features` maps the name of each feature to its finalized level."""
 
     cluster_id: str
     controller_id: int | None
@@ -61,7 +61,7 @@ OFF = 0
 
 
 class UpgradeType(Enum):
-    """How a feature level may change. The values are those of UpdateFeatures."""
+    """The ways in which a feature level may change. The values are those of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -70,8 +70,8 @@ class UpgradeType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """A feature. Brokers support its levels from `lowest` to `highest`; `level` is the finalized one, 0 if it is
-    off."""
+    """A feature. Brokers support its levels from `lowest` to `highest`. `level` is the finalized level, or 0 if the
+    feature is off."""
 
     lowest: int
     highest: int

@@ -30,14 +30,15 @@ class ConfigType(Enum):
 
 
 class ConfigResource(NamedTuple):
-    """A resource with settings. `name` is a topic, a group or the id of a broker; "" stands for all brokers."""
+    """A resource with settings. `name` is the name of a topic or group, or the id of a broker; "" stands for all
+    brokers."""
 
     type: ConfigType
     name: str
 
 
 class AlterOperation(Enum):
-    """What a `ConfigChange` does to a setting. APPEND and SUBTRACT add and remove entries of a list."""
+    """The operation of a `ConfigChange`. APPEND and SUBTRACT add and remove entries of a list."""
 
     SET = 0
     DELETE = 1
@@ -53,7 +54,7 @@ class ConfigChange(NamedTuple):
     value: str | None = None
 
 
-# The origin of a value, by its number in the protocol.
+# The origin of a value, by its code in the protocol.
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -64,14 +65,14 @@ SOURCES = {
     7: "CLIENT_METRICS_CONFIG",
     8: "GROUP_CONFIG",
 }
-DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # neither set for the resource itself nor at run time
+DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # set neither for the resource itself nor at run time
 CONFIGS_OF_BROKERS = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting and its value. `value` is None if it is sensitive or not set. `source` has Kafka's name: DEFAULT_CONFIG
-    …"""
+    """A setting and its value. `value` is None if the setting is sensitive or unset. `source` is a name from Kafka,
+    such as DEFAULT_CONFIG."""
 
     name: str
     value: str | None
@@ -81,7 +82,7 @@ class ConfigEntry:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the setting was made at run time, so that `alter_configs` can remove it."""
+        """True if the setting was made at run time, so that `alter_configs` can remove it."""
         return self.source not in DEFAULTS
 
 
@@ -97,7 +98,8 @@ async def describe_configs(requests: AdminRequests, resource: ConfigResource) ->
 
 
 async def describe_topic_configs(requests: AdminRequests, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
-    """Returns the settings of all topics with one request. Raises ClientError for the first topic that is refused."""
+    """Returns the settings of all these topics with one request. Raises ClientError for the first topic that is
+    refused."""
     resources = [ConfigResource(ConfigType.TOPIC, topic) for topic in topics]
     request = DescribeConfigsRequest(resources=[_described_resource(each) for each in resources])
     answer = await requests.ask_any_broker(request, DescribeConfigsResponse)
@@ -154,7 +156,8 @@ async def alter_configs(
 
 
 def _broker_id(resource: ConfigResource) -> int | None:
-    """Returns the broker to ask, or None for any broker: only the broker itself knows and changes its own settings."""
+    """Returns the broker that must handle the request, or None if any broker can. Only the broker itself can return or
+    change its own settings."""
     return int(resource.name) if resource.type in CONFIGS_OF_BROKERS and resource.name else None
 
 

@@ -62,8 +62,8 @@ DEAD = "Dead"
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group. `type` is Classic, Consumer, Share or Streams, or "" if the broker does not report it. `state` is spelt
-    as brokers spell it."""
+    """A group. `type` is Classic, Consumer, Share or Streams, or "" if the broker does not report the type. `state` is
+    spelt as in the broker's response."""
 
     group_id: str
     type: str
@@ -74,7 +74,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group. `group_instance_id` is None unless the member is static; `assignment` holds the partitions
+    """A member of a group. `group_instance_id` is None unless the member is static. `assignment` holds the partitions
     that the member reads."""
 
     member_id: str
@@ -157,7 +157,7 @@ async def describe_share_group(requests: AdminRequests, group_id: str) -> GroupD
 async def _describe_classic_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = DescribeGroupsRequest(groups=[group_id])
     told = (await _ask_about(requests, group_id, request, DescribeGroupsResponse)).groups[0]
-    if told.group_state == DEAD:  # before version 6, brokers report this state for a group that does not exist
+    if told.group_state == DEAD:  # up to version 5, brokers report this state for a group that does not exist
         raise ClientError(f"the group {group_id!r} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
     has_assignments = told.protocol_type == CONSUMER_PROTOCOL
     members = tuple(
@@ -270,7 +270,7 @@ async def _delete_offsets(requests: AdminRequests, group_id: str, partitions: It
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionOffset:
-    """A share partition. `start_offset` is None before the first delivery, `lag` is None if the broker does not know
+    """A share partition. `start_offset` is None before the first delivery. `lag` is None if the broker does not report
     it."""
 
     start_offset: int | None

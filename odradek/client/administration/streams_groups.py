@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071): members of Kafka Streams applications with their tasks, and the topology of the
+"""Streams groups (KIP-1071): the members of a Kafka Streams application with their tasks, and the topology of the
 application."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.protocol.messages.streams_group_describe_response import StreamsGro
 
 
 class StreamsTask(NamedTuple):
-    """A task of a streams application: one partition of the input of a subtopology. Its text is like `0_2`."""
+    """A task of a streams application: one partition of the input of a subtopology. Its text form is like `0_2`."""
 
     subtopology_id: str
     partition: int
@@ -37,14 +37,14 @@ class StreamsTasks:
 
 @dataclass(frozen=True, slots=True)
 class StreamsMemberDescription:
-    """A member of a streams group, which is one thread of an application instance.
+    """A member of a streams group: one thread of an application instance.
 
-    process_id           the application instance; the members of one instance have the same process id
-    user_endpoint        host and port at which the instance answers queries of other instances, or None
+    process_id           identifies the application instance, and is the same for all its members
+    user_endpoint        host and port at which the instance answers queries from other instances, or None
     task_offsets         the sums of the changelog offsets that the member has reported for its tasks
     task_end_offsets     the sums of the end offsets of the same changelogs
     assignment           the tasks that the member may run now
-    target_assignment    the tasks that the member will have when the rebalance is over
+    target_assignment    the tasks that the member will have after the rebalance
     """
 
     member_id: str
@@ -65,7 +65,7 @@ class StreamsMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class StreamsInternalTopic:
-    """A changelog or repartition topic that the group creates. `partitions` is 0 while their number is undecided."""
+    """A changelog or repartition topic that the group creates. `partitions` is 0 until the number has been decided."""
 
     name: str
     partitions: int
@@ -77,8 +77,8 @@ class StreamsInternalTopic:
 class StreamsSubtopology:
     """A part of a topology whose processors run in the same task.
 
-    repartition_sink_topics    the repartition topics that the subtopology writes
-    repartition_source_topics  the repartition topics that the subtopology reads
+    repartition_sink_topics    the repartition topics that the subtopology writes to
+    repartition_source_topics  the repartition topics that the subtopology reads from
     """
 
     subtopology_id: str
@@ -109,8 +109,8 @@ class StreamsGroupDescription:
     members: tuple[StreamsMemberDescription, ...]
 
     def partitions_of(self, tasks: Iterable[StreamsTask]) -> Iterator[TopicPartition]:
-        """Yields the partitions that tasks read. If a topic has fewer partitions than its subtopology has tasks, those
-        that do not exist are yielded too."""
+        """Yields the partitions that these tasks read. If a topic has fewer partitions than its subtopology has tasks,
+        also yields the partitions that do not exist."""
         topics = {each.subtopology_id: each.read_topics for each in self.subtopologies}
         for task in tasks:
             for topic in topics.get(task.subtopology_id, ()):

@@ -1,4 +1,4 @@
-"""Topics as applications create and describe them."""
+"""Topics as applications create them and as brokers describe them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. None means the broker's default. `configs` has Kafka's setting names."""
+    """A topic to create. None stands for the broker's default. The keys of `configs` are Kafka's setting names."""
 
     topic: str
     partitions: int | None = None
@@ -20,7 +20,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition. `leader` is None while the partition has no leader. Replicas are ids of brokers."""
+    """A partition. `leader` is None while the partition has no leader. Replicas are broker ids."""
 
     partition: int
     leader: int | None
@@ -31,7 +31,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic and its partitions. `topic_id` has 16 bytes; `is_internal` is true for the broker's internal topics."""
+    """A topic and its partitions. `topic_id` has 16 bytes. `is_internal` is true for the broker's internal topics."""
 
     topic: str
     topic_id: bytes

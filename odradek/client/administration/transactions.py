@@ -1,5 +1,5 @@
-"""Transactional ids as known to their coordinators, producers as known to the partition leaders, and the ways in which
-an administrator ends transactions."""
+"""Transactional ids as reported by their coordinators, producers as reported by partition leaders, and the ways in
+which an administrator can end transactions."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-DURATION_SINCE, PATTERN_SINCE = 1, 2  # first versions of ListTransactions with these filters
+DURATION_SINCE, PATTERN_SINCE = 1, 2  # first versions of ListTransactions that have these filters
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # the value in KIP-939, and the value that Kafka stores
 FIRST_COORDINATOR_EPOCH = 0
-# last version of WriteTxnMarkers without a transaction version; later ones require an epoch above the producer's
+# Last version of WriteTxnMarkers without a transaction version. Later versions require an epoch above the producer's.
 WITHOUT_TRANSACTION_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id. `state` is spelt as brokers spell it: Empty, Ongoing, PrepareCommit, CompleteAbort …"""
+    """A transactional id. `state` is spelt as in the broker's response: Empty, Ongoing, PrepareCommit, CompleteAbort
+    …"""
 
     transactional_id: str
     producer_id: int
@@ -51,7 +52,7 @@ class TransactionDescription:
 
     timeout_ms   None for a two-phase commit (KIP-939), which only its owner ends
     started_ms   ms since 1970; None unless a transaction is open or being ended
-    partitions   the partitions that take part in the transaction or still wait for its marker, sorted
+    partitions   the partitions that take part in the transaction or still wait for its marker, in sorted order
     """
 
     transactional_id: str
@@ -65,7 +66,7 @@ class TransactionDescription:
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether an external coordinator decides the transaction (KIP-939), so that it has no timeout."""
+        """True if an external coordinator decides the transaction (KIP-939), which therefore has no timeout."""
         return self.timeout_ms is None
 
     def open_for_ms(self, now_ms: int) -> int | None:
@@ -81,7 +82,7 @@ async def list_transactions(
     longer_than_ms: int | None = None,
     transactional_id_pattern: str | None = None,
 ) -> list[TransactionListing]:
-    """Lists the transactional ids of all brokers, sorted by id; see `Admin.list_transactions`."""
+    """Lists the transactional ids of all brokers, sorted by id. See `Admin.list_transactions`."""
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
@@ -131,7 +132,8 @@ async def describe_transaction(requests: AdminRequests, transactional_id: str) -
 async def describe_listed(
     requests: AdminRequests, listed: Iterable[TransactionListing]
 ) -> list[TransactionDescription]:
-    """Describes listed transactional ids. Leaves out ids that their coordinators no longer know. Raises ClientError."""
+    """Describes listed transactional ids. Leaves out ids that no longer exist at their coordinators. Raises
+    ClientError."""
     return [
         _description(state, node_id)
         for node_id, transactional_ids in grouped((each.coordinator, each.transactional_id) for each in listed).items()
@@ -163,12 +165,12 @@ def _description(state: TransactionState, node_id: int) -> TransactionDescriptio
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as the leader of a partition knows it.
+    """A producer as reported by the leader of a partition.
 
     last_sequence             sequence of its last batch in the partition; -1 if that was a transaction marker
     last_timestamp_ms         time of its last batch in the partition, in ms since 1970
     coordinator_epoch         epoch in its last transaction marker in the partition; None before the first marker
-    transaction_start_offset  first offset of its open transaction in the partition; None if it has none
+    transaction_start_offset  first offset of its open transaction in the partition; None if it has no open transaction
     """
 
     producer_id: int
@@ -182,7 +184,7 @@ class ActiveProducer:
 async def describe_producers(
     requests: AdminRequests, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """Describes the producers of each partition by asking its leader, or `broker_id`; see
+    """Returns the producers of each partition as reported by its leader, or by `broker_id`. See
     `Admin.describe_producers`."""
     left = dict.fromkeys(TopicPartition(*each) for each in partitions)
     found: dict[TopicPartition, list[ActiveProducer]] = {}
@@ -201,8 +203,8 @@ async def describe_producers(
 async def _partitions_by_node(
     requests: AdminRequests, partitions: Iterable[TopicPartition], broker_id: int | None
 ) -> dict[int, list[TopicPartition]]:
-    """Groups the partitions by the node to ask. Raises ClientError (UNKNOWN_TOPIC_OR_PARTITION), or RetriableError if a
-    partition has no leader at the moment."""
+    """Groups the partitions by the node that receives the request. Raises ClientError (UNKNOWN_TOPIC_OR_PARTITION), or
+    RetriableError if a partition currently has no leader."""
     partitions = list(partitions)
     if broker_id is not None:
         return {broker_id: partitions}
@@ -248,7 +250,8 @@ async def _describe_producers_at_node(
 async def _check_leader(
     requests: AdminRequests, partition: TopicPartition, what: str, error_code: int, message: str | None = None
 ) -> None:
-    """Raises the error of a partition's leader. Refreshes the metadata first if the leader has moved."""
+    """Raises the error of a partition leader's response, if there is one. Refreshes the metadata first if the leader
+    has moved."""
     if error_code == ErrorCode.NONE.value:
         return
     code = code_of(error_code)
@@ -265,7 +268,7 @@ async def abort_transaction(
     producer_epoch: int,
     coordinator_epoch: int | None = None,
 ) -> None:
-    """Writes an abort marker into one partition; see `Admin.abort_transaction`."""
+    """Writes an abort marker into one partition. See `Admin.abort_transaction`."""
     partition = TopicPartition(*partition)
     marker = WritableTxnMarker(
         producer_id=producer_id,
@@ -292,10 +295,10 @@ async def abort_transaction(
 async def fence_producer(
     requests: AdminRequests, transactional_id: str, timeout_ms: int | None = None
 ) -> ProducerIdentity:
-    """Initialises the transactional id like a new producer, which aborts its open transaction and fences its producer.
-    Returns when the abort is complete.
+    """Initialises the transactional id as a new producer would, which aborts the open transaction and fences the
+    current producer. Returns when the abort is complete.
 
-    timeout_ms   transaction timeout of the id, until its next producer sets another one
+    timeout_ms   transaction timeout of the id until its next producer sets a different one
     """
     kind = CoordinatorType.TRANSACTION
     request = InitProducerIdRequest(
@@ -303,7 +306,7 @@ async def fence_producer(
         transaction_timeout_ms=requests.request_timeout_ms if timeout_ms is None else timeout_ms,
     )
 
-    async def fence() -> ProducerIdentity:  # during the abort the response is CONCURRENT_TRANSACTIONS
+    async def fence() -> ProducerIdentity:  # the response is CONCURRENT_TRANSACTIONS during the abort
         answer = await requests.cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
         requests.check_coordinator(kind, transactional_id, answer.error_code)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
@@ -312,7 +315,8 @@ async def fence_producer(
 
 
 async def ids_by_producer(requests: AdminRequests, producer_ids: Iterable[int]) -> dict[int, str]:
-    """Returns the transactional id of each producer id. Ids that no coordinator knows are missing."""
+    """Returns the transactional id of each producer id. Leaves out producer ids that are unknown to all
+    coordinators."""
     wanted = sorted(set(producer_ids))
     if not wanted:
         return {}

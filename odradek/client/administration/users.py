@@ -44,7 +44,8 @@ Credentials = Mapping[ScramMechanism, int]
 
 
 async def describe_users(requests: AdminRequests, users: Iterable[str] | None = None) -> dict[str, Credentials]:
-    """Returns the credentials of these users, or of all users if None. Users without credentials are left out."""
+    """Returns the credentials of these users, or of all users if `users` is None. Users without credentials are left
+    out."""
     named = None if users is None else [UserName(name=name) for name in dict.fromkeys(users)]
     answer = await requests.ask_any_broker(
         DescribeUserScramCredentialsRequest(users=named), DescribeUserScramCredentialsResponse
@@ -77,15 +78,15 @@ async def _alter(requests: AdminRequests, request: AlterUserScramCredentialsRequ
         check(result.error_code, f"the user {result.user!r}", result.error_message)
 
 
-F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # two requests whose fields have the same names
+F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # these two requests have fields with the same names
 
-WITH_PATTERN_TYPES = 1  # first version of all three requests with pattern types
+WITH_PATTERN_TYPES = 1  # first version of all three requests that has pattern types
 
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An ACL. `principal` has the form `User:alice`, `host` is an address or `*`, and `resource` is `kafka-cluster` for
-    the cluster."""
+    """An ACL. `principal` has the form `User:alice`. `host` is an address or `*`. `resource` is `kafka-cluster` if the
+    ACL is for the cluster."""
 
     resource_type: ResourceType
     resource: str
@@ -98,7 +99,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Selects ACLs. A field that is left out matches any ACL. `PatternType.MATCH` finds every ACL that applies to a
+    """Selects ACLs. A field that is left out matches every ACL. `PatternType.MATCH` finds every ACL that applies to a
     resource with this name."""
 
     resource_type: ResourceType = ResourceType.ANY
@@ -186,7 +187,7 @@ def _deleted_acl(each: DeleteAclsMatchingAcl) -> Acl:
     )
 
 
-EXACT, DEFAULT = 0, 1  # how a component of a filter matches
+EXACT, DEFAULT = 0, 1  # the match types for a component of a filter
 
 QuotaEntity = Mapping[str, str | None]
 """The entity of a quota: names by type, which is `user`, `client-id` or `ip`. The name None stands for the default of
@@ -195,15 +196,15 @@ its type."""
 
 @dataclass(frozen=True, slots=True)
 class ClientQuota:
-    """Quotas of an entity, by name, such as `{"producer_byte_rate": 1048576.0}`."""
+    """The quotas of an entity. `limits` maps names to values, as in `{"producer_byte_rate": 1048576.0}`."""
 
     entity: QuotaEntity
     limits: Mapping[str, float]
 
 
 async def describe_quotas(requests: AdminRequests, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
-    """Returns the quotas of entities with these names, or of all with an empty mapping. With `strict`, leaves out
-    entities that have further names."""
+    """Returns the quotas of all entities with these names, or of all entities if `entity` is empty. With `strict`,
+    leaves out entities that have other names as well."""
     components = [
         ComponentData(entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name)
         for kind, name in entity.items()
@@ -221,7 +222,7 @@ async def describe_quotas(requests: AdminRequests, entity: QuotaEntity, *, stric
 
 
 async def alter_quotas(requests: AdminRequests, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
-    """Sets and removes limits of an entity. None removes a limit; limits that are not named do not change."""
+    """Sets and removes limits of an entity. A value of None removes the limit. All other limits stay unchanged."""
     entry = EntryData(
         entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=[

@@ -1,8 +1,9 @@
 """Record batches as columns: Arrow arrays in and out, without a Python object per record.
 
-`read_records` turns the batches of a Fetch response or of a segment into an Arrow table of records, `read_headers` into
-a table with one row per batch. `encode` builds batches from Arrow arrays of keys, values and timestamps. Needs numpy
-and pyarrow (`pip install odradek[columns]`); other modules import this package only when they use it.
+`read_records` converts the batches of a Fetch response or of a segment to an Arrow table of records, and `read_headers`
+converts them to a table with one row per batch. `encode` builds batches from Arrow arrays of keys, values and
+timestamps. This package needs numpy and pyarrow (`pip install odradek[columns]`), so other modules import it only when
+they use it.
 """
 
 from odradek.client.columns.encoding import EncodedBatch, encode

@@ -1,8 +1,8 @@
 """Zigzag varints for whole columns at a time, and conversions between Arrow binary arrays and plain bytes.
 
-odradek/protocol/records.py has the same rules for a single varint. Positions are int64 indexes into the bytes. The
-loops that read varints have one iteration for each byte of the longest varint, not for each record. Arrow copies the
-binary values, in C++.
+odradek/protocol/records.py has the same rules for a single varint. Positions are int64 indexes into the bytes. A loop
+that reads varints has one iteration per byte of the longest varint, not one per record. Arrow copies the binary values
+in C++.
 """
 
 from typing import TypeAlias
@@ -26,16 +26,17 @@ def _unzigzag(values: Int64s) -> Int64s:
     return (values >> 1) ^ -(values & 1)
 
 
-# Values by their bytes, little-endian: nearly all varints of a record have one or two bytes.
+# Varint values by their bytes in little-endian order. Nearly all varints of a record have one or two bytes.
 _OF_ONE_BYTE = _unzigzag(np.arange(_MORE, dtype=np.int64))
 _TWO_BYTES = np.arange(_MORE << 8, dtype=np.int64)
 _OF_TWO_BYTES = _unzigzag(_TWO_BYTES & _SEVEN_BITS | _TWO_BYTES >> 8 << 7)
 
 
 def read_varints(data: Bytes, at: Int64s, limit_bytes: int = VARINT_BYTES) -> tuple[Int64s, Int64s]:
-    """Reads the values at the positions `at`. Returns them and the positions after them.
+    """Reads the values at the positions `at`. Returns the values and the positions after them.
 
-    Raises MalformedMessage for a varint of more than `limit_bytes`, IndexError for one that reaches beyond `data`.
+    Raises MalformedMessage for a varint of more than `limit_bytes`, and IndexError for a varint that extends beyond
+    `data`.
     """
     byte = data.take(at)
     at = at + 1
@@ -77,7 +78,7 @@ def varint_sizes(zigzagged: NDArray[np.uint64]) -> Int64s:
 
 
 def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes, NDArray[np.bool_]]:
-    """Encodes each value into a row of its own. Returns the rows, and which bytes of each row are used, both with the
+    """Encodes each value into a separate row. Returns the rows, and a mask of the used bytes of each row. Both have the
     shape (values, longest)."""
     width = int(sizes.max(initial=1))
     rows = np.empty((len(zigzagged), width), dtype=np.uint8)
@@ -89,20 +90,22 @@ def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes,
     return rows, used
 
 
-_INLINE_BYTES = 12  # a view contains values up to this size itself; for longer values it contains their position
+_INLINE_BYTES = 12  # a view holds values up to this size inline; for a longer value it holds the position
 READABLE_BEHIND = _INLINE_BYTES  # number of bytes after the last value that must be readable
 _INLINE = np.dtype(f"V{_INLINE_BYTES}")
-# For a long value, its first four bytes and the number of its buffer (0) stay empty, because Arrow's cast reads
-# neither.
+# For a long value, the first four bytes and the buffer number (0) stay empty, because Arrow's cast reads neither of
+# them.
 _VIEW = np.dtype(
     {"names": ["size", "inline", "place"], "formats": ["<i4", _INLINE, "<i4"], "offsets": [0, 4, 12], "itemsize": 16}
 )
 
 
 def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.Array:
-    """Returns a binary array whose values have `sizes[i]` bytes from `starts[i]` on. A negative size stands for null.
+    """Returns a binary array whose i-th value is the `sizes[i]` bytes that begin at `starts[i]`. A negative size stands
+    for null.
 
-    `source` is a numpy view of `data`, with READABLE_BEHIND bytes after the last value. The values are copied.
+    `source` is a numpy view of `data`, and must have READABLE_BEHIND more bytes after the last value. The values are
+    copied.
     """
     count = len(starts)
     present = sizes >= 0
@@ -123,7 +126,7 @@ def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.
 
 
 def from_rows(rows: Bytes, used: NDArray[np.bool_]) -> pa.Array:
-    """Returns a binary array whose value i consists of the used bytes of row i, in order."""
+    """Returns a binary array whose i-th value consists of the used bytes of row i, in order."""
     ends = np.cumsum(used.sum(axis=1), dtype=np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     offsets[1:] = ends

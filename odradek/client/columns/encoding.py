@@ -1,7 +1,7 @@
 """Encodes columns of keys and values as record batches, without a Python object per record.
 
-Numpy computes the few bytes of lengths and deltas around each key and value. Arrow's string join then concatenates
-everything.
+Numpy computes the few bytes of lengths and deltas around each key and value. Arrow's string join then concatenates all
+the pieces.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ from odradek.protocol.compression import Compression, compress
 
 _NO_HEADERS = pa.scalar(bytes(1), pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
-_TOGETHER_BYTES = 4 * 1024 * 1024  # size of records that are joined at once; more would not fit into the CPU's caches
+_TOGETHER_BYTES = 4 * 1024 * 1024  # bytes of records to join at once; more would not fit into the CPU's caches
 _AROUND_BYTES = 1 + 5 + 10 + 5 + 5 + 5 + 5  # a record's attributes, and the longest possible lengths and deltas
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One record batch with the base offset 0. It has no producer until `seal` is called."""
+    """A record batch with the base offset 0. It has no producer until `seal` is called."""
 
     data: bytearray
     first_row: int
@@ -49,7 +49,7 @@ class EncodedBatch:
         base_sequence: int = NO_SEQUENCE,
         is_transactional: bool = False,
     ) -> bytearray:
-        """Writes the final header, with this producer and the CRC, and returns the whole batch."""
+        """Writes the final header, which contains this producer and the CRC. Returns the whole batch."""
         seal_batch(
             self.data,
             0,
@@ -80,8 +80,8 @@ def encode(
 
     values, keys   binary or string; nulls are allowed
     timestamps     int64, ms, without nulls
-    headers        HEADERS_TYPE: a null list counts as empty, a key must not be null
-    batch_bytes    size limit before compression; a larger record gets a batch of its own
+    headers        HEADERS_TYPE; a null list counts as empty, and a key must not be null
+    batch_bytes    size limit of a batch before compression; a larger record gets a separate batch
     """
     count = len(values)
     for name, column in (("timestamps", timestamps), ("keys", keys), ("headers", headers)):
@@ -119,7 +119,7 @@ class _Rows:
     times: Int64s
 
     def largest_sizes(self) -> Int64s:
-        """Returns the maximum size of each record, for any position in a batch."""
+        """Returns the maximum size of each record. The actual size depends on the record's position in its batch."""
         return self._content_sizes() + _AROUND_BYTES
 
     def payloads(self, first_rows: Int64s, counts: Int64s) -> Iterator[memoryview]:
@@ -135,7 +135,7 @@ class _Rows:
         tails = _NO_HEADERS if self.tails is None else self.tails
         pieces = [before_keys, _filled(self.keys), before_values.array(), _filled(self.values), tails]
         ends = np.cumsum(sizes)
-        joined, joined_from, joined_to = memoryview(b""), 0, 0  # records of several batches, and their range
+        joined, joined_from, joined_to = memoryview(b""), 0, 0  # records of several batches, and their byte range
         for first, after in zip(first_rows.tolist(), (first_rows + counts).tolist(), strict=True):
             start, end = int(ends[first - 1]) if first else 0, int(ends[after - 1])
             if end > joined_to:
@@ -171,9 +171,9 @@ def _before_keys(
     *, timestamp_deltas: Int64s, offset_deltas: Int64s, key_sizes: Int64s, body_sizes: Int64s
 ) -> tuple[pa.Array, Int64s]:
     """Builds the bytes before each key, beginning with the record's length. Also returns the size of each record,
-    including its length.
+    including its length prefix.
 
-    body_sizes   size of everything after the key's length
+    body_sizes   size of everything after the length of the key
     """
     fields = [_varints(timestamp_deltas), _varints(offset_deltas), _varints(key_sizes)]
     lengths = 1 + sum(field.sizes() for field in fields) + body_sizes
@@ -186,7 +186,7 @@ def _before_keys(
 
 
 def _cut(sizes: Int64s, limit: int) -> Int64s:
-    """Returns the first row of each batch. A batch has as many rows as fit into `limit` bytes, and at least one."""
+    """Returns the first row of each batch. A batch holds as many rows as fit into `limit` bytes, but at least one."""
     ends = np.cumsum(sizes)
     first_rows, first, before = [], 0, 0
     while first < len(sizes):
@@ -212,12 +212,12 @@ def _filled(column: pa.Array) -> pa.Array:
 
 
 def _between(pieces: list[pa.Array | pa.Scalar], first: int, until: int) -> list[pa.Array | pa.Scalar]:
-    """Returns the same rows of each array. A scalar stays as it is, since it applies to all rows."""
+    """Slices each array to the same rows. Leaves scalars unchanged, because a scalar applies to all rows."""
     return [piece[first:until] if isinstance(piece, pa.Array) else piece for piece in pieces]
 
 
 def _encoded_headers(headers: pa.Array) -> pa.Array:
-    """Builds the bytes after each value: the number of headers, then each header with the sizes of its key and
+    """Builds the bytes after each value: the number of headers, followed by each header with the sizes of its key and
     value."""
     if isinstance(headers, pa.ChunkedArray):
         headers = headers.combine_chunks()

@@ -1,5 +1,8 @@
-"""Batches without their records: selects those that a reader sees (no control batches, no aborted transactions, nothing
-outside its offsets), and reads batch headers into columns, one row per batch."""
+"""Selects and describes batches without decoding their records.
+
+`visible_batches` selects the batches that a reader sees: no control batches, no aborted transactions, and nothing
+outside the reader's offsets. `read_headers` reads batch headers into columns, with one row per batch.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -26,7 +29,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class CorruptBatch(MalformedMessage):
-    """A batch with a wrong CRC. The message contains its offsets."""
+    """A batch has a wrong CRC. The message contains the batch's offsets."""
 
 
 def visible_batches(
@@ -37,9 +40,9 @@ def visible_batches(
     *,
     check_crcs: bool = True,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields position and header of every batch with visible records, in the order of the log.
+    """Yields the position and header of each batch with visible records, in the order of the log.
 
-    The first and the last batch may also contain records outside [start_offset, end_offset). Without `aborted`, the
+    The first and the last batch may also contain records outside [start_offset, end_offset). If `aborted` is empty, the
     result is that of read_uncommitted. Raises CorruptBatch, and MalformedMessage for bytes that are not a batch. A
     batch that is cut short at the end of `data` is left out.
     """
@@ -107,7 +110,7 @@ HEADER_SCHEMA = pa.schema(
 
 
 def header_array(data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-    """Returns the positions of all complete batches, and their headers as a structured array with the names of
+    """Returns the positions of all complete batches, and their headers as a structured array with the field names of
     `_HEADER`.
 
     A batch that is cut short at the end is left out. Raises MalformedMessage for any other damage.
@@ -118,8 +121,8 @@ def header_array(data: Buffer) -> tuple[NDArray[np.int64], NDArray[np.void]]:
 
 
 def read_headers(data: Buffer) -> pa.Table:
-    """Returns a table with one row per complete batch of `data`, in the format HEADER_SCHEMA. Checks neither CRCs nor
-    records.
+    """Returns a table with one row per complete batch of `data`, in the format HEADER_SCHEMA. Neither CRCs nor records
+    are checked.
 
     Raises MalformedMessage for bytes that are not a batch. A batch that is cut short at the end is left out.
     """

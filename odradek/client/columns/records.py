@@ -1,7 +1,7 @@
 """Reads record batches into a table with one row per record.
 
-Only one loop runs over the records: the one that finds where each record begins. It is skipped if all records of a
-batch have the same size. All other fields are read a column at a time, for about a megabyte of records at once.
+The only loop over single records finds where each record begins. It is skipped if all records of a batch have the same
+size. All other fields are read column by column, for about a megabyte of records at a time.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -37,12 +37,14 @@ RECORD_SCHEMA = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-# Size of decompressed records; with four times as much, columns of numbers no longer fit into the CPU's caches.
+# Bytes of decompressed records to process at once. With four times as many, columns of numbers would no longer fit into
+# the CPU's caches.
 _TOGETHER_BYTES = 1024 * 1024
 _SMALLEST_RECORD_BYTES = 7
-# Minimum number of batches to process in parallel steps: a numpy step costs as much as this many batches singly.
+# Minimum number of batches for which processing them in parallel is worthwhile: one numpy step costs about as much as
+# one step for each of this many batches.
 _SIDE_BY_SIDE = 48
-_SINGLY = 32  # records to read before checking whether all following records have the same size as the last two
+_SINGLY = 32  # records to read one by one before checking for a run of records of equal size
 
 
 def read_records(
@@ -57,7 +59,7 @@ def read_records(
     """Returns the visible records of complete batches with start_offset <= offset < end_offset, in the order of the
     log.
 
-    aborted   transactions to leave out, as in a Fetch response; without any, the result is that of read_uncommitted
+    aborted   transactions to leave out, as in a Fetch response; if empty, the result is that of read_uncommitted
     columns   columns of RECORD_SCHEMA to build, in its order
 
     Raises MalformedMessage for bytes that are not record batches. The result does not refer to `data`.
@@ -75,7 +77,7 @@ def read_records(
 
 @dataclass(slots=True)
 class _Opened:
-    """Some batches with their decompressed records, concatenated."""
+    """The decompressed and concatenated records of several batches."""
 
     headers: list[BatchHeader] = field(default_factory=list)
     payloads: list[Buffer] = field(default_factory=list)
@@ -102,7 +104,7 @@ def _opened(data: Buffer, visible: Iterable[tuple[int, BatchHeader]]) -> Iterato
 
 
 class _Stretch:
-    """The records of some batches, read column by column. Each column begins where the previous one ended."""
+    """The records of several batches, read column by column. Each column begins where the previous one ended."""
 
     def __init__(self, opened: _Opened) -> None:
         self._headers = opened.headers
@@ -135,7 +137,7 @@ class _Stretch:
         header_counts, at = read_varints(self._bytes, value_starts + np.maximum(value_sizes, 0))
         if (at > self._ends).any() or ((at != self._ends) & (header_counts == 0)).any():
             raise MalformedMessage("a record whose parts do not fill its length")
-        # checked before memory is allocated for the headers
+        # checked before memory for the headers is allocated
         if ((header_counts < 0) | (header_counts > self._ends - at)).any():
             raise MalformedMessage("a number of headers that its record cannot hold")
         offsets = self._of_batch([h.base_offset for h in self._headers]) + offset_deltas
@@ -159,7 +161,7 @@ class _Stretch:
         return offsets, pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
 
     def _boundaries(self, payload_sizes: list[int]) -> tuple[Int64s, Int64s]:
-        """Returns the start and the end of each record."""
+        """Returns the start and end of each record."""
         if len(payload_sizes) >= _SIDE_BY_SIDE:
             counts = np.array([header.record_count for header in self._headers], dtype=np.int64)
             ends = np.cumsum(np.array(payload_sizes, dtype=np.int64))
@@ -187,8 +189,8 @@ class _Stretch:
         return gather(pa.py_buffer(self._data), self._bytes, starts, sizes)
 
     def _record_headers(self, counts: Int64s, at: Int64s) -> pa.Array:
-        """Returns a list of headers per record. Reads headers in rounds: the first header of each record, then the
-        second …"""
+        """Returns a list of headers for each record. Reads in rounds: the first header of every record, then the second
+        header of every record, and so on."""
         offsets = np.zeros(len(counts) + 1, dtype=np.int32)
         offsets[1:] = np.cumsum(counts)
         total = int(offsets[-1])
@@ -223,14 +225,14 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64s, counts: Int64s) -> Int64s:
-    """Like `_record_starts`, for many batches, which all advance one record in each step."""
+    """Like `_record_starts`, but for many batches at once. In each step, every batch advances by one record."""
     found = np.empty(int(counts.sum()), dtype=np.int64)
-    # Batches with many records first, so that the remaining ones are always a prefix.
+    # Sort by the number of records, descending, so that the batches that still have records are always a prefix.
     order = np.argsort(-counts, kind="stable")
     places, at, counts = (np.cumsum(counts) - counts)[order], begins[order], counts[order]
     ends = ends[order]
     step, smallest, most, tries_at = 0, np.int64(0), int(counts[0]), 1
-    # for each `step`, the number of batches with more records
+    # for each `step`, the number of batches that have more records than that
     more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()
     while (going := more_than[step]) >= _SIDE_BY_SIDE:
         here = at[:going].copy()
@@ -255,8 +257,8 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
 
 
 def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
-    """Returns where the records after those at `here` begin, and the smallest record length if it is negative, else
-    0."""
+    """Returns the starts of the records after those at `here`, and the smallest record length if any length is
+    negative, otherwise 0."""
     first = source[here]
     size = first.astype(np.int64)
     longer = first >= 0x80
@@ -272,9 +274,10 @@ def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
 
 
 def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) -> Int64s:
-    """Returns where further records begin that have the same length as the record at `before`, in every batch.
+    """Returns the starts of the next records, as far as they have the same length as the record at `before` in all
+    batches.
 
-    The result has a row for each batch, whose next record is at `at`, and at most `most` columns.
+    The result has one row per batch, whose next record begins at `at`, and at most `most` columns.
     """
     first, second = source[before], source[before + 1]
     is_alike = (source.take(at, mode="clip") == first).all() and not (second[first >= 0x80] >= 0x80).any()
@@ -289,11 +292,11 @@ def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) ->
 
 
 def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int) -> list[Int64s]:
-    """Returns where the `count` records that fill data[start:end] begin. Raises MalformedMessage if they do not fill
+    """Returns the starts of the `count` records that fill data[start:end]. Raises MalformedMessage if they do not fill
     it.
 
-    The records of a producer tend to have the same size. After some have been read one by one, all following records
-    with the same length are found at once.
+    The records of a producer tend to have the same size. After some records have been read one by one, all following
+    records with the same length are found at once.
     """
     found: list[Int64s] = []
     at, left = start, count
@@ -326,7 +329,7 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
 
 
 def _alike(source: Bytes, start: int, size: int, most: int) -> int:
-    """Returns how many records after the one at `start` have the same length prefix, `size` bytes apart; at most
+    """Counts the records after the one at `start` that have the same length prefix, `size` bytes apart. Returns at most
     `most`."""
     alike = most
     for index in range(VARINT_BYTES):

@@ -1,1 +1,1 @@
-"""Values and errors that all parts of the client use."""
+"""Values and errors used by all parts of the client."""

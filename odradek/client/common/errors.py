@@ -6,7 +6,7 @@
 | `AbortableError` | abort the transaction, then continue with the same producer |
 | `FatalError` | close this producer; another instance may own its transactional id now |
 | `IllegalState` | correct the program: the call is not allowed now, and nothing was sent |
-| `ClientError` itself | the broker refused this one operation (a record too large, an offset out of range) |
+| `ClientError` itself | the broker refused this one operation (a record is too large, an offset is out of range …) |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all errors of the client. `code` is the broker's error code, or None if no broker answered."""
+    """Base class of all client errors. `code` is the broker's error code, or None if no broker answered."""
 
     is_fatal: ClassVar[bool] = False
     is_abortable: ClassVar[bool] = False
@@ -29,13 +29,13 @@ class ClientError(Exception):
 
 
 class RetriableError(ClientError):
-    """A connection was lost, a time limit has passed, or a broker is not ready. The call may be repeated."""
+    """A connection was lost, a time limit was exceeded, or a broker is not ready. The call may be repeated."""
 
     is_retriable = True
 
 
 class AbortableError(ClientError):
-    """The transaction cannot be committed any more. Call `abort_transaction()`; then the producer can be used again."""
+    """The transaction can no longer be committed. Call `abort_transaction()`; then the producer can be used again."""
 
     is_abortable = True
 
@@ -57,7 +57,7 @@ class AuthorizationFailed(FatalError):
 class AuthenticationFailed(FatalError):
     """The broker refused the login, or one side does not trust the other's TLS certificate.
 
-    It is not retried, because the same settings would fail again. `code` is None for TLS errors.
+    The login is not retried, because it would fail again with the same settings. `code` is None for TLS errors.
     """
 
 
@@ -108,7 +108,7 @@ RETRIABLE = frozenset(
     }
 )
 
-# After these errors, the client's metadata is out of date.
+# Errors after which the client's metadata must be refreshed.
 STALE_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -125,12 +125,12 @@ STALE_METADATA = frozenset(
     }
 )
 
-# After these errors, the coordinator must be looked up again.
+# Errors after which the coordinator must be looked up again.
 STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
 
 def code_of(error_code: int) -> ErrorCode:
-    """Returns the ErrorCode, or UNKNOWN_SERVER_ERROR for a code of a newer broker that this client does not know."""
+    """Returns the ErrorCode, or UNKNOWN_SERVER_ERROR if a newer broker sent a code that this client does not have."""
     try:
         return ErrorCode(error_code)
     except ValueError:
@@ -138,7 +138,8 @@ def code_of(error_code: int) -> ErrorCode:
 
 
 def refusal(code: ErrorCode, what: str, message: str | None = None) -> ClientError:
-    """Returns the exception for an error code outside of transactions. `what` names the operation or its object."""
+    """Returns the exception for an error code of a request that is not part of a transaction. `what` names the
+    operation or its object."""
     text = f"{what}: {code.name}{f' ({message})' if message else ''}"
     if code in RETRIABLE:
         return RetriableError(text, code)
@@ -148,6 +149,6 @@ def refusal(code: ErrorCode, what: str, message: str | None = None) -> ClientErr
 
 
 def check(error_code: int, what: str, message: str | None = None) -> None:
-    """Raises `refusal` unless the code is 0."""
+    """Raises the exception that `refusal` returns, unless the code is 0."""
     if error_code != 0:
         raise refusal(code_of(error_code), what, message)

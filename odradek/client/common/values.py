@@ -1,4 +1,4 @@
-"""Values that applications pass to the client and receive from it."""
+"""Values that applications pass to the client or receive from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TopicPartition(NamedTuple):
-    """A partition, by its topic and number."""
+    """A partition, identified by its topic and number."""
 
     topic: str
     partition: int
@@ -29,7 +29,7 @@ class RecordMetadata(NamedTuple):
     """The position of a written record.
 
     `offset` is None if the broker did not return it: with `acks=0`, or if the batch was a duplicate whose offset the
-    broker no longer knew. `timestamp_ms` is the broker's time in topics with LogAppendTime.
+    broker no longer had. `timestamp_ms` is the broker's time in topics with LogAppendTime.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record that a consumer has read. `key` and `value` are None if the record has none."""
+    """A record that a consumer has read. `key` and `value` are None if the record does not have them."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class ShareRecord(NamedTuple):
-    """A record of a share group. `delivery_count` is 1 when it is delivered for the first time."""
+    """A record delivered through a share group. `delivery_count` is 1 at the first delivery."""
 
     topic: str
     partition: int
@@ -67,8 +67,8 @@ class AcknowledgeType(Enum):
     """The result of processing a record of a share group. The values are those of the protocol."""
 
     ACCEPT = 1  # processed
-    RELEASE = 2  # deliver it again, to any member
-    REJECT = 3  # never deliver it again
+    RELEASE = 2  # deliver the record again, to any member
+    REJECT = 3  # never deliver the record again
     RENEW = 4  # still being processed: restart the acquisition lock
 
 
@@ -90,10 +90,10 @@ class OffsetAndMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """The member that commits offsets.
+    """Identifies the member that commits offsets.
 
-    With generation and member id, the broker refuses a commit by a member that was removed from the group. With the
-    group id alone it does not check this.
+    If the generation and the member id are given, the broker refuses a commit by a member that was removed from the
+    group. If only the group id is given, the broker cannot check this.
     """
 
     group_id: str
@@ -125,9 +125,9 @@ class ShareGroupMetadata:
     """Identifies a member of a share group whose records a transaction acknowledges. The epoch changes with the
     assignment.
 
-    claim   connects the metadata with the consumer that returned them. It is None in metadata that the application has
-            built itself; then nothing keeps the consumer from acknowledging the same records outside the transaction.
-            It is neither compared nor pickled.
+    claim   connects the metadata with the consumer that returned it. It is None in metadata that the application has
+            built itself; nothing then prevents the consumer from acknowledging the same records outside the
+            transaction. It is neither compared nor pickled.
     """
 
     group_id: str
@@ -145,10 +145,11 @@ _LARGEST_ID, _LARGEST_EPOCH = 2**63 - 1, 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class PreparedTxnState:
-    """Identifies one transaction permanently: with transaction.version 2, no two have the same producer id and epoch.
+    """Identifies one transaction permanently: with transaction.version 2, no two transactions have the same producer id
+    and epoch.
 
-    `str(state)` is "producerId:epoch", as in Kafka's Java client, at most 25 characters. Without arguments, the state
-    stands for no transaction, and its text is empty.
+    `str(state)` is "producerId:epoch", as in Kafka's Java client, and has at most 25 characters. A state created
+    without arguments stands for no transaction, and its text is empty.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -159,7 +160,7 @@ class PreparedTxnState:
 
     @property
     def has_transaction(self) -> bool:
-        """Whether the state identifies a transaction. It does not if the producer had sent nothing."""
+        """True if the state identifies a transaction. False if the producer had not sent anything."""
         return self.producer_id != NO_PRODUCER_ID
 
     @classmethod
@@ -175,20 +176,20 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
 
 
-# How many partitions to name in one request. Brokers process this many without delaying other requests, and refuse
+# Number of partitions to name in one request. Brokers process this many without delaying other requests, and refuse
 # 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 
 def blocks(items: Iterable[V], size: int = ENTRIES_AT_A_TIME) -> Iterator[list[V]]:
-    """Yields the items in lists of `size`; the last list may be shorter."""
+    """Yields the items in lists of `size` items; the last list may be shorter."""
     left = iter(items)
     while block := list(islice(left, size)):
         yield block
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Groups pairs by key, and keeps their order: partition indexes by topic, for example."""
+    """Groups the values of (key, value) pairs by key, in order, such as partition indexes by topic."""
     found: dict[K, list[V]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

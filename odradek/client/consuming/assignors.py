@@ -1,4 +1,5 @@
-"""The assignors with which the leader of a classic group distributes partitions, as Kafka's own clients know them.
+"""The assignors that the leader of a classic group uses to distribute partitions. They match those of Kafka's own
+clients.
 
 A group uses an assignor that all its members support. `range` and `roundrobin` are eager: a member gives up all its
 partitions before it rejoins. `cooperative-sticky` lets members keep as many of their partitions as is fair. Source: the
@@ -24,8 +25,8 @@ from odradek.protocol.messages.consumer_protocol_subscription import TopicPartit
 class MemberSubscription:
     """The subscription of a member that joins.
 
-    owned           partitions that it has not given up; empty with an eager assignor
-    generation_id   generation in which it received them; -1 if not reported
+    owned           partitions that the member has not given up; empty with an eager assignor
+    generation_id   generation in which the member received them; -1 if not reported
     """
 
     topics: frozenset[str]
@@ -45,17 +46,17 @@ class Assignor:
 
 
 PROTOCOL_TYPE = "consumer"
-_SUBSCRIPTION_VERSION = 2  # the first version with the generation of `owned`; older readers ignore it
+_SUBSCRIPTION_VERSION = 2  # first version that contains the generation of `owned`, which older readers ignore
 _ASSIGNMENT_VERSION = 1
 _VERSION_BYTES = 2
 _GENERATION_BYTES = 4
 
 
 def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Assigns each topic separately: every member gets consecutive partitions, and the first members get one more if
-    the number of partitions requires it.
+    """Assigns each topic separately. Every member gets consecutive partitions. If the partitions cannot be divided
+    evenly, the first members get one more each.
 
-    partition_counts   number of partitions of every existing topic; a missing topic counts as empty
+    partition_counts   number of partitions of each existing topic; a missing topic counts as empty
     """
     found: Assignments = {member: [] for member in subscriptions}
     for topic in _topics(subscriptions):
@@ -70,7 +71,7 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
 
 def assign_in_turn(subscriptions: Subscriptions, partition_counts: Mapping[str, int]) -> Assignments:
-    """Assigns all partitions in turn to the next member that has subscribed to the topic."""
+    """Assigns each partition to the next member, in turn, that has subscribed to its topic."""
     found: Assignments = {member: [] for member in subscriptions}
     turns = cycle(sorted(subscriptions))
     for topic in _topics(subscriptions):
@@ -85,7 +86,7 @@ def assign_sticky(subscriptions: Subscriptions, partition_counts: Mapping[str, i
 
     A partition that moves between members is not assigned yet: its owner must first give it up and rejoin. If two
     members claim a partition, the one with the later generation owns it. If both claim it in the same generation,
-    neither does.
+    neither owns it.
     """
     partitions = [
         TopicPartition(topic, index)
@@ -132,8 +133,8 @@ def _owners(subscriptions: Subscriptions) -> dict[TopicPartition, str | None]:
 def _fairer(
     held: Mapping[str, set[TopicPartition]], fewest: Callable[[str], str]
 ) -> tuple[TopicPartition, str, str] | None:
-    """Finds a move that makes the assignment fairer: a partition, its owner, and a subscribed member with at least two
-    partitions fewer. Returns None if there is no such move."""
+    """Finds a move that makes the assignment fairer: a partition, its owner, and a subscribed member that has at least
+    two fewer partitions. Returns None if there is no such move."""
     for giver in sorted(held, key=lambda member: -len(held[member])):
         takers = {topic: fewest(topic) for topic in {partition.topic for partition in held[giver]}}
         for partition in sorted(held[giver], reverse=True):
@@ -166,13 +167,13 @@ def subscription_bytes(subscribed: MemberSubscription) -> bytes:
 
 
 def subscription_of(metadata: bytes) -> MemberSubscription:
-    """Reads a subscription written by any client. Raises MalformedMessage."""
+    """Parses a subscription written by any client. Raises MalformedMessage."""
     version = min(_version(metadata), ConsumerProtocolSubscription.MAX_VERSION)
     told = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
     owned = frozenset(TopicPartition(each.topic, index) for each in told.owned_partitions for index in each.partitions)
     generation_id = told.generation_id
     if version < _SUBSCRIPTION_VERSION and len(told.user_data or b"") == _GENERATION_BYTES:
-        # Older clients with this assignor store the generation here.
+        # Older clients that use this assignor store the generation here.
         generation_id = int.from_bytes(bytes(told.user_data or b""), "big", signed=True)
     return MemberSubscription(frozenset(told.topics), owned, generation_id)
 
@@ -185,7 +186,7 @@ def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """Reads the assignment of a member. Empty bytes mean no partitions. Raises MalformedMessage."""
+    """Parses the assignment of a member. Empty bytes stand for no partitions. Raises MalformedMessage."""
     if not assignment:
         return []
     version = min(_version(assignment), ConsumerProtocolAssignment.MAX_VERSION)

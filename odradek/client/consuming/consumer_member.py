@@ -1,9 +1,9 @@
-"""A member of a consumer group (KIP-848): sends heartbeats in the background, and changes its partitions only while the
-application waits for records.
+"""A member of a consumer group (KIP-848). It sends heartbeats in the background, and changes its partitions only while
+the application waits for records.
 
-The coordinator computes the assignment. A member first gives up the partitions that it has lost, reports that in a
-heartbeat, and then takes over the new ones. `ConsumerMembership` decides the content of heartbeats and the consequences
-of responses, but sends nothing. Source: docs/spec/consumer-groups.md#s2.
+The coordinator computes the assignment. A member first gives up the partitions that it has lost, reports this in a
+heartbeat, and then takes over the new partitions. `ConsumerMembership` builds the heartbeats and processes the
+responses, but sends nothing itself. Source: docs/spec/consumer-groups.md#s2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # the member will come back: its partitions are reserved for it
+STATIC_LEAVE_EPOCH = -2  # the member will return, so its partitions stay reserved for it
 
 PartitionsByTopicId = Mapping[bytes, frozenset[int]]  # partitions by topic id
 
@@ -32,10 +32,10 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
     instance_id: str | None = None
     rack_id: str | None = None
     server_assignor: str | None = None
-    target: PartitionsByTopicId | None = None  # the latest assignment, if it has not been taken over yet
+    target: PartitionsByTopicId | None = None  # the latest assignment, until it has been taken over
     owned: PartitionsByTopicId = field(default_factory=dict)
-    is_lost: bool = False  # whether its partitions were given to other members
-    incarnation: int = 0  # how often it was removed from the group, or left it
+    is_lost: bool = False  # True if its partitions were given to other members
+    incarnation: int = 0  # how many times it has left the group or was removed from it
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         reported, is_full = self._reported_state, self._reported_state is None or self.epoch == JOIN_EPOCH
@@ -49,7 +49,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
         if is_full or reported is None or reported[0] != self.interest:
             before = Interest() if reported is None else reported[0]
             topics, regex = self.interest.topics, self.interest.regex
-            # Null means unchanged. A subscription to nothing names no topics.
+            # Null means unchanged. A subscription without topics is sent as an empty list.
             request.subscribed_topic_names = sorted(topics) if topics or before.topics or regex is None else None
             request.subscribed_topic_regex = "" if regex is None and before.regex is not None else regex
         if is_full or reported is None or reported[1] != self.owned:
@@ -67,14 +67,14 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
             self.target = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
 
     def end_membership(self) -> None:
-        """Prepares to join again without partitions, because its own are lost."""
+        """Prepares to rejoin without partitions, because the previous ones are lost."""
         self.is_lost = True
         self.incarnation += 1
         self.epoch, self.owned, self.target, self._reported_state = JOIN_EPOCH, {}, None, None
 
     def set_owned(self, owned: PartitionsByTopicId) -> None:
-        """Sets the partitions that it owns now: those of its target whose topic names are known. The next heartbeat
-        reports them."""
+        """Sets the partitions that the member owns now: those of its target whose topic names are known. The next
+        heartbeat reports them."""
         if self.target == owned:
             self.target = None
         self.owned = owned
@@ -90,7 +90,7 @@ EXPELLED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class ConsumerMember:
-    """A member that joins with the first `poll_coordinator`, and joins again after it was removed or absent for too
+    """A member that joins at the first `poll_coordinator`, and rejoins after it was removed or was absent for too
     long."""
 
     def __init__(
@@ -102,7 +102,9 @@ class ConsumerMember:
         progress: Callable[[], object],
         on_change: Callable[[], None],
     ) -> None:
-        """progress   as in `GroupMember`
+        """Creates a member that has not joined yet.
+
+        progress    as in `GroupMember`
         on_change   called when `poll_coordinator` has work to do
         """
         from uuid import uuid4  # this import is slow, and few commands use groups
@@ -119,7 +121,7 @@ class ConsumerMember:
             rack_id=settings.client_rack,
             server_assignor=settings.remote_assignor,
         )
-        # The partitions that it may own from now on, with topic ids.
+        # The partitions that the member may own from now on, with topic ids.
         self._offer: dict[TopicPartition, bytes] | None = None
         self._heartbeats = Heartbeats(
             cluster,
@@ -175,8 +177,8 @@ class ConsumerMember:
             self._on_change()
 
     async def leave(self) -> None:
-        """Leaves the group immediately, so that the other members need not wait until the session expires. The
-        coordinator reserves the partitions of a static member until it comes back."""
+        """Leaves the group immediately, so the other members need not wait for the session to expire. The coordinator
+        reserves the partitions of a static member until that member returns."""
         await self._heartbeats.leave_group()
 
     # Background work.
@@ -187,7 +189,7 @@ class ConsumerMember:
 
     async def _offer_target(self) -> None:
         """Offers the assigned partitions whose topic names are known to `poll_coordinator`. Unknown names are looked up
-        again at each heartbeat."""
+        again after each heartbeat."""
         target = self._membership.target
         if target is None:
             return

@@ -1,4 +1,4 @@
-"""Hands fetched records to the application one by one, and fetches more when a partition runs empty."""
+"""Hands fetched records to the application one by one, and fetches more when a partition runs out of records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from odradek.protocol.errors import ErrorCode, MalformedMessage
 
 
 class Delivery:
-    """The records of one partition that have been taken out but not yet returned.
+    """The records of one partition that have been taken from the buffer but not yet returned to the application.
 
     `take` is called for every record, so it does as little as possible. It may run in a different thread from the other
-    methods, provided that only `hold` happens at the same time.
+    methods, provided that only `hold` is called at the same time.
     """
 
     __slots__ = ("_given", "_records", "_topic_partition", "is_held")
@@ -25,7 +25,7 @@ class Delivery:
         self._topic_partition: TopicPartition | None = None
         self._records: Sequence[ConsumerRecord] = ()
         self._given = 0
-        self.is_held = False  # no records are returned until the consumer has attended to its group
+        self.is_held = False  # if True, no records are returned until the consumer has polled its group
 
     def load(self, topic_partition: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
         self._topic_partition, self._records, self._given = topic_partition, records, 0
@@ -54,7 +54,8 @@ class Delivery:
         return self._topic_partition, id(self._records), self._given
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the offset of the next record of this partition, or None if none of its records is waiting here."""
+        """Returns the offset of the next record of this partition, or None if no record of the partition is waiting
+        here."""
         if topic_partition != self._topic_partition or self._given == len(self._records):
             return None
         return self._records[self._given].offset
@@ -64,14 +65,14 @@ class RecordTaker:
     def __init__(
         self, positions: Positions, delivery: Delivery, fetcher: Fetcher, on_returned: Callable[[str, int], None]
     ) -> None:
-        """on_returned   called with the topic and the number of records that were taken"""
+        """Creates a taker. `on_returned` is called with the topic and the number of records that were taken."""
         self._on_returned = on_returned
         self._positions = positions
         self._delivery = delivery
         self._fetcher = fetcher
 
     def take_first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Returns records of one partition, first those that `getone` has left over. Raises the errors of
+        """Returns records of one partition, beginning with those that `getone` has left over. Raises the errors of
         `take_more`."""
         return self._delivery.take_rest(max_records) or self.take_more(max_records)
 
@@ -89,11 +90,11 @@ class RecordTaker:
         return taken
 
     def take_batches(self) -> dict[TopicPartition, RawBatches] | None:
-        """Takes the result of one Fetch for each partition."""
+        """Takes the batches of one Fetch response for each partition. Returns None if there are none."""
         taken = self._positions.take_batches()
         if taken:
             self._fetcher.wake()
-        # The batches are still encoded, so the offsets have to serve as the number of records.
+        # The batches are still encoded, so the difference of the offsets serves as the number of records.
         for partition, each in taken.items():
             self._on_returned(partition.topic, each.end_offset - each.start_offset)
         return taken or None

@@ -1,8 +1,8 @@
 """Decodes the records that one Fetch returned for one partition, in portions, without aborted transactions.
 
-Every record that a consumer returns passes through here, so this module is written for speed. The records of a topic
-tend to have the same layout. A run of such records is read column by column: all values at once, all keys at once (0.2
-µs for a record of 100 bytes). Other records are read one by one (1 µs).
+Every record that a consumer returns passes through this module, so it is optimised for speed. The records of a topic
+tend to have the same layout. A run of such records is read column by column: all values at once, then all keys at once
+(0.2 µs for a record of 100 bytes). Other records are read one by one (1 µs).
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from odradek.protocol.records import read_varint, read_varlong, records_of
 from odradek.protocol.struct import Buffer
 
 _SMALLEST_RECORD_BYTES = 7
-_PAUSE = 64  # records to read one by one before trying to find a run again
-# Header keys are text; this error handler lets bytes that are not UTF-8 survive a round trip.
+_PAUSE = 64  # records to read one by one before looking for another run
+# Header keys are text. With this error handler, bytes that are not UTF-8 survive a round trip.
 _NOT_UTF8 = "surrogateescape"
 
-# What ConsumerRecord(...) does, without the cost of keyword arguments.
+# Does the same as ConsumerRecord(...), without the cost of keyword arguments.
 _record_of = partial(tuple.__new__, ConsumerRecord)
 
 
 def records_in(batch: memoryview, header: BatchHeader, topic: str, partition: int) -> list[ConsumerRecord]:
-    """Decodes all records of one batch, and decompresses it if necessary. `batch` must contain exactly the batch.
+    """Decodes all records of one batch, and decompresses it if necessary. `batch` must contain exactly one batch.
 
-    Raises MalformedMessage. The caller checks the CRC. Keys and values are copies, so that they do not keep `batch`
-    alive.
+    Raises MalformedMessage. The caller checks the CRC. Keys and values are copied, so they do not keep `batch` alive.
     """
     payload = batch[HEADER_BYTES:]
     data = bytes(decompress(header.compression, payload, DECOMPRESSED_LIMIT_BYTES) if header.is_compressed else payload)
@@ -69,7 +68,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
         stop = at + (size >> 1)
         if size & 1 or stop > end:
             raise MalformedMessage("a record that has less than no bytes, or reaches beyond its batch")
-        delta = data[at + 1]  # the timestamp delta; the attributes byte before it has no meaning
+        delta = data[at + 1]  # the timestamp delta; the attributes byte before it is meaningless
         if delta < 0x80:
             delta = delta >> 1 ^ -(delta & 1)
             at += 2
@@ -168,7 +167,7 @@ def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _headers(data: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """Reads the headers at `at`, where their number is stored. Returns them and the position after them."""
+    """Reads the headers at `at`, beginning with their count. Returns them and the position after them."""
     count, at = read_varint(data, at)
     if count < 0 or count > stop - at:
         raise MalformedMessage(f"{count} headers")
@@ -189,17 +188,17 @@ def _headers(data: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | 
 
 
 class AbortedFilter:
-    """Decides which fetched batches belong to aborted transactions.
+    """Determines which fetched batches belong to aborted transactions.
 
-    Each Fetch response lists the aborted transactions of its range, by producer id and first offset. A transaction
-    consists of the batches of its producer from that offset to its ABORT marker. `hides` must be called for every
-    batch, in the order of the log.
+    Each Fetch response lists the aborted transactions of its range by producer id and first offset. A transaction
+    consists of the producer's batches from that offset to its ABORT marker. `hides` must be called for every batch, in
+    the order of the log.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = [(each.first_offset, each.producer_id) for each in aborted]
         heapify(self._coming)
-        self._open: set[int] = set()  # ids of producers with a current aborted transaction
+        self._open: set[int] = set()  # ids of the producers whose current transaction was aborted
 
     def hides(self, header: BatchHeader, marker: ControlType | None) -> bool:
         """Returns whether the batch belongs to an aborted transaction.
@@ -223,7 +222,7 @@ class RawBatches:
     data           encoded batches, including control batches; the first batch may begin before `start_offset`
     aborted        transactions whose records must be left out; empty with read_uncommitted
     start_offset   offset of the first requested record
-    end_offset     offset at which reading continues
+    end_offset     offset at which to continue reading
     """
 
     data: memoryview
@@ -233,7 +232,7 @@ class RawBatches:
 
 
 class FetchedRecords:
-    """The fetched records from an offset on. Each batch is decoded only when it is needed."""
+    """The fetched records from a given offset. Each batch is decoded only when it is needed."""
 
     def __init__(
         self,
@@ -244,10 +243,12 @@ class FetchedRecords:
         aborted: Iterable[AbortedTransaction] | None,
         checks_crcs: bool = True,
     ) -> None:
-        """offset    offset of the first requested record; its batch may begin earlier
-        aborted   None to include records of aborted and open transactions (read_uncommitted)
+        """Finds the batches in `records`.
 
-        Raises MalformedMessage if the batches cannot be separated.
+        offset    offset of the first requested record, whose batch may begin earlier
+        aborted   aborted transactions; None to include the records of aborted and open transactions (read_uncommitted)
+
+        Raises MalformedMessage if the batches cannot be told apart.
         """
         self._topic_partition = topic_partition
         self._records = memoryview(records)
@@ -258,8 +259,8 @@ class FetchedRecords:
         self._aborted = None if aborted is None else AbortedFilter(self._aborted_transactions)
         self._checks_crcs = checks_crcs
         self._left: list[ConsumerRecord] = []  # records of the last decoded batch
-        self._given = 0  # how many of these have been returned
-        # Offset of the next record to take; skips batches without records for the application.
+        self._given = 0  # number of those records that have been returned
+        # Offset of the next record to take. It skips batches that contain no records for the application.
         self.next_offset = offset
         self.leader_epoch: int | None = None  # leader epoch of the last decoded batch
         self.end_offset = offset
@@ -269,7 +270,7 @@ class FetchedRecords:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether not even the first batch is complete."""
+        """True if not even the first batch is complete."""
         return bool(self._records) and not self._batches
 
     @property
@@ -277,9 +278,10 @@ class FetchedRecords:
         return self._given == len(self._left) and self._following == len(self._batches)
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """Returns at most `max_records` of the next records, all from one batch; an empty list only if none are left.
+        """Returns up to `max_records` of the next records, all from one batch. Returns an empty list only if none are
+        left.
 
-        Raises MalformedMessage for damaged records. `next_offset` then tells their position.
+        Raises MalformedMessage for damaged records. `next_offset` is then their position.
         """
         while self._given == len(self._left):
             if self._following == len(self._batches):
@@ -315,7 +317,7 @@ class FetchedRecords:
         return taken
 
     def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
-        """Returns the records of the batch that the application may see."""
+        """Returns the records of a batch that the application may see."""
         if header.next_offset <= self.next_offset:
             self._is_hidden(position, header)
             return []
@@ -337,12 +339,12 @@ class FetchedRecords:
     def _marker(self, position: int) -> ControlType | None:
         for record in records_of(self._records, position):
             return control_type(record.key)
-        return None  # compaction has emptied it
+        return None  # compaction has removed all records of the batch
 
 
 def whole_batches(records: memoryview) -> list[int]:
-    """Returns the positions of all complete batches. The last one may be cut short, and is then left out. Raises
-    MalformedMessage."""
+    """Returns the positions of all complete batches. The last batch may be cut short, in which case it is left out.
+    Raises MalformedMessage."""
     found: list[int] = []
     position = 0
     while position + HEADER_BYTES <= len(records):

@@ -1,4 +1,5 @@
-"""Fetches records ahead of the application and looks up positions, in tasks that end when nothing is left to do."""
+"""Fetches records ahead of the application and looks up positions. The tasks that do this end when nothing is left to
+do."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.struct import ZERO_UUID
 
-# Two channels, so that a partition that has just become empty need not wait for a Fetch of other partitions.
+# Two channels, so that a partition that has just run empty need not wait for a Fetch of other partitions.
 CHANNELS = ("fetch", "fetch too")
 NO_REPLICA = -1
-NAMES_TOPICS = 12  # Fetch names topics up to this version, and uses topic ids afterwards
-FULL_FETCHES = 2  # a partition is fetched ahead until this many full responses are buffered
+NAMES_TOPICS = 12  # last version of Fetch that names topics; later versions use topic ids
+FULL_FETCHES = 2  # a partition is fetched ahead until the equivalent of this many full responses is buffered
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
@@ -38,7 +39,7 @@ class IsolationLevel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Fetch settings with Kafka's names, in bytes and ms."""
+    """Fetch settings under Kafka's names, in bytes and ms."""
 
     isolation_level: IsolationLevel
     min_bytes: int
@@ -47,13 +48,13 @@ class FetchSettings:
     max_partition_bytes: int
     check_crcs: bool
     client_rack: str | None = None
-    # How long a preferred read replica is used before the leader is asked again.
+    # How long to use a preferred read replica before fetching from the leader again.
     replica_max_age_ms: float = DEFAULT_METADATA_MAX_AGE_MS
 
 
 class Fetcher:
-    """Fetches records and looks up positions. `wake` starts whatever is necessary now. Calls `on_change` when the
-    application may have something to do."""
+    """Fetches records and looks up positions. `wake` starts all work that is currently necessary. Calls `on_change`
+    when the application may have something to do."""
 
     def __init__(
         self,
@@ -65,7 +66,8 @@ class Fetcher:
         on_change: Callable[[], None],
         metrics: ConsumerMetrics,
     ) -> None:
-        """committed   requests the committed offsets of the group; None without a group"""
+        """Creates a fetcher. `committed` requests the committed offsets of the group; it is None if there is no
+        group."""
         self._metrics = metrics
         self._cluster = cluster
         self._positions = positions
@@ -75,7 +77,7 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
-        self._error: BaseException | None = None  # about a topic, or a bug in a task: to be raised in the application
+        self._error: BaseException | None = None  # of a topic, or a bug in a task; must be raised in the application
         self._is_closed = False
 
     def wake(self) -> None:
@@ -92,12 +94,13 @@ class Fetcher:
             self._lookup = self._spawn(self._look_up())
 
     def watch(self, topics: frozenset[str]) -> None:
-        """Looks for topics that do not exist yet, and calls `on_change` when they appear."""
+        """Checks for topics that do not exist yet, and calls `on_change` when they appear."""
         self._watched = topics
         self.wake()
 
     def error(self) -> BaseException | None:
-        """Returns the error that concerns no single partition, once. Afterwards the operation is retried."""
+        """Returns an error that does not concern a single partition. Each error is returned once; afterwards the
+        operation is retried."""
         error, self._error = self._error, None
         return error
 
@@ -136,7 +139,7 @@ class Fetcher:
         return found
 
     async def _fetch(self, node_id: int, channel: str) -> None:
-        """Sends one Fetch after the other to this node while any of its partitions needs records."""
+        """Sends Fetch requests to this node, one after another, while any of its partitions needs records."""
         failures = 0
         try:
             while partitions := self._fetchable_by_node().get(node_id):
@@ -164,17 +167,17 @@ class Fetcher:
                         await self._cluster.refresh(stale)
                     except RetriableError:
                         pass
-                    except ClientError as error:  # the broker refuses the login
+                    except ClientError as error:  # the broker has refused the login
                         for assigned in partitions:
                             assigned.error = error
                         self._on_change()
                     continue
                 failures = 0
-                await asyncio.sleep(0)  # lets the application receive its records before more are fetched
+                await asyncio.sleep(0)  # let the application receive its records before more are fetched
                 if not is_patient and not brought_any:
-                    return  # the application has enough records, and calls `wake` when it has taken some
+                    return  # enough is buffered; the application calls `wake` when it has taken some records
         except asyncio.CancelledError:
-            self._is_closed = True  # `close` or the end of the loop cancels this task: nothing new may be started
+            self._is_closed = True  # `close` or the end of the loop has cancelled this task: start nothing new
             raise
         finally:
             del self._fetches[node_id, channel]
@@ -182,8 +185,8 @@ class Fetcher:
                 asyncio.get_running_loop().call_soon(self._wake_unless_idle)
 
     def _wake_unless_idle(self) -> None:
-        """Calls `wake`, since leaders may have changed during a Fetch, unless enough is buffered. In that case the next
-        take calls it."""
+        """Calls `wake`, because leaders may have changed during a Fetch. If enough is buffered, does nothing: the next
+        take calls `wake`."""
         if not self._positions.has_enough_buffered(FULL_FETCHES * self._settings.max_partition_bytes):
             self.wake()
 
@@ -227,7 +230,7 @@ class Fetcher:
         return stale, brought_any
 
     def _note_bounds(self, assigned: AssignedPartition, data: PartitionData) -> None:
-        """Stores the bounds of the log for the metrics. An error response has -1 for both."""
+        """Stores the bounds of the log for the metrics. In an error response both are -1."""
         is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
         if end_offset >= 0:
@@ -265,16 +268,16 @@ class Fetcher:
         )
 
     def _apply_response(self, assigned: AssignedPartition, data: PartitionData) -> bool:
-        """Processes the response for one partition. Returns True if it must be fetched again after a pause and a
-        metadata refresh."""
+        """Processes the response for one partition. Returns True if the partition must be fetched again after a pause
+        and a metadata refresh."""
         topic, partition = assigned.topic_partition
         code = code_of(data.error_code)
         if code is not ErrorCode.NONE and assigned.replica is not None:
-            assigned.replica = None  # read from the leader again, which knows best
+            assigned.replica = None  # fetch from the leader again, which has the authoritative log
             return True
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if assigned.fetched:
-                return True  # report this only after these records are taken
+                return True  # the error is reported once these records have been taken
             self._positions.lose(assigned)
         elif code in RETRIABLE:
             return True
@@ -343,7 +346,7 @@ class Fetcher:
                 except ClientError as error:
                     self._error = error
                     return
-                self.wake()  # starts the fetches that the results of the look-up allow
+                self.wake()  # start the fetches that have become possible
                 failures = failures + 1 if before <= self._pending_lookups() else 0
                 if failures:
                     await self._cluster.pause(failures)
@@ -352,8 +355,8 @@ class Fetcher:
             self._on_change()
 
     def _pending_lookups(self) -> set[object]:
-        """Returns the topics and partitions that need a look-up, by name alone: if a partition only needs another kind
-        of look-up than before, that does not count as progress."""
+        """Returns the topics and partitions that need a look-up. The result names only the topic or partition, because
+        needing a different kind of look-up than before does not count as progress."""
         return (
             self._missing_topics()
             | set(self._cluster.stale_topics(time.monotonic()))
@@ -397,8 +400,8 @@ class Fetcher:
             ):
                 continue
             if found.code is ErrorCode.NONE:
-                # Without the leader epoch, as in Java's client: the leader's own offset need not be validated with it.
-                # If the log did not know the epoch, the look-up would repeat endlessly.
+                # The leader epoch is left out, as in Java's client: the leader's own offset need not be validated with
+                # it. If the epoch were missing in the log, the look-up would repeat endlessly.
                 assigned.seek(found.offset)
             elif found.code in RETRIABLE:
                 stale |= {partition.topic} if found.code in STALE_METADATA else set()

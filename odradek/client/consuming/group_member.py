@@ -1,7 +1,7 @@
-"""A member of a classic group: joins, receives its assignment, and sends heartbeats in the background.
+"""A member of a classic group. It joins, receives its assignment, and sends heartbeats in the background.
 
-`Membership` is a table of the coordinator's error codes and the member's reactions. Source: the reactions of Kafka's
-own consumers (KIP-62, KIP-394, KIP-345).
+`Membership` contains a table of the coordinator's error codes and the member's reactions. Source: the reactions of
+Kafka's own consumers (KIP-62, KIP-394, KIP-345).
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class GroupRequest(Enum):
 
 
 class GroupStep(Enum):
-    """How to continue after a response."""
+    """The ways to continue after a response."""
 
     GO_ON = auto()
     REPEAT = auto()  # repeat the request after a pause
     FIND_COORDINATOR = auto()  # look the coordinator up, then repeat the request
-    REJOIN = auto()  # join again as the same member; it owns its partitions until it has joined
-    # join again as the same member, but the generation has continued without it: its partitions are lost
+    REJOIN = auto()  # rejoin as the same member; it owns its partitions until it has joined
+    # Rejoin as the same member. The generation has continued without it, so its partitions are lost.
     REJOIN_EXPELLED = auto()
-    JOIN_ANEW = auto()  # join as a new member, because the group does not know this one: its partitions are lost
+    JOIN_ANEW = auto()  # join as a new member: this one is no longer in the group, so its partitions are lost
     GIVE_UP = auto()
 
 
@@ -70,10 +70,10 @@ _WHEREVER: Mapping[ErrorCode, GroupStep] = {
 }
 _SPECIALLY: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
     (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # the response contains the member id to use
-    # The topic may have just been created.
+    # The topic may have been created a moment ago.
     (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,
     (GroupRequest.COMMIT, ErrorCode.REQUEST_TIMED_OUT): GroupStep.REPEAT,
-    # The rebalance may be waiting for this very member, so it must not pause for longer and longer.
+    # The rebalance may be waiting for this very member, so its pauses must not grow.
     (GroupRequest.SYNC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): GroupStep.REJOIN,
 }
 
@@ -86,8 +86,8 @@ class Membership:
     member_id: str = NO_MEMBER
     generation_id: int = NO_GENERATION
     last_generation_id: int = NO_GENERATION  # generation in which it received its partitions
-    is_stable: bool = False  # whether it has joined, and no rebalance has begun since
-    is_lost: bool = False  # whether its partitions belong to other members
+    is_stable: bool = False  # True if it has joined and no rebalance has begun since
+    is_lost: bool = False  # True if its partitions belong to other members
 
     def set_generation(self, member_id: str, generation_id: int) -> None:
         self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False
@@ -96,7 +96,7 @@ class Membership:
         self.is_stable, self.last_generation_id = True, self.generation_id
 
     def set_member_id(self, member_id: str) -> None:
-        """Stores the member id to join with (MEMBER_ID_REQUIRED)."""
+        """Stores the member id that the next join must use (MEMBER_ID_REQUIRED)."""
         self.member_id = member_id
 
     def forget_membership(self) -> None:
@@ -105,7 +105,7 @@ class Membership:
         self.is_stable, self.is_lost = False, True
 
     def handle_answer(self, request: GroupRequest, code: ErrorCode) -> GroupStep:
-        """Returns how to continue after a response, and updates the state."""
+        """Updates the state after a response, and returns how to continue."""
         following = _SPECIALLY.get((request, code)) or _WHEREVER.get(code, GroupStep.GIVE_UP)
         match following:
             case GroupStep.REJOIN:
@@ -119,16 +119,17 @@ class Membership:
         return following
 
 
-CHANNEL = "group"  # a connection of its own, because JoinGroup and SyncGroup wait for the other members
-JOIN_EXTRA_MS = 5_000  # the coordinator answers at the latest when the rebalance timeout is over
+CHANNEL = "group"  # a separate connection, because JoinGroup and SyncGroup wait for the other members
+JOIN_EXTRA_MS = 5_000  # added to the rebalance timeout, after which the coordinator answers at the latest
 
 
 class GroupMember:
-    """Joins with the first `poll_coordinator`, and again whenever the group rebalances; sends heartbeats in between.
+    """Joins at the first `poll_coordinator`, rejoins whenever the group rebalances, and sends heartbeats in between.
 
-    With an eager assignor it gives up all partitions before it joins. With a cooperative assignor it keeps them, lists
-    them when it joins, and gives up only those that the new assignment takes away; then it joins once more, so that
-    other members receive these (KIP-429). If the settings name assignors of both kinds, they are all used eagerly.
+    With an eager assignor, the member gives up all partitions before it joins. With a cooperative assignor, it keeps
+    its partitions, lists them when it joins, and gives up only those that the new assignment takes away. It then joins
+    once more, so that other members receive these partitions (KIP-429). If the settings name assignors of both kinds,
+    all of them are used eagerly.
     """
 
     def __init__(
@@ -140,9 +141,11 @@ class GroupMember:
         progress: Callable[[], object],
         on_change: Callable[[], None],
     ) -> None:
-        """progress   returns a value that changes whenever the application takes records or waits for them. If it stays
-                   the same for `max_poll_interval_ms`, the member leaves, so that others get its partitions.
-        on_change   called when the member needs to join again
+        """Creates a member that has not joined yet.
+
+        progress    returns a value that changes whenever the application takes records or waits for them. If it stays
+                    the same for `max_poll_interval_ms`, the member leaves, and other members get its partitions.
+        on_change   called when the member needs to rejoin
         """
         self._topics = interest.topics
         self._cluster = cluster
@@ -155,7 +158,7 @@ class GroupMember:
         self._join_error: ClientError | None = None  # a permanent error of a heartbeat: FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
-        # Partitions of each topic when this member, as leader, computed the assignment.
+        # The number of partitions of each topic when this member, as leader, computed the assignment.
         self._last_counts: dict[str, int] = {}
 
     @property
@@ -164,22 +167,24 @@ class GroupMember:
 
     @property
     def has_lost_its_partitions(self) -> bool:
-        """Whether the group has given its partitions to others, so that their offsets can no longer be committed."""
+        """True if the group has given its partitions to other members, so that their offsets can no longer be
+        committed."""
         return self._membership.is_lost
 
     @property
     def _watched_topics(self) -> frozenset[str]:
-        """Topics that cause a rejoin when they appear or get more partitions."""
+        """The topics that cause a rejoin when they appear or gain partitions."""
         return self._topics | self._last_counts.keys()
 
     def subscribe(self, interest: Interest) -> None:
-        """Replaces the subscription. The member needs to join again."""
+        """Replaces the subscription. The member then needs to rejoin."""
         self._topics = interest.topics
         self._membership.is_stable = False
         self._on_change()
 
     async def poll_coordinator(self, handover: Handover) -> None:
-        """Starts to join if necessary, without waiting for the end. `on_change` is called when this has to run again.
+        """Starts to join if necessary, but does not wait until it has joined. `on_change` is called when this method
+        has to run again.
 
         Raises ClientError once if the group does not accept this member.
         """
@@ -214,8 +219,8 @@ class GroupMember:
         handover.on_rebalance()
 
     async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
-        """Joins until it succeeds, and returns the assigned partitions. Returns None if the `owned` partitions were
-        lost in the meantime. Raises ClientError for permanent errors."""
+        """Repeats the join until it succeeds, and returns the assigned partitions. Returns None if the `owned`
+        partitions were lost in the meantime. Raises ClientError for permanent errors."""
         await self._stop_heartbeats()
         self._membership.is_stable = False
         failures = 0
@@ -231,8 +236,8 @@ class GroupMember:
             if owned and self.has_lost_its_partitions:
                 return None
         self._membership.set_stable()
-        # Kept after the membership is lost: commits in its name are then refused, but those without a member would not
-        # be.
+        # Stays set after the membership is lost. Commits in the member's name are then refused, whereas commits without
+        # a member would be accepted.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
         self._heartbeats = asyncio.get_running_loop().create_task(self._run_heartbeats())
@@ -251,8 +256,8 @@ class GroupMember:
             await asyncio.gather(joining, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Leaves the group immediately, so that the other members need not wait until the session expires. A static
-        member does not leave, and its partitions stay reserved."""
+        """Leaves the group immediately, so the other members need not wait for the session to expire. A static member
+        does not leave, and its partitions stay reserved."""
         await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id
@@ -268,7 +273,8 @@ class GroupMember:
     # Joining.
 
     async def _join_once(self, owned: frozenset[TopicPartition]) -> list[TopicPartition] | None:
-        """Tries to join once. Returns None to try again now. Raises RetriableError to try again after a pause."""
+        """Makes one attempt to join. Returns None if the next attempt should be made now. Raises RetriableError if it
+        should be made after a pause."""
         settings, member = self._settings, self._membership
         metadata = subscription_bytes(MemberSubscription(self._topics, owned, member.last_generation_id))
         request = JoinGroupRequest(
@@ -319,7 +325,8 @@ class GroupMember:
             raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
 
     def _is_accepted(self, request: GroupRequest, error_code: int) -> bool:
-        """Applies the error code of a response. Returns whether to continue; if not, the member must join again now.
+        """Applies the error code of a response. Returns whether to continue. If the result is False, the member must
+        rejoin now.
 
         Raises RetriableError if the request must be repeated after a pause, ClientError for a permanent refusal.
         """
@@ -339,7 +346,7 @@ class GroupMember:
                 raise refused
 
     async def _assign_members(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """Computes the assignment of all members, as their leader."""
+        """Computes the assignment of all members. Called if this member is the leader."""
         try:
             wanted = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
         except MalformedMessage as error:
@@ -361,8 +368,8 @@ class GroupMember:
     # Heartbeats.
 
     async def _run_heartbeats(self) -> None:
-        """Sends heartbeats. Continues while a rebalance waits for the application to fetch records, since it may still
-        be processing earlier ones."""
+        """Sends heartbeats. Continues while a rebalance waits for the application to fetch records, because the
+        application may still be processing earlier ones."""
         loop = asyncio.get_running_loop()
         progress, progressed_at = self._progress(), loop.time()
         failures = 0
@@ -388,8 +395,8 @@ class GroupMember:
         self._on_change()
 
     async def _send_heartbeat(self) -> bool:
-        """Sends one heartbeat. Returns False to repeat it soon, possibly at another coordinator. Raises ClientError for
-        permanent errors."""
+        """Sends one heartbeat. Returns False if it should be repeated soon, possibly at another coordinator. Raises
+        ClientError for permanent errors."""
         member = self._membership
         request = HeartbeatRequest(
             group_id=self._settings.group_id,

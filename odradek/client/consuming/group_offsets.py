@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_commit_response import OffsetCommitRespons
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 
-COMMIT_NAMES_TOPICS = 9  # later versions use topic ids
+COMMIT_NAMES_TOPICS = 9  # last version that names topics; later versions use topic ids
 FETCH_OF_ONE_GROUP = 7
 NO_EPOCH = -1
 
@@ -25,7 +25,7 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class CommitFailed(ClientError):
-    """The group has continued without this member, and others read its partitions now. Nothing was committed."""
+    """The group has continued without this member, and other members read its partitions now. Nothing was committed."""
 
 
 EXPELLED = frozenset(
@@ -41,7 +41,7 @@ EXPELLED = frozenset(
 
 class GroupOffsets:
     def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: float) -> None:
-        """timeout_ms   how long calls retry transient errors"""
+        """Creates the offsets of a group. `timeout_ms` is how long calls retry transient errors."""
         self._cluster = cluster
         self._group_id = group_id
         self._timeout_s = timeout_ms / 1000
@@ -51,7 +51,7 @@ class GroupOffsets:
     ) -> None:
         """Commits offsets.
 
-        member   called at each attempt, because the epoch of a member may change in between
+        member   returns the committing member; called at each attempt, because the member's epoch may change in between
 
         Raises RetriableError, CommitFailed, or ClientError for other refusals.
         """
@@ -86,12 +86,12 @@ class GroupOffsets:
         await self._cluster.retry(ask, self._timeout_s, never=ErrorCode.REBALANCE_IN_PROGRESS)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> Committed:
-        """Returns the committed offsets, None for partitions without one. Raises RetriableError on timeout."""
+        """Returns the committed offset of each partition, or None if it has none. Raises RetriableError on timeout."""
         return await self._cluster.retry(lambda: self.committed_now(partitions), self._timeout_s)
 
     async def committed_now(self, partitions: Collection[TopicPartition]) -> Committed:
-        """Like `committed`, with a single attempt. Raises RetriableError while a transaction is about to commit offsets
-        (KIP-447)."""
+        """Like `committed`, but makes only one attempt. Raises RetriableError while a transaction is about to commit
+        offsets (KIP-447)."""
         topics = grouped(partitions).items()
         request = OffsetFetchRequest(
             group_id=self._group_id,
@@ -115,7 +115,7 @@ class GroupOffsets:
         return found
 
     def _raise_first(self, codes: set[ErrorCode], what: str) -> None:
-        """Raises one of the errors. Permanent errors take precedence over transient ones."""
+        """Raises one of these errors. Permanent errors take precedence over transient ones."""
         if codes & STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._group_id, CoordinatorType.GROUP)
         text = f"{what} of the group {self._group_id!r}"

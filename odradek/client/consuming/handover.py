@@ -1,4 +1,4 @@
-"""The group settings of a consumer, and the steps in which partitions are added and removed: positions, buffered
+"""The group settings of a consumer, and the steps by which partitions are added and removed: positions, buffered
 records, commits and callbacks."""
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ LEAVE_TIMEOUT_MS = 5_000
 
 
 class GroupProtocol(Enum):
-    """Who computes the assignment (`group.protocol`): a member of the group, or the coordinator (KIP-848)."""
+    """The group protocol (`group.protocol`). It determines whether a member of the group or the coordinator (KIP-848)
+    computes the assignment."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -24,8 +25,8 @@ class GroupProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Group settings with Kafka's names. `assignors`, in order of preference, is for the classic protocol,
-    `remote_assignor` for the consumer protocol."""
+    """Group settings under Kafka's names. The classic protocol uses `assignors`, in order of preference; the consumer
+    protocol uses `remote_assignor`."""
 
     group_id: str
     group_instance_id: str | None
@@ -40,7 +41,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """The topics that a member wants to read: by name, by a pattern for their names (RE2), or both."""
+    """The topics that a member wants to read: by name, by a pattern that their names match (RE2), or both."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None
@@ -51,7 +52,7 @@ OnRebalance = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Callbacks of the application for rebalances."""
+    """The application's callbacks for rebalances."""
 
     on_assigned: OnRebalance | None = None
     on_revoked: OnRebalance | None = None
@@ -59,8 +60,8 @@ class Callbacks:
 
 
 class Handover:
-    """Adds and removes partitions. Called only while the application waits for records, so that it never loses
-    partitions while it is processing their records."""
+    """Adds and removes partitions. Its methods are called only while the application waits for records, so the
+    application never loses partitions while it is processing their records."""
 
     def __init__(
         self,
@@ -71,7 +72,9 @@ class Handover:
         commit: Callable[[], Awaitable[None]],
         on_rebalance: Callable[[], None],
     ) -> None:
-        """commit      called before partitions are given up, unless they are already lost
+        """Creates a handover.
+
+        commit        called before partitions are given up, unless they are already lost
         on_rebalance  called by the member after it has taken over an assignment
         """
         self.on_rebalance = on_rebalance
@@ -93,15 +96,15 @@ class Handover:
         self._drop(partitions)
 
     async def lose_all(self) -> None:
-        """Drops all partitions, which other members own already. Commits nothing, and calls `on_lost`, or else
-        `on_revoked`."""
+        """Drops all partitions, because other members already own them. Commits nothing. Calls `on_lost`, or
+        `on_revoked` if there is no `on_lost`."""
         lost = self.owned
         if lost:
             await _call(self.callbacks.on_lost or self.callbacks.on_revoked, lost)
         self._drop(lost)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Adds these partitions. Those that the consumer already has keep their positions."""
+        """Adds these partitions. Partitions that the consumer already has keep their positions."""
         self._positions.assign(sorted(self.owned | set(partitions)), has_group=True)
         await _call(self.callbacks.on_assigned, partitions)
         self._fetcher.wake()
@@ -114,7 +117,7 @@ class Handover:
         self._delivery.is_held = False
 
     def watch(self, topics: Collection[str]) -> None:
-        """Calls `on_change` when one of these topics comes into existence."""
+        """Calls `on_change` when one of these topics is created."""
         self._fetcher.watch(frozenset(topics))
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:

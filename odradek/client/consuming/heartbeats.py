@@ -1,4 +1,4 @@
-"""Sends the heartbeats of a member whose coordinator assigns the partitions (KIP-848, KIP-932), in the background."""
+"""Sends heartbeats in the background for a member whose coordinator assigns the partitions (KIP-848, KIP-932)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupH
 from odradek.protocol.struct import Message
 
 JOIN_EPOCH = 0
-FIRST_VERSION = 1  # first version of both requests in which members choose their own id
+FIRST_VERSION = 1  # first version of both requests in which members choose their own ids
 
 ReportedState = TypeVar("ReportedState")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
 
 
 class HeartbeatStep(Enum):
-    """How to continue after a response."""
+    """The ways to continue after a response."""
 
     GO_ON = auto()
     REPEAT = auto()  # repeat the heartbeat after a pause
     FIND_COORDINATOR = auto()  # look the coordinator up, then repeat the heartbeat
-    JOIN_ANEW = auto()  # join again without partitions, because the previous ones are lost
+    JOIN_ANEW = auto()  # rejoin without partitions, because the previous ones are lost
     GIVE_UP = auto()
 
 
@@ -48,13 +48,13 @@ STEPS: Mapping[ErrorCode, HeartbeatStep] = {
 
 @dataclass(slots=True)
 class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
-    """Decides the content of heartbeats and the consequences of their responses. Sends no requests."""
+    """Builds the heartbeats and processes the responses. Sends no requests."""
 
     group_id: str
     member_id: str
     epoch: int = field(default=JOIN_EPOCH, kw_only=True)
     _interval_ms: int = field(default=0, kw_only=True)
-    # The data that the coordinator has; None if the next heartbeat must contain everything.
+    # The state that the coordinator has; None if the next heartbeat must be complete.
     _reported_state: ReportedState | None = field(default=None, kw_only=True)
 
     @property
@@ -63,20 +63,20 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
 
     @property
     def has_changes(self) -> bool:
-        """Whether the coordinator should receive a heartbeat before the next one is due."""
+        """True if the coordinator should receive a heartbeat before the next one is due."""
         return self._reported_state is not None and self._reported_state != self.current_state()
 
     @abstractmethod
     def request(self) -> Message:
-        """Builds the next heartbeat: complete after a loss, otherwise with the changes only."""
+        """Builds the next heartbeat. It is complete after a loss, and otherwise contains only the changes."""
 
     @abstractmethod
     def leave_request(self) -> Message: ...
 
     @abstractmethod
     def current_state(self) -> ReportedState:
-        """Returns the data that the coordinator will have once the current request has arrived. It is passed to
-        `handle_answer` later."""
+        """Returns the state that the coordinator will have once the current request has arrived. It is later passed to
+        `handle_answer`."""
 
     @abstractmethod
     def apply_answer(self, answer: Answer) -> None:
@@ -84,19 +84,18 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
 
     @abstractmethod
     def end_membership(self) -> None:
-        """Ends the membership. The member may join again."""
+        """Ends the membership. The member may rejoin later."""
 
     def handle_answer(self, sent_state: ReportedState, answer: Answer) -> HeartbeatStep:
-        """Returns how to continue after a response, and updates the state.
+        """Updates the state after a response, and returns how to continue.
 
-        sent_state   the data in the request; the member may have changed since
+        sent_state   the state that the request reported; the member may have changed since then
         """
         code = code_of(answer.error_code)
         step = STEPS.get(code, HeartbeatStep.GIVE_UP)
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
-            step = (
-                HeartbeatStep.GIVE_UP
-            )  # on joining: a group of another type has this id; later: the group was deleted
+            # At a join, this error means that a group of another type has this id; later, that the group was deleted.
+            step = HeartbeatStep.GIVE_UP
         match step:
             case HeartbeatStep.GO_ON:
                 self.epoch, self._interval_ms, self._reported_state = (
@@ -112,12 +111,12 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
         return step
 
     def forget_reported_state(self) -> None:
-        """Makes the next heartbeat complete, because it is unknown whether the last one arrived."""
+        """Makes the next heartbeat complete, because the last one may not have arrived."""
         self._reported_state = None
 
 
 class Heartbeats(Generic[ReportedState, Answer]):
-    """Sends heartbeats until the coordinator refuses the member, or the application stops polling."""
+    """Sends heartbeats until the coordinator refuses the member or the application stops polling."""
 
     def __init__(
         self,
@@ -131,13 +130,13 @@ class Heartbeats(Generic[ReportedState, Answer]):
         on_expelled: Callable[[], None],
         on_change: Callable[[], None],
     ) -> None:
-        """Creates heartbeats that `ensure_running` starts.
+        """Creates heartbeats. `ensure_running` starts them.
 
         progress     returns a value that changes whenever the application takes records or waits for them. If it stays
                      the same for `max_poll_interval_ms`, the member leaves.
-        on_answer    called after a successful heartbeat; raises RetriableError to repeat it
-        on_expelled  called when the member will join again without partitions
-        on_change    called when heartbeats have ended, with or without an `error`
+        on_answer    called after a successful heartbeat; raises RetriableError to repeat the heartbeat
+        on_expelled  called when the member has to rejoin without partitions
+        on_change    called when the heartbeats have ended, with or without an `error`
         """
         self._cluster = cluster
         self._decisions = decisions
@@ -148,11 +147,11 @@ class Heartbeats(Generic[ReportedState, Answer]):
         self._on_expelled = on_expelled
         self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
-        self._send_now = asyncio.Event()  # set to send a heartbeat before its time
+        self._send_now = asyncio.Event()  # set to send the next heartbeat early
         self._error: ClientError | None = None
 
     def ensure_running(self) -> None:
-        """Starts the heartbeats, or restarts them. Raises ClientError once if the group does not accept this member."""
+        """Starts or restarts the heartbeats. Raises ClientError once if the group does not accept this member."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -160,11 +159,11 @@ class Heartbeats(Generic[ReportedState, Answer]):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def send_now(self) -> None:
-        """Sends the next heartbeat now."""
+        """Sends the next heartbeat without waiting until it is due."""
         self._send_now.set()
 
     async def leave_group(self) -> None:
-        """Leaves the group immediately, so that the other members need not wait until the session expires."""
+        """Leaves the group immediately, so the other members need not wait for the session to expire."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -208,8 +207,8 @@ class Heartbeats(Generic[ReportedState, Answer]):
         self._on_change()
 
     async def _send_heartbeat(self) -> bool:
-        """Sends one heartbeat. Returns False to send the next one now. Raises RetriableError to repeat it after a
-        pause, ClientError to stop."""
+        """Sends one heartbeat. Returns False if the next one should be sent now. Raises RetriableError if it should be
+        repeated after a pause, ClientError if heartbeats must stop."""
         decisions, group_id = self._decisions, self._decisions.group_id
         request, sent_state = decisions.request(), decisions.current_state()
         try:

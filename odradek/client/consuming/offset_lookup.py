@@ -22,12 +22,12 @@ from odradek.protocol.messages.offset_for_leader_epoch_request import (
 from odradek.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 
 T = TypeVar("T")
-CONSUMER = -1  # the replica id that stands for a consumer
+CONSUMER = -1  # the replica id that identifies consumers
 NO_EPOCH = -1
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record whose timestamp is not below the requested one."""
+    """The offset and timestamp of the first record with at least the requested timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -44,8 +44,8 @@ class FoundOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The end of an epoch in the leader's log. If the log does not have the epoch, the last earlier one; None if it has
-    neither.
+    """The end of a leader epoch in the leader's log. If the log does not have the epoch, this is the end of the last
+    earlier epoch. The epoch and end are None if the log has neither.
 
     current_epoch   epoch of the leader itself, as known when the request was sent
     """
@@ -59,7 +59,8 @@ class EpochEnd(NamedTuple):
 async def leaders_of(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[tuple[TopicPartition, Leader]]]:
-    """Groups the partitions that have a leader by its node. Refreshes the metadata once for unknown topics."""
+    """Groups partitions by the node of their leader, leaving out those without a leader. Refreshes the metadata once
+    for unknown topics."""
     partitions = list(partitions)
     if unknown := {partition.topic for partition in partitions if cluster.leader(partition) is None}:
         await cluster.refresh(unknown)
@@ -74,7 +75,7 @@ async def leaders_of(
 async def ask_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int
 ) -> dict[TopicPartition, FoundOffset]:
-    """Sends one round of ListOffsets. Partitions without a reachable leader are missing from the result."""
+    """Sends one round of ListOffsets requests. Partitions without a reachable leader are missing from the result."""
 
     async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, FoundOffset]:
         topics = [
@@ -109,7 +110,8 @@ async def ask_offsets(
 
 
 async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-    """Sends one round of OffsetForLeaderEpoch. Partitions without a reachable leader are missing from the result."""
+    """Sends one round of OffsetForLeaderEpoch requests. Partitions without a reachable leader are missing from the
+    result."""
 
     async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, EpochEnd]:
         topics = [
@@ -149,8 +151,8 @@ async def ask_epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int])
 async def list_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int, timeout_ms: float
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Sends rounds of ListOffsets until every partition has answered. The result is None for a partition without a
-    record of at least the timestamp.
+    """Sends rounds of ListOffsets requests until there is an answer for every partition. The result is None for a
+    partition that has no record with at least the given timestamp.
 
     Raises RetriableError on timeout, ClientError for a permanent refusal.
     """
@@ -185,8 +187,8 @@ async def list_offsets(
 
 
 async def _if_reached(asking: Awaitable[dict[TopicPartition, T]]) -> dict[TopicPartition, T]:
-    """Returns an empty result if the broker cannot be reached: its partitions are looked up again, possibly
-    elsewhere."""
+    """Returns an empty result if the broker cannot be reached. Its partitions are then looked up again, possibly at
+    another broker."""
     try:
         return await asking
     except RetriableError:

@@ -1,8 +1,10 @@
-"""The position of a consumer in each of its partitions, and the records fetched there. Decides only; sends no requests.
+"""The position of a consumer in each of its partitions, and the records fetched from there. This module sends no
+requests.
 
-For each partition the position is looked up first: the committed offset of the group, otherwise the start or the end,
-depending on the reset policy. Then records are fetched from there on, ahead of the application. When the partition gets
-another leader, the position is compared with that leader's log before anything more is fetched (KIP-320).
+Each partition's position is looked up first: the group's committed offset, or otherwise the start or the end of the
+partition, depending on the reset policy. Records are then fetched from that position, ahead of the application. When
+the leader of a partition changes, the position is compared with the new leader's log before anything more is fetched
+(KIP-320).
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from odradek.client.common.values import ConsumerRecord, OffsetAndMetadata, Topi
 from odradek.client.consuming.fetched import FetchedRecords, RawBatches
 from odradek.protocol.errors import ErrorCode
 
-EARLIEST_TIMESTAMP = -2  # values for ListOffsets that stand for the ends of a log
+EARLIEST_TIMESTAMP = -2  # values for ListOffsets that stand for the two ends of a log
 LATEST_TIMESTAMP = -1
 
 
 class OffsetReset(Enum):
-    """Where to begin if there is no committed offset, or the log does not contain the position
-    (`auto.offset.reset`)."""
+    """The reset policy (`auto.offset.reset`): where to begin if there is no committed offset or the log does not
+    contain the position."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -31,12 +33,13 @@ class OffsetReset(Enum):
 
     @property
     def timestamp(self) -> int | None:
-        """The timestamp for ListOffsets, or None if the application wants an error instead."""
+        """The timestamp for ListOffsets, or None if the application wants an error instead of a reset."""
         return {OffsetReset.EARLIEST: EARLIEST_TIMESTAMP, OffsetReset.LATEST: LATEST_TIMESTAMP}.get(self)
 
 
 class OffsetOutOfRange(ClientError):
-    """The log does not contain the position (any more), and `auto_offset_reset="none"` forbids choosing another one.
+    """The log does not contain the position, or no longer does, and `auto_offset_reset="none"` forbids choosing another
+    one.
 
     Call `seek` to continue. `offset` is None if there is no committed offset.
     """
@@ -49,7 +52,7 @@ class OffsetOutOfRange(ClientError):
 
 
 class Stage(Enum):
-    """What is needed before records can be fetched from a partition."""
+    """The next step that a partition needs before records can be fetched from it."""
 
     COMMITTED_WANTED = auto()  # request the group's committed offset
     RESET_WANTED = auto()  # look the position up with ListOffsets
@@ -59,27 +62,27 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class AssignedPartition:
-    """One partition of the consumer."""
+    """The state of one of the consumer's partitions."""
 
     topic_partition: TopicPartition
     stage: Stage
-    offset: int = -1  # offset of the next record for the application; -1 until it is known
+    offset: int = -1  # offset of the next record for the application; -1 if not yet known
     leader_epoch: int | None = None  # leader epoch of the record before the position, if known
-    validated_epoch: int | None = None  # epoch of the leader when the position was last known to be right
+    validated_epoch: int | None = None  # epoch of the leader whose log last confirmed the position
     reset_to: int | None = None  # timestamp for ListOffsets
     is_paused: bool = False
-    is_fetching: bool = False  # a Fetch for it is in flight
-    replica: int | None = None  # the node that the leader has named to read from (KIP-392)
-    replica_until_s: float = 0.0  # by time.monotonic; then the leader is asked again
+    is_fetching: bool = False  # True while a Fetch for it is in flight
+    replica: int | None = None  # the node to read from, as chosen by the leader (KIP-392)
+    replica_until_s: float = 0.0  # by time.monotonic; after this time, records are fetched from the leader again
     log_start_offset: int | None = None  # log start offset in the last Fetch response
-    # As in the last Fetch response: the last stable offset, or with read_uncommitted the high watermark.
+    # From the last Fetch response: the last stable offset or, with read_uncommitted, the high watermark.
     log_end_offset: int | None = None
     error: ClientError | None = None  # must be raised in the application before anything more is fetched
     fetched: deque[FetchedRecords] = field(default_factory=deque)
 
     @property
     def fetch_offset(self) -> int:
-        """The offset for the next Fetch, after the records that are already buffered."""
+        """The offset for the next Fetch. It follows the records that are already buffered."""
         return self.fetched[-1].end_offset if self.fetched else self.offset
 
     @property
@@ -93,13 +96,13 @@ class AssignedPartition:
         self.fetched.clear()
 
     def reset(self, timestamp: int) -> None:
-        """Discards the position, so that it is looked up with ListOffsets."""
+        """Discards the position. It is then looked up with ListOffsets."""
         self.stage, self.offset, self.leader_epoch, self.reset_to = Stage.RESET_WANTED, -1, None, timestamp
         self.fetched.clear()
 
     def apply_leader_epoch(self, leader_epoch: int | None) -> None:
-        """Applies the leader's epoch of the newest metadata. If the epoch of the position is unknown, there is nothing
-        to compare."""
+        """Applies the leader epoch from the latest metadata. Does not validate the position if its own epoch is
+        unknown."""
         if self.stage is not Stage.READY or leader_epoch is None or leader_epoch == self.validated_epoch:
             return
         self.replica = None
@@ -110,8 +113,8 @@ class AssignedPartition:
             self.fetched.clear()
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """Returns the next records, all of one batch. Raises MalformedMessage; the position is then before the
-        damage."""
+        """Returns the next records, all from one batch. Raises MalformedMessage for damaged records; the position is
+        then just before them."""
         while self.fetched:
             first = self.fetched[0]
             try:
@@ -127,7 +130,7 @@ class AssignedPartition:
         return []
 
     def take_batches(self) -> RawBatches:
-        """Takes the rest of the oldest buffered Fetch result."""
+        """Takes the remaining batches of the oldest buffered Fetch result."""
         first = self.fetched.popleft()
         taken = first.take_batches()
         self.offset = max(self.offset, taken.end_offset)
@@ -137,27 +140,27 @@ class AssignedPartition:
 
 
 class Positions:
-    """All partitions of a consumer."""
+    """The states of all partitions of a consumer."""
 
     def __init__(self, auto_offset_reset: OffsetReset) -> None:
         self._reset = auto_offset_reset
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
-        self._turn: deque[TopicPartition] = deque()  # order in which the partitions return records
-        self.exhausted_fetches = 0  # how often the result of a Fetch for one partition was used up
+        self._turn: deque[TopicPartition] = deque()  # the order in which the partitions return records
+        self.exhausted_fetches = 0  # number of times that a partition's Fetch result was used up
 
     @property
     def partitions(self) -> set[TopicPartition]:
         return set(self._assigned)
 
     def snapshot(self) -> list[AssignedPartition]:
-        """Returns a copy of all partitions. Thread-safe."""
+        """Returns a copy of the list of all partitions. Thread-safe."""
         return list(self._assigned.values())
 
     def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._assigned.values())
 
     def assign(self, partitions: Collection[TopicPartition], *, has_group: bool) -> None:
-        """Replaces the partitions. Those that the consumer already has keep their positions."""
+        """Replaces the set of partitions. Partitions that the consumer already has keep their positions."""
         stage = Stage.COMMITTED_WANTED if has_group else Stage.RESET_WANTED
         kept = self._assigned
         self._assigned = {}
@@ -181,7 +184,7 @@ class Positions:
         return [each for each in self._assigned.values() if each.stage is stage]
 
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
-        """Applies the committed offset of the group, or None if it has never committed one."""
+        """Applies the group's committed offset, which is None if the group has never committed one."""
         assigned = self._assigned.get(partition)
         if assigned is None or assigned.stage is not Stage.COMMITTED_WANTED:
             return
@@ -191,8 +194,8 @@ class Positions:
             self.lose(assigned)
 
     def lose(self, assigned: AssignedPartition) -> None:
-        """Chooses a new position, because there is none or the log does not contain it; or stores an error for the
-        application."""
+        """Chooses a new position, because there is none or the log does not contain it. If the reset policy does not
+        allow that, stores an error for the application."""
         timestamp = self._reset.timestamp
         if timestamp is not None:
             assigned.reset(timestamp)
@@ -207,14 +210,14 @@ class Positions:
         """Applies the leader's response about the epoch of the position.
 
         current_epoch           epoch of the leader itself
-        end_epoch, end_offset   the position's epoch, or the last earlier one that the leader's log has, and its end;
-                                None if there is no such epoch
+        end_epoch, end_offset   the epoch of the position, or else the last earlier epoch in the leader's log, and the
+                                end of that epoch; None if there is no such epoch
         """
         if assigned.stage is not Stage.VALIDATION_WANTED:
             return
         if end_offset is None or (end_offset < assigned.offset and self._reset is OffsetReset.NONE):
             self.lose(assigned)
-        elif end_offset < assigned.offset:  # the log no longer contains the records that were read after that offset
+        elif end_offset < assigned.offset:  # the log no longer contains some of the records that were read
             assigned.seek(end_offset, end_epoch)
         else:
             assigned.stage = Stage.READY
@@ -229,8 +232,8 @@ class Positions:
         }
 
     def fetchable(self, most_bytes: int, most_bytes_in_all: int) -> list[AssignedPartition]:
-        """Returns the partitions to fetch from: ready, not paused, without a Fetch in flight, and with less than
-        `most_bytes` buffered."""
+        """Returns the partitions to fetch from: those that are ready, are not paused, have no Fetch in flight, and have
+        less than `most_bytes` buffered."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
         if in_hand >= most_bytes_in_all:
             return []
@@ -245,16 +248,17 @@ class Positions:
         ]
 
     def move_to_end(self, assigned: AssignedPartition) -> None:
-        """Moves the partition to the end of the next Fetch, so that none starves when responses are limited
-        (KIP-74)."""
+        """Moves the partition to the end of the next Fetch. No partition then starves when responses are limited in
+        size (KIP-74)."""
         self._assigned[assigned.topic_partition] = self._assigned.pop(assigned.topic_partition)
 
     def has_enough_buffered(self, most_bytes: int) -> bool:
-        """Returns whether at least this many bytes are buffered for one partition."""
+        """Returns whether at least this many bytes are buffered for any one partition."""
         return any(each.fetched_bytes >= most_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
-        """Returns an error for the application, once. Afterwards the failed operation is retried."""
+        """Returns an error for the application, if there is one. Each error is returned once; afterwards the failed
+        operation is retried."""
         for each in self._assigned.values():
             if each.error is not None:
                 error, each.error = each.error, None
@@ -262,8 +266,7 @@ class Positions:
         return None
 
     def take(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Returns records of the partition whose turn it is. It keeps its turn until the result of one Fetch is used
-        up."""
+        """Returns records of the partition whose turn it is. The turn ends when the result of one Fetch is used up."""
         for _ in range(len(self._turn)):
             assigned = self._assigned[self._turn[0]]
             if not assigned.is_paused:
@@ -280,7 +283,7 @@ class Positions:
         return None
 
     def take_batches(self) -> dict[TopicPartition, RawBatches]:
-        """Takes the result of one Fetch for each partition."""
+        """Takes the batches of one Fetch result for each partition."""
         wanted = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
         self.exhausted_fetches += len(wanted)
         return {each.topic_partition: each.take_batches() for each in wanted}

@@ -48,8 +48,8 @@ class Subscription:
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """Identifies the member. For a consumer that uses `assign`, contains only the group id, so that no member is
-        checked."""
+        """Returns metadata that identifies the member. For a consumer that uses `assign`, the metadata contains only
+        the group id, and the broker checks no membership."""
         if self._member is None:
             return ConsumerGroupMetadata(self._settings.group_id)
         return self._member.metadata
@@ -65,7 +65,7 @@ class Subscription:
         )
 
     async def poll_coordinator(self) -> None:
-        """Attends to the group membership. Raises ClientError if the group does not accept this member."""
+        """Does the due work of the group membership. Raises ClientError if the group does not accept this member."""
         if self._member is not None:
             await self._member.poll_coordinator(self._handover)
 
@@ -92,12 +92,12 @@ class Subscription:
 
     def _hold_and_report(self) -> None:
         """Stops returning buffered records until `poll_coordinator` has run. Called by the member, possibly from its
-        heartbeats."""
+        heartbeat task."""
         self._handover.hold()
         self._on_change()
 
 
-UNATTENDED_TIMEOUT_MS = 5_000  # timeout of an automatic commit while the application is waiting for something else
+UNATTENDED_TIMEOUT_MS = 5_000  # timeout of an automatic commit while the application waits for something else
 
 
 class Commits:
@@ -110,7 +110,8 @@ class Commits:
         interval_ms: float | None,
         request_timeout_ms: float,
     ) -> None:
-        """interval_ms   interval of automatic commits; None to disable them"""
+        """Creates the commits of a consumer. `interval_ms` is the interval of automatic commits, or None to disable
+        them."""
         self._offsets = offsets
         self._positions = positions
         self._delivery = delivery
@@ -121,7 +122,7 @@ class Commits:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether offsets are committed without a call of the application."""
+        """True if offsets are committed without calls by the application."""
         return self._interval_s is not None
 
     @property
@@ -155,7 +156,7 @@ class Commits:
             await self.commit_unattended()
 
     async def commit_unattended(self) -> None:
-        """Commits if automatic commits are enabled. After a failure, the next commit includes these offsets, or the
+        """Commits if automatic commits are enabled. If this fails, the next commit includes the same offsets, or the
         next owner of the partitions reads the records again."""
         if self._interval_s is not None:
             with suppress(RetriableError, CommitFailed, TimeoutError):

@@ -29,7 +29,9 @@ class NodeMeter:
     __slots__ = ("_apis", "_clock", "closed_connections", "group", "latency_ms", "received_bytes", "sent_bytes")
 
     def __init__(self, group: MetricGroup, apis: Mapping[int, ApiSensors], closed: Sensor) -> None:
-        """apis     sensors by API key, for the APIs that are measured separately
+        """Creates the sensors of one address in `group`.
+
+        apis     sensors by API key, for the APIs that are measured separately
         closed   counts connections that were closed or lost
         """
         self.group = group
@@ -79,7 +81,7 @@ class ClientMetrics:
     """The metrics of a client. Subclasses add those of a producer or a consumer."""
 
     def __init__(self, prefix: str, client_id: str, clock: Clock = time.monotonic) -> None:
-        """prefix   prefix of the metric groups: producer, consumer or admin-client"""
+        """Creates the metrics. `prefix` is the prefix of the metric groups: producer, consumer or admin-client."""
         self.clock = clock
         self._prefix = prefix
         self._client_id = client_id
