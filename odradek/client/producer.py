@@ -1,5 +1,5 @@
-"""The producer: plain, idempotent or transactional, optionally with an external coordinator that decides its
-transactions (KIP-939)."""
+"""The producer. It may be plain, idempotent or transactional; an external coordinator may decide its transactions
+(KIP-939)."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-# A broker remembers the last five batches of each producer, and recognises them when they are repeated.
+# A broker remembers the last five batches of each producer, and recognises them if they are sent again.
 MOST_IN_FLIGHT_IN_ORDER = 5
-RECORD_OVERHEAD_BYTES = 70  # maximum size of a record that is alone in its batch, beyond its key, value and headers
+RECORD_OVERHEAD_BYTES = 70  # maximum size of a record that is alone in its batch, without its key, value and headers
 
 
 class Producer(ConnectedClient):
@@ -58,7 +58,11 @@ class Producer(ConnectedClient):
             written = await producer.send("orders", b"1 book", key=b"kate")
             print((await written).offset)
 
-    Start and close it, best with `async with`. With a `transactional_id`, records are sent in transactions:
+    `send` returns a future as soon as the record is in the producer's buffer. The future resolves when the broker has
+    written the record.
+
+    A producer must be started before use and closed afterwards, preferably with `async with`. With a
+    `transactional_id`, records are sent in transactions:
 
         async with Producer(bootstrap_servers="localhost:9092", transactional_id="shop") as producer:
             await producer.init_transactions()
@@ -66,19 +70,12 @@ class Producer(ConnectedClient):
             await producer.send("orders", b"1 book")
             await producer.commit_transaction()
 
-    Each record is written once, and the records of a partition keep the order of the `send` calls, even if requests or
-    responses are lost. `enable_idempotence`, which is on by default, ensures this. All methods belong to the event loop
-    on which the producer was started.
+    Each record is written exactly once, and the records of a partition are written in the order of the `send` calls,
+    even if requests or responses are lost. `enable_idempotence`, which is on by default, ensures this.
 
-    Methods raise IllegalState before `start`, after `close`, and if the state of the transaction does not allow the
-    call. After a FatalError, such as ProducerFenced, every method except `close` raises it again.
-
-    The settings have the names and meaning of Kafka's Java client, except:
-
-    batch_size      size of a batch in bytes before compression
-    partitioner     a function (topic, key, number of partitions) -> partition. By default, records with a key go to the
-                    partition of the key's murmur2 hash. Records without a key fill one batch in one partition, then
-                    the next batch in another.
+    All methods must be called on the event loop on which the producer was started. They raise IllegalState before
+    `start`, after `close`, and if the state of the transaction does not allow the call. After a FatalError, such as
+    ProducerFenced, every method except `close` raises that error again.
     """
 
     def __init__(
@@ -108,7 +105,43 @@ class Producer(ConnectedClient):
         rng: random.Random | None = None,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Creates a producer that is not connected yet. Raises ValueError if settings contradict each other."""
+        """Creates a producer. `start` connects it. Raises ValueError if settings contradict each other.
+
+        Most settings have the names and meanings of Kafka's Java client. Sizes are in bytes.
+
+        bootstrap_servers         one or more brokers as `host:port`, in a sequence or separated by commas
+        client_id                 the name of this client in metrics and in the broker's logs and quotas
+        transactional_id          enables transactions. At any time only one producer with this id can be active.
+        two_phase_commit          an external coordinator decides the transactions (KIP-939), so they have no timeout.
+                                  Requires a `transactional_id`. Kafka calls this setting
+                                  `transaction.two.phase.commit.enable`.
+        transaction_timeout_ms    how long a transaction may stay open before the broker aborts it; 60,000 by default
+        acks                      which replicas must have a record before the broker acknowledges it: "all" in-sync
+                                  replicas, 1 for the leader alone, or 0 to wait for no acknowledgement
+        enable_idempotence        write each record exactly once and in order. On by default with `acks="all"`, which it
+                                  requires.
+        compression_type          none (the default), gzip, snappy, lz4 or zstd
+        batch_size                size limit of a batch before compression. Kafka estimates the size after compression.
+        linger_ms                 how long a batch waits for more records before it is sent
+        max_in_flight             how many requests a connection may have in flight; at most 5 with idempotence. Kafka
+                                  calls this setting `max.in.flight.requests.per.connection`.
+        max_request_size          size limit of a request, and of a record before compression
+        buffer_memory             size limit of the records that are waiting to be sent. When it is reached, `send`
+                                  waits.
+        max_block_ms              how long `send` and the calls for transactions wait before they raise an error
+        delivery_timeout_ms       how long the producer tries to write a record after the `send` call, before the record
+                                  fails
+        request_timeout_ms        how long the producer waits for a response before it closes the connection and retries
+        retry_backoff_ms          delay after the first failure of a request; it doubles with each further failure
+        retry_backoff_max_ms      upper limit of that delay
+        metadata_max_age_ms       how often to refresh the metadata, even if no request fails
+        bootstrap_timeout_ms      how long `start` retries if no broker answers; 0 to try each server once
+        partitioner               a function (topic, key, number of partitions) -> partition. By default, the murmur2
+                                  hash of the key determines the partition. Records without a key fill one batch in one
+                                  partition, then the next batch in another.
+        rng                       the source of randomness for the default partitioner
+        **security                see `odradek.client.security.settings.SecuritySettings`
+        """
         if acks not in ACKS:
             raise ValueError(f"acks is 0, 1 or 'all', not {acks!r}")
         if compression_type is not None and compression_type not in COMPRESSIONS:
@@ -174,9 +207,9 @@ class Producer(ConnectedClient):
     async def start(self) -> None:
         """Connects to the cluster.
 
-        Raises RetriableError if no bootstrap server answers within `bootstrap_timeout_ms`. The default is 0: each
-        server is tried once. After a failure, create a new producer. Raises IllegalState if the producer was already
-        started; AuthenticationFailed if a broker refuses the login.
+        Raises RetriableError if no bootstrap server answers within `bootstrap_timeout_ms`. If that is 0, the default,
+        each server is tried once. After a failure, create a new producer. Raises IllegalState if the producer was
+        already started; AuthenticationFailed if a broker refuses the login.
         """
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer is started once")
@@ -209,19 +242,19 @@ class Producer(ConnectedClient):
             self._sender = Sender(self._cluster, self._rules, self._session, self._metrics)
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Sends everything that was passed to `send`, then closes the producer. Gives up when `timeout_ms` is over.
+        """Sends all records that were passed to `send`, then closes the producer. Gives up after `timeout_ms`.
 
-        An open transaction is aborted, unless it is prepared: a prepared transaction stays prepared. Without
-        `timeout_ms`, and if no broker answers, this takes up to `delivery_timeout_ms` for the records plus
-        `max_block_ms` for the abort, like Kafka's `close()`.
+        An open transaction is aborted unless it is prepared; a prepared transaction stays prepared. If `timeout_ms` is
+        not given and no broker answers, this call takes up to `delivery_timeout_ms` for the records plus `max_block_ms`
+        for the abort, like Kafka's `close()`.
         """
         if self._is_closed:
             return
         self._is_closed = True
         try:
             if self._sender is not None:
-                # If the abort fails here, the transaction's timeout or the next producer of this transactional id
-                # aborts it.
+                # If the abort fails here, the transaction is aborted by its timeout, or by the next producer with this
+                # transactional id.
                 with suppress(TimeoutError, ClientError):
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await self._finish(self._sender)
@@ -241,15 +274,19 @@ class Producer(ConnectedClient):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Adds a record to the batch of its partition, and returns a future of its metadata.
+        """Adds a record to the batch of its partition, and returns a future of the record's metadata.
+
+        partition      the partition to write to; chosen by the partitioner if left out
+        timestamp_ms   the record's time in ms since 1970; the current time if left out
+        headers        pairs of a name and a value, which may be None
 
         The future resolves when the broker has written the record, or fails with a ClientError. The call itself waits
-        only while the buffer is full, and on first use of a topic for its metadata. If it is cancelled, the record may
-        still be sent.
+        only while the buffer is full, and for the metadata of a topic on first use. If the call is cancelled, the
+        record may still be sent.
 
         Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if the record is larger than
-        `max_request_size`, or the topic or the partition does not exist, or AbortableError instead if a transaction is
-        open; IllegalState if the producer has a transactional id and no transaction is open.
+        `max_request_size`, or the topic or the partition does not exist (AbortableError instead if a transaction is
+        open); IllegalState if the producer has a transactional id and no transaction is open.
         """
         sender = self._enter_call(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
@@ -274,7 +311,8 @@ class Producer(ConnectedClient):
         if self._session is not None:
             self._session.note_sending()
         if is_batch_full:
-            # A batch has just been sent: let the loop read responses, even if the application sends without a pause.
+            # A batch has just been sent. Let the event loop read responses, even if the application never pauses
+            # between calls.
             await asyncio.sleep(0)
         return cast("asyncio.Future[RecordMetadata]", future)
 
@@ -295,14 +333,14 @@ class Producer(ConnectedClient):
         timestamps_ms   int64; the current time if left out
         headers         lists of struct(key: string, value: binary)
         batch_bytes     size limit of a record batch before compression, capped at `max_request_size`. The topic's
-                        max.message.bytes must allow it.
+                        max.message.bytes must allow batches of this size.
 
-        The rows are written in order, after everything sent before, in as many record batches as necessary. The future
-        resolves to the metadata of the first record of each batch, or fails with a ClientError. The call waits like
-        `send`. If one record is too large, none of the rows is sent.
+        The rows are written in order, after all records that were sent before, in as many record batches as necessary.
+        The future resolves to the metadata of the first record of each batch, or fails with a ClientError. The call
+        waits in the same situations as `send`. If one record is too large, none of the rows is sent.
 
         Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if a record is larger than
-        `max_request_size` or there is no such partition, or AbortableError instead if a transaction is open;
+        `max_request_size` or the partition does not exist (AbortableError instead if a transaction is open);
         IllegalState if the producer has a transactional id and no transaction is open.
         """
         sender = self._enter_call(Call.SEND)
@@ -327,14 +365,14 @@ class Producer(ConnectedClient):
         return all_of(futures)
 
     def make_futures_with(self, make: Callable[[], SendFuture]) -> None:
-        """Sets the function that creates the futures which `send` returns. Clients for other threads use it."""
+        """Sets the function that creates the futures that `send` returns. Clients for other threads use this."""
         self._make_future = make
 
     async def flush(self) -> None:
-        """Waits until every record that was passed to `send` is written or has failed.
+        """Waits until every record that was passed to `send` has been written or has failed.
 
-        The errors of records are in their futures, and are not raised here. Raises IllegalState if the producer is not
-        started; FatalError if it cannot continue.
+        The error of a record is raised by the record's future, not by this call. Raises IllegalState if the producer is
+        not started; FatalError if it cannot continue.
         """
         with self._metrics.flush:
             await self._enter_call(Call.FLUSH).flush()
@@ -342,9 +380,10 @@ class Producer(ConnectedClient):
     # Transactions.
 
     async def init_transactions(self, keep_prepared: bool = False) -> PreparedTxnState | None:
-        """Registers the transactional id: fences its earlier producers, and aborts the transaction that they left open.
+        """Registers the transactional id. This fences earlier producers with the same id, and aborts any transaction
+        that they left open. Call it once, before the first transaction.
 
-        keep_prepared   do not abort a prepared transaction but return its state, or None if there is none. The
+        keep_prepared   do not abort a prepared transaction, but return its state, or None if there is none. The
                         transaction can then only be committed, aborted or completed.
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; the call can be repeated. Raises
@@ -360,7 +399,7 @@ class Producer(ConnectedClient):
     async def begin_transaction(self) -> None:
         """Begins a transaction.
 
-        This usually needs no request. It contacts the broker only after a transaction was recovered
+        This usually needs no request. The broker is contacted only if a transaction has just been recovered
         (`keep_prepared=True`), or if the cluster's transaction.version has changed. Raises RetriableError if the broker
         does not answer within `max_block_ms`; IllegalState before `init_transactions`, or if a transaction is open.
         """
@@ -374,10 +413,10 @@ class Producer(ConnectedClient):
 
         offsets   the offset of the next record to read in each partition
         group     the consumer's `group_metadata()`, or a group id. With the metadata, the broker refuses the offsets of
-                  a consumer that was removed from its group; with a group id it cannot check this.
+                  a consumer that was removed from its group; with only a group id, it cannot check this.
 
-        Raises AbortableError if the broker refuses the offsets, for example those of a consumer that was removed from
-        its group, or does not answer within `max_block_ms`. Raises IllegalState if no transaction is open.
+        Raises AbortableError if the broker refuses the offsets, for example because the consumer was removed from its
+        group, or if it does not answer within `max_block_ms`. Raises IllegalState if no transaction is open.
         """
         session = self._transaction_session()
         session.enter(Call.SEND_OFFSETS)
@@ -395,17 +434,17 @@ class Producer(ConnectedClient):
     ) -> None:
         """Acknowledges records of a share group as part of the transaction (KIP-1289).
 
-        A commit makes the acknowledgements final together with the records of the transaction; an abort undoes them.
-        Until then the consumer does not acknowledge these records itself.
+        A commit makes the acknowledgements final, together with the records of the transaction. An abort undoes them.
+        Until the transaction ends, the consumer does not acknowledge these records itself.
 
         records   records to accept, or ranges of offsets, each with ACCEPT or REJECT
-        group     the `share_group_metadata()` of the consumer that has acquired the records. If you build it yourself,
-                  make sure that no consumer with implicit acknowledgement holds these records.
+        group     the `share_group_metadata()` of the consumer that has acquired the records. If you build the metadata
+                  yourself, make sure that no consumer with implicit acknowledgement holds these records.
 
         Raises AbortableError with the code INVALID_RECORD_STATE if a record no longer belongs to the consumer, if the
         application has already acknowledged it through the consumer, or if the type is RELEASE, RENEW or a gap. Raises
-        AbortableError with UNSUPPORTED_VERSION, before anything is sent, if a broker does not serve the request. After
-        either error the transaction can only be aborted. Raises IllegalState if no transaction is open.
+        AbortableError with UNSUPPORTED_VERSION, before anything is sent, if a broker does not support the request.
+        After either error the transaction can only be aborted. Raises IllegalState if no transaction is open.
         """
         self._metrics.acknowledgements.record()
         try:
@@ -427,11 +466,12 @@ class Producer(ConnectedClient):
         await session.send_acknowledgements(given, group)
 
     async def prepare_transaction(self) -> PreparedTxnState:
-        """Flushes, and prepares the transaction for an external coordinator to decide (KIP-939).
+        """Flushes, then prepares the transaction, so that an external coordinator can decide it (KIP-939).
 
         Afterwards only commit, abort and complete are allowed, even after a crash. The returned state identifies the
-        transaction. It is empty if nothing was sent, because then there is no transaction. Raises AbortableError if a
-        record or an offset could not be written; IllegalState without `two_phase_commit`, or if no transaction is open.
+        transaction. The state is empty if nothing was sent, because then there is no transaction. Raises AbortableError
+        if a record or an offset could not be written; IllegalState without `two_phase_commit`, or if no transaction is
+        open.
         """
         session = self._transaction_session()
         if not self._two_phase_commit:
@@ -461,8 +501,8 @@ class Producer(ConnectedClient):
         """Flushes, then commits the transaction.
 
         Raises AbortableError if a record or an offset could not be written. Raises RetriableError if the coordinator
-        does not answer within `max_block_ms`: the transaction may be committed already, and calling this again is safe.
-        Raises IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
+        does not answer within `max_block_ms`: the transaction may already be committed, and it is safe to repeat the
+        call. Raises IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
         session = self._transaction_session()
         session.enter(Call.COMMIT)
@@ -475,7 +515,7 @@ class Producer(ConnectedClient):
     async def abort_transaction(self) -> None:
         """Discards unsent records and aborts the transaction.
 
-        Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again. Raises
+        Raises RetriableError if the coordinator does not answer within `max_block_ms`; repeat the call. Raises
         IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
         session = self._transaction_session()
@@ -540,11 +580,11 @@ class Producer(ConnectedClient):
             if self._session is None:
                 raise
             raise self._refusal(str(error), error.code) from error
-        self._enter_call(Call.SEND)  # the transaction may have failed in the meantime
+        self._enter_call(Call.SEND)  # raises an error if the transaction has failed in the meantime
         return outboxes
 
     async def _wait_for_room(self, sender: Sender, ends_at: float) -> None:
-        """Waits until the buffer has room again. Raises RetriableError if it has none by `ends_at`."""
+        """Waits until there is room in the buffer. Raises RetriableError if there is none by `ends_at`."""
         while sender.backlog.buffered_bytes > self._buffer_memory:
             try:
                 await sender.backlog.wait_for_room(ends_at - time.monotonic())
@@ -553,8 +593,8 @@ class Producer(ConnectedClient):
                 raise
 
     def _refusal(self, text: str, code: ErrorCode | None) -> ClientError:
-        """Returns the error for a record that was not accepted. In a transaction it also forces an abort: otherwise the
-        transaction could be committed without this record, unnoticed."""
+        """Returns the error for a record that was not accepted. In a transaction, this also forces an abort. Otherwise
+        the transaction could be committed without the record, and the loss would go unnoticed."""
         if self._session is None:
             return ClientError(text, code)
         error = AbortableError(text, code)
@@ -578,7 +618,7 @@ class Producer(ConnectedClient):
         return choice.partition(size_bytes, partition_count)
 
     def _on_error(self, error: ClientError) -> None:
-        """Fails all waiting records, because this transaction, or the whole producer, can send nothing more."""
+        """Fails all waiting records, because this transaction, or the whole producer, cannot send anything more."""
         if self._sender is not None:
             self._sender.discard_batches(error)
 

@@ -1,4 +1,4 @@
-"""The metrics that all clients have: connections and requests, in total and by broker."""
+"""The metrics that all clients have: connections and requests, both in total and by broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 
 class ApiSensors:
-    """Measurements of the responses to one API."""
+    """Measures the requests and responses of one API."""
 
     __slots__ = ("latency_ms", "sent_at_s", "throttle_ms")
 
@@ -24,7 +24,7 @@ class ApiSensors:
 
 
 class NodeMeter:
-    """Measures the requests and responses of the connections to one address."""
+    """Measures the requests and responses of all connections to one address."""
 
     __slots__ = ("_apis", "_clock", "closed_connections", "group", "latency_ms", "received_bytes", "sent_bytes")
 
@@ -44,7 +44,7 @@ class NodeMeter:
         add_requests(group, lambda: (self,))
 
     def record_request(self, api_key: int, size_bytes: int) -> float:
-        """Records a request. Returns its time, to be passed to `record_response`."""
+        """Records a request. Returns the time of the request, which is later passed to `record_response`."""
         now_s = self._clock()
         self.sent_bytes.record(size_bytes, now_s)
         api = self._apis.get(api_key)
@@ -65,7 +65,7 @@ class NodeMeter:
 
 
 def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -> None:
-    """Adds metrics for the requests and responses of all these nodes together."""
+    """Adds metrics for the requests and responses of all these nodes combined."""
     sent, received = (
         Sensors(lambda: [each.sent_bytes for each in nodes()]),
         Sensors(lambda: [each.received_bytes for each in nodes()]),
@@ -78,7 +78,7 @@ def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -
 
 
 class ClientMetrics:
-    """The metrics of a client. Subclasses add those of a producer or a consumer."""
+    """The metrics of a client. Subclasses add the metrics of a producer or a consumer."""
 
     def __init__(self, prefix: str, client_id: str, clock: Clock = time.monotonic) -> None:
         """Creates the metrics. `prefix` is the prefix of the metric groups: producer, consumer or admin-client."""
@@ -90,7 +90,7 @@ class ClientMetrics:
         self._apis: dict[int, ApiSensors] = {}
         self._nodes: dict[Address, NodeMeter] = {}
         add_requests(self.client, lambda: list(self._nodes.values()))
-        # The cluster sets both.
+        # The cluster sets both of these.
         self.count_connections: Callable[[], int] = lambda: 0
         self.node_id_of: Callable[[Address], int | None] = lambda _: None
         self.client.gauge("connection-count", Unit.COUNT, "open connections", lambda: float(self.count_connections()))
@@ -121,7 +121,7 @@ class ClientMetrics:
             if node_id is not None:
                 yield from meter.group.read({**tags, "node-id": f"node-{node_id}"})
 
-    # For subclasses.
+    # Methods for subclasses.
 
     def _group(self, name: str) -> MetricGroup:
         group = MetricGroup(name, self.clock)
@@ -133,8 +133,8 @@ class ClientMetrics:
         return sensors
 
     def seconds_since(self, sensors: Iterable[ApiSensors]) -> Callable[[], float]:
-        """Returns a function that returns the seconds since the last request to one of these APIs; -1 before the first,
-        as in Kafka."""
+        """Returns a function that computes the seconds since the last request to one of these APIs. As in Kafka, it
+        returns -1 before the first request."""
         of = list(sensors)
 
         def read() -> float:

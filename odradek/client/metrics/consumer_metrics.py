@@ -1,4 +1,4 @@
-"""The metrics of consumers and share consumers, in addition to those of all clients."""
+"""The metrics that consumers and share consumers have in addition to those of all clients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PARTITION = "consumer-fetch-manager-metrics"
 
 
 class Polls:
-    """Measures the calls that wait for records."""
+    """Measures the calls in which the application waits for records."""
 
     def __init__(self, group: MetricGroup) -> None:
         self._clock = group.clock
         self._began_s: float | None = None
-        self._spent_s = 0.0  # duration of the last such call
+        self._spent_s = 0.0  # duration of the last of these calls
         self._between = group.average(
             "time-between-poll", Unit.MILLISECONDS, "time between two calls that ask for records"
         )
@@ -50,7 +50,7 @@ class Polls:
 
 
 class Fetches:
-    """Measures responses with records."""
+    """Measures fetches and the records that they return."""
 
     def __init__(self, group: MetricGroup) -> None:
         self.latency = group.average("fetch-latency", Unit.MILLISECONDS, "time from a fetch to its answer")
@@ -84,7 +84,8 @@ class Rebalances:
 
 
 class PartitionReading(NamedTuple):
-    """The records from the position to the end of a partition, and from its start to the position; None if unknown."""
+    """The lag and lead of one partition: the number of records from the position to the end, and from the start to the
+    position. Each is None if unknown."""
 
     partition: TopicPartition
     lag: int | None
@@ -144,13 +145,13 @@ class ConsumerMetrics(ClientMetrics):
         )
 
     def record_fetch(self, by_topic: dict[str, int]) -> None:
-        """Records a response, with the number of bytes of each topic."""
+        """Records a response with the number of bytes per topic."""
         self._fetch_size.record(sum(by_topic.values()))
         for topic, size_bytes in by_topic.items():
             self._topic(topic).fetched_bytes.record(size_bytes)
 
     def record_returned(self, topic: str, records: int) -> None:
-        """Records that the application has received this many records."""
+        """Records that this many records were returned to the application."""
         self._records.record(records)
         self._topic(topic).records.record(records)
 
@@ -201,12 +202,12 @@ class ShareConsumerMetrics(ClientMetrics):
         self.rebalances = Rebalances(coordinator)
 
     def record_fetch(self, records: int, size_bytes: int) -> None:
-        """Records a response with this many records."""
+        """Records a response that contains this many records."""
         self._records.record(records)
         self._fetch_size.record(size_bytes)
 
     def record_acknowledgements(self, ranges: Iterable[tuple[int, int]], *, has_failed: bool) -> None:
-        """Records that acknowledgements of these ranges of offsets were answered, or lost."""
+        """Records that acknowledgements of these offset ranges were either answered or lost."""
         count = sum(last - first + 1 for first, last in ranges)
         self._acknowledgements.record(count)
         if has_failed:

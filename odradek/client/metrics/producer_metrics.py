@@ -1,4 +1,4 @@
-"""The metrics of producers, in addition to those of all clients."""
+"""The metrics that producers have in addition to those of all clients."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ProducerMetrics(ClientMetrics):
         buffered_bytes: Callable[[], int],
         waiting: Callable[[], int],
     ) -> None:
-        """Adds the metrics that are computed only when they are read."""
+        """Adds the metrics that are computed each time they are read."""
         group = self.client
         group.gauge("requests-in-flight", Unit.COUNT, "requests without an answer", lambda: float(requests_in_flight()))
         group.gauge("metadata-age", Unit.SECONDS, "time since Metadata was last answered", metadata_age_s)
@@ -100,10 +100,10 @@ class ProducerMetrics(ClientMetrics):
     def record_batch(
         self, topic: str, records: int, size_bytes: int, compression: float, queued_s: float | None
     ) -> None:
-        """Records that a batch is sent.
+        """Records that a batch is being sent.
 
-        compression   ratio of its size to the uncompressed size
-        queued_s      how long its first record has waited; None if the batch is sent again
+        compression   ratio of the compressed to the uncompressed size
+        queued_s      how long the first record has waited; None if the batch is being sent again
         """
         now_s = self.clock()
         if queued_s is not None:
@@ -114,7 +114,7 @@ class ProducerMetrics(ClientMetrics):
         sensors.compression.record(compression, now_s)
 
     def record_request(self, records: int) -> None:
-        """Records a request with this many records."""
+        """Records a request that contains this many records."""
         self._records.record(records)
 
     def record_retries(self, topic: str, records: int) -> None:

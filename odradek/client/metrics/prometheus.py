@@ -1,6 +1,6 @@
 """Exports the metrics of clients to prometheus-client, whose registry reads a `ClientCollector` at each scrape.
 
-Only this module imports prometheus-client; a client without a collector never loads it.
+Only this module imports prometheus-client. A program without a collector never loads it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from prometheus_client.registry import Collector
 
 from odradek.client.metrics.values import Metric, MetricKind, Metrics
 
-PART_TAGS = ("topic", "partition")  # tags that Kafka's groups use for metrics of a part of the client
+PART_TAGS = ("topic", "partition")  # tags that Kafka uses for metrics of a part of the client
 
 
 class HasMetrics(Protocol):
-    """A client of `odradek.client` or of `odradek.client.sync`."""
+    """A client from `odradek.client` or `odradek.client.sync`."""
 
     def metrics(self) -> Metrics: ...
 
@@ -27,13 +27,13 @@ class ClientCollector(Collector):
 
         REGISTRY.register(ClientCollector(producer, consumer))
 
-    The name of a metric is `kafka_<group>_<name>`, without "-metrics" and with `_` for "-", such as
+    A metric is called `kafka_<group>_<name>`, without "-metrics" and with `_` in place of "-", such as
     `kafka_producer_record_send_total` or `kafka_consumer_fetch_manager_topic_records_consumed_rate`. Its tags become
-    labels. Each client needs its own client id, because the labels of their values would otherwise be the same.
+    labels. Each client needs a different client id; otherwise the values of two clients would have the same labels.
     """
 
     def __init__(self, *clients: HasMetrics) -> None:
-        """Raises ValueError if two clients have the same metrics with the same tags."""
+        """Creates a collector. Raises ValueError if two clients have the same metrics with the same tags."""
         self._clients = clients
         seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         for client in clients:
@@ -56,7 +56,7 @@ class ClientCollector(Collector):
         return families.values()
 
     def describe(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Returns nothing: the metrics depend on topics and brokers, so they are not known at registration."""
+        """Returns nothing, because the metrics depend on topics and brokers and are not known at registration."""
         return ()
 
 

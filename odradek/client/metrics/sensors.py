@@ -1,7 +1,8 @@
-"""Measurements of a client. They are recorded as events happen, and turned into rates, averages and maxima when read.
+"""Measurements of a client. They are recorded as events happen, and turned into rates, averages and maxima when they
+are read.
 
-A client records once for each request, response or batch, not for each record. Reading changes nothing, so that any
-thread may read while the event loop records.
+A client records once per request, response or batch, not once per record. Reading changes nothing, so any thread may
+read while the event loop records.
 
 Rates, averages and maxima cover the last 30 to 60 seconds, as in Kafka's clients with their default settings
 (`metrics.sample.window.ms`, `metrics.num.samples`): two windows of 30 seconds each, of which the second is the current
@@ -27,7 +28,8 @@ NAN = float("nan")
 
 
 class Window:
-    """The values that were recorded from `start_s` on, and the sums of all earlier values."""
+    """The values that were recorded in one time window, which begins at `start_s`, and the sums of all earlier
+    values."""
 
     __slots__ = ("before_count", "before_sum", "count", "end_s", "largest", "start_s", "sum")
 
@@ -42,7 +44,7 @@ class Window:
 
 
 class Sensor:
-    """Records values of one kind."""
+    """Records the values of one measurement."""
 
     __slots__ = ("_before", "_clock", "_window")
 
@@ -89,8 +91,8 @@ class Sensor:
         return sum(each.count for each in recent) / elapsed_s
 
     def recent(self) -> tuple[list[Window], float]:
-        """Returns the recent windows, and the seconds that they cover: at least one full window plus the current one,
-        so that a new client does not show an enormous rate."""
+        """Returns the recent windows, and the seconds that they cover. These are at least one full window plus the
+        current one, so a new client does not report an enormous rate."""
         now_s = self._clock()
         recent = [
             each
@@ -104,12 +106,13 @@ class Sensor:
 
 
 class Sensors:
-    """Reads several sensors as one, such as those of all topics, so that each measurement is recorded only once."""
+    """Reads several sensors as one, such as those of all topics. Each measurement then needs to be recorded only
+    once."""
 
     __slots__ = ("_all",)
 
     def __init__(self, sensors: Callable[[], Iterable[Sensor]]) -> None:
-        """sensors   called at each reading"""
+        """Combines sensors. `sensors` is called each time a value is read."""
         self._all = sensors
 
     @property
@@ -140,7 +143,7 @@ class Sensors:
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """The name of one metric, and the function that reads it."""
+    """The name of one metric and the function that reads its value."""
 
     name: str
     unit: Unit
@@ -150,8 +153,8 @@ class MetricSource:
 
 
 class MetricGroup:
-    """The metrics of one of Kafka's groups with the same tags. Its methods add metrics, and return the sensor for
-    each."""
+    """The metrics of one of Kafka's groups that have the same tags. Its methods add metrics, and return the sensor that
+    records the values."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
         self.name = name
@@ -159,9 +162,9 @@ class MetricGroup:
         self._entries: list[MetricSource] = []
 
     def meter(self, stem: str, what: str, *, counts_events: bool = False, is_bytes: bool = False) -> Sensor:
-        """Adds `stem`-rate and `stem`-total, of the recorded values or of the number of recordings.
+        """Adds `stem`-rate and `stem`-total, either of the recorded values or of the number of recordings.
 
-        what     plural, such as "records sent"
+        what     a plural noun phrase, such as "records sent"
         """
         sensor = Sensor(self.clock)
         self.meter_of(sensor, stem, what, counts_events=counts_events, is_bytes=is_bytes)
@@ -227,8 +230,8 @@ class MetricGroup:
 
 
 class TimeSpent:
-    """The total time that an application has spent in a call, measured by `with`. Includes calls that raised an
-    error."""
+    """The total time that an application has spent in a call, measured with a `with` block. Includes calls that raised
+    an error."""
 
     __slots__ = ("_began_s", "_clock", "total_s")
 

@@ -1,4 +1,4 @@
-"""A metric and its value, as the `metrics()` method of a client returns them."""
+"""A metric and its value, as returned by the `metrics()` method of a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Unit(Enum):
-    """The unit of a value."""
+    """The unit of a metric's value."""
 
     COUNT = "count"
     PER_SECOND = "1/s"
@@ -22,8 +22,8 @@ class Unit(Enum):
 
 
 class MetricKind(Enum):
-    """A GAUGE is a current value, or one of the last minute. A COUNTER only grows, from 0 when the client is
-    created."""
+    """The kind of a metric. A GAUGE is a current value or a value for the last minute. A COUNTER starts at 0 when the
+    client is created, and only grows."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -31,11 +31,11 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of a client, with its value when it was read.
+    """One metric of a client, with its value at the time of reading.
 
-    name    Kafka's, such as "record-send-rate"
-    group   Kafka's, such as "producer-metrics"
-    tags    "client-id", and for a part of the client "topic", "partition" or "node-id"
+    name    the name in Kafka, such as "record-send-rate"
+    group   the group in Kafka, such as "producer-metrics"
+    tags    "client-id"; for a part of the client also "topic", "partition" or "node-id"
     value   NaN for an average or a maximum without measurements in the last minute
     """
 
@@ -49,7 +49,7 @@ class Metric:
 
 
 class Metrics:
-    """All metrics of a client, read at one moment."""
+    """All metrics of a client, read at the same time."""
 
     __slots__ = ("_metrics",)
 
@@ -63,7 +63,7 @@ class Metrics:
         return len(self._metrics)
 
     def value(self, name: str, *, group: str | None = None, **tags: str) -> float:
-        """Returns the value of the metric with this name and exactly these tags besides "client-id", such as
+        """Returns the value of the metric with this name and, besides "client-id", exactly these tags, such as
         `topic="orders"`. In the name of a tag, `_` stands for "-".
 
         Raises KeyError if there is no such metric, or if several groups have it.

@@ -1,1 +1,1 @@
-"""Connections to brokers, and the client's metadata of their cluster."""
+"""Connections to brokers, and the client's metadata about their cluster."""

@@ -1,4 +1,4 @@
-"""How long to wait before a request is repeated, or sent to a throttling node."""
+"""Computes delays: before a request is repeated, and before a request is sent to a node that throttles the client."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from dataclasses import dataclass, field
 
 from odradek.protocol.api_facts import client_waits
 
-# share by which a pause may be longer or shorter, so that clients that failed together do not retry together
+# Fraction by which a delay may be longer or shorter, so that clients that failed together do not retry together.
 JITTER = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """An exponential backoff that doubles after each failure, as in Kafka's clients (KIP-580)."""
+    """An exponential backoff whose delay doubles after each failure, as in Kafka's clients (KIP-580)."""
 
     first_ms: float
     most_ms: float
     rng: random.Random = field(default_factory=random.Random, compare=False)
 
     def delay_s(self, failures: int) -> float:
-        """Returns the seconds to wait after this many consecutive failures, at least one."""
+        """Returns the delay in seconds after this many consecutive failures. `failures` is at least 1."""
         doubled = self.first_ms * 2.0 ** min(failures - 1, 30)
         return min(doubled, self.most_ms) * self.rng.uniform(1 - JITTER, 1 + JITTER) / 1000
 
 
 @dataclass(slots=True)
 class Throttle:
-    """The throttle of one node: no request is sent to it until `until_s` (KIP-219), in seconds of the loop's clock."""
+    """The throttle of one node. No request is sent to the node before `until_s`, in seconds on the loop's clock
+    (KIP-219)."""
 
     until_s: float = 0.0
 
     def note_throttle(self, api_key: int, version: int, throttle_ms: int, now_s: float) -> bool:
-        """Applies the throttle time of a response. Returns whether it prolongs the throttle; a shorter time does not
-        shorten it."""
+        """Applies the throttle time of a response. Returns whether it extends the throttle. A shorter time has no
+        effect."""
         until_s = now_s + throttle_ms / 1000
         if throttle_ms <= 0 or until_s <= self.until_s or not client_waits(api_key, version):
             return False

@@ -1,5 +1,5 @@
-"""The brokers of a cluster, its partition leaders and its coordinators: discovered through any broker, and
-refreshed."""
+"""The brokers of a cluster, its partition leaders and its coordinators. They are discovered through any broker, and
+refreshed regularly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 DEFAULT_RETRY_BACKOFF_MS = 100
 DEFAULT_RETRY_BACKOFF_MAX_MS = 1_000
 DEFAULT_METADATA_MAX_AGE_MS = 300_000
-ONE_KEY = 3  # last version of FindCoordinator with a single key
+ONE_KEY = 3  # last version of FindCoordinator that has a single key
 MAIN = ""  # the channel for short requests
 TRANSACTION_VERSION = "transaction.version"
 
@@ -62,14 +62,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader of a partition. node_id is None if there is no leader at the moment, leader_epoch if the broker does
-    not report it."""
+    """The leader of a partition. `node_id` is None if there is currently no leader. `leader_epoch` is None if the
+    broker does not report it."""
 
     node_id: int | None
     leader_epoch: int | None
 
     def newer_leader(self, reported: Leader) -> Leader:
-        """Returns `reported`, unless its epoch is older: the metadata of a node may lag behind (KIP-320)."""
+        """Returns `reported`, or this leader if the epoch of `reported` is older: the metadata of a node may lag behind
+        (KIP-320)."""
         return (
             self if reported.leader_epoch is not None and reported.leader_epoch < (self.leader_epoch or 0) else reported
         )
@@ -77,7 +78,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The metadata of a topic. `leaders` is indexed by partition; a partition that the broker left out has no
+    """The metadata of a topic. `leaders` is indexed by partition. A partition that the broker left out has no
     leader."""
 
     topic: str
@@ -86,11 +87,11 @@ class TopicMetadata:
 
 
 class Cluster:
-    """The connections to all brokers of a cluster, and its metadata. Must be started and closed.
+    """The connections to all brokers of a cluster, and the cluster's metadata. It must be started and closed.
 
-    There is one connection to each broker, opened on first use, and another for each `channel` that a caller names. A
-    broker answers the requests of a connection in order, so requests that may wait in the broker for long (Fetch,
-    JoinGroup) must not precede urgent ones (Heartbeat).
+    There is one connection to each broker, opened on first use, and another one for each `channel` that a caller names.
+    A broker answers the requests of a connection in order. Requests that may wait in the broker for a long time (Fetch,
+    JoinGroup) must therefore not precede urgent ones (Heartbeat) on the same connection.
     """
 
     def __init__(
@@ -107,16 +108,16 @@ class Cluster:
         security: Security = NO_SECURITY,
         metrics: ClientMetrics | None = None,
     ) -> None:
-        """Creates a cluster that is not connected yet.
+        """Creates a cluster. `start` connects it.
 
-        bootstrap_servers     `host:port`, several as a sequence or separated by commas. Raises ValueError for anything
-                              else
-        bootstrap_timeout_ms  how long `start` retries while no broker answers
-        security              raises ValueError and OSError for certificates that cannot be read
-        metrics               the client's metrics; if left out, the measurements are discarded
+        bootstrap_servers     `host:port`; several are given as a sequence or separated by commas. Raises ValueError for
+                              any other form
+        bootstrap_timeout_ms  how long `start` retries if no broker answers
+        security              raises ValueError or OSError for certificates that cannot be read
+        metrics               the client's metrics; if left out, measurements are discarded
         """
         self._bootstrap = parse_addresses(bootstrap_servers)
-        _ = security.tls_context  # evaluated here, so that a wrong file raises an error immediately
+        _ = security.tls_context  # evaluated here, so that an unreadable file raises an error immediately
         self._security = security
         self._client_id = client_id
         self.request_timeout_ms = request_timeout_ms
@@ -134,15 +135,15 @@ class Cluster:
         self._features_epoch = -1
         self._features: dict[str, int] = {}
         self._features_learnt_at = 0.0
-        self._metadata_at_s: float | None = None  # time of the last metadata response, on the clock of the metrics
+        self._metadata_at_s: float | None = None  # time of the last Metadata response, on the clock of the metrics
         self._metrics = metrics or ClientMetrics("client", client_id)
         self._metrics.count_connections = lambda: sum(each.is_open for each in list(self._connections.values()))
         self._metrics.node_id_of = self._node_id_of
         self._is_closed = False
 
     async def start(self) -> None:
-        """Discovers the brokers, from the first bootstrap server that answers. Raises RetriableError if none answers
-        within `bootstrap_timeout_ms`, AuthenticationFailed immediately."""
+        """Discovers the brokers through the first bootstrap server that answers. Raises RetriableError if none answers
+        within `bootstrap_timeout_ms`, and AuthenticationFailed immediately."""
         self._is_closed = False
         ends_at = time.monotonic() + self._bootstrap_timeout_s
         failures = 0
@@ -158,7 +159,7 @@ class Cluster:
             await asyncio.sleep(min(self.backoff.delay_s(failures), max(0.0, ends_at - time.monotonic())))
 
     async def close(self) -> None:
-        """Closes all connections. Requests that wait for a response fail with a RetriableError."""
+        """Closes all connections. Requests without a response fail with a RetriableError."""
         self._is_closed = True
         for task in self._opening.values():
             task.cancel()
@@ -181,9 +182,10 @@ class Cluster:
         timeout_ms: float | None = None,
         channel: str = MAIN,
     ) -> M:
-        """Sends a request to this broker, or to any (on the main channel), and returns its response.
+        """Sends a request to this broker, or to any broker if `node_id` is None (on the main channel), and returns the
+        response.
 
-        Raises RetriableError if the connection is lost, or without a response in time (by default
+        Raises RetriableError if the connection is lost, or if no response arrives in time (by default within
         `request_timeout_ms`). The caller checks the error codes in the response.
         """
         connection = await (self._any_connection() if node_id is None else self.connection(node_id, channel))
@@ -207,7 +209,7 @@ class Cluster:
         """Sends a request to the coordinator of this key. If the connection is lost, the next call looks the
         coordinator up again.
 
-        find_timeout_ms   how long to look for the coordinator; 0 for a single attempt
+        find_timeout_ms   how long to search for the coordinator; 0 for a single attempt
         """
         node_id = await self.coordinator(key, kind, timeout_ms=find_timeout_ms)
         try:
@@ -227,7 +229,8 @@ class Cluster:
     async def retry(
         self, ask: Callable[[], Coroutine[Any, Any, T]], timeout_s: float, *, never: ErrorCode | None = None
     ) -> T:
-        """Repeats `ask` after a RetriableError until the timeout is over, except after one with the code `never`."""
+        """Repeats `ask` after each RetriableError until the timeout has passed. An error with the code `never` is
+        raised immediately."""
         ends_at, failures = time.monotonic() + timeout_s, 0
         while True:
             try:
@@ -239,18 +242,18 @@ class Cluster:
             await self.pause(failures)
 
     async def pause(self, failures: int) -> None:
-        """Waits after this many consecutive failures, at least one."""
+        """Sleeps for the delay after this many consecutive failures. `failures` is at least 1."""
         await asyncio.sleep(self.backoff.delay_s(failures))
 
     async def check_all_serve(self, request: type[Message], feature: str, needs: str) -> None:
-        """Raises ClientError (UNSUPPORTED_VERSION) unless every broker serves this request.
+        """Raises ClientError (UNSUPPORTED_VERSION) unless every broker supports this request.
 
-        If a broker did not serve the request when its connection was opened, it is asked again, because raising a
-        feature may have added it. Raises RetriableError if a broker cannot be reached.
+        If a broker did not support the request when its connection was opened, its versions are requested again,
+        because raising a feature level may have added the request. Raises RetriableError if a broker cannot be reached.
 
         feature  must be finalized as well. Only then does the API key stand for this request: the key is not reserved,
-                 and a later Kafka may use it for another one.
-        needs    what a broker needs to serve the request, for the error message
+                 and a later version of Kafka may use it for another request.
+        needs    what a broker needs in order to support the request, for the error message
         """
 
         def is_served(versions: ServedVersions) -> bool:
@@ -269,12 +272,12 @@ class Cluster:
 
     @property
     def requests_in_flight(self) -> int:
-        """The number of requests to all brokers that are not answered yet."""
+        """The number of requests, to all brokers, that have not been answered yet."""
         return sum(each.requests_in_flight for each in list(self._connections.values()))
 
     @property
     def metadata_age_s(self) -> float:
-        """Seconds since the last Metadata response; NaN before the first."""
+        """Seconds since the last Metadata response, or NaN before the first one."""
         return NAN if self._metadata_at_s is None else self._metrics.clock() - self._metadata_at_s
 
     def _node_id_of(self, address: tuple[str, int]) -> int | None:
@@ -282,12 +285,12 @@ class Cluster:
 
     @property
     def transaction_version(self) -> int:
-        """The finalized level of the feature, as last reported; 0 if the broker does not report it."""
+        """The finalized level of transaction.version, as last reported, or 0 if the broker does not report it."""
         return self._features.get(TRANSACTION_VERSION, 0)
 
     async def refresh_features(self) -> None:
-        """Requests the finalized features, which brokers otherwise report only when a connection opens. Raises
-        ClientError."""
+        """Requests the finalized features. Without this call, brokers report them only when a connection is opened.
+        Raises ClientError."""
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
         answer = await self.ask(request, ApiVersionsResponse)
         check(answer.error_code, "the versions of the cluster")
@@ -295,7 +298,7 @@ class Cluster:
 
     @property
     def are_features_stale(self) -> bool:
-        """Whether they were last reported more than `metadata_max_age_ms` ago."""
+        """True if the features were last reported more than `metadata_max_age_ms` ago."""
         return time.monotonic() - self._features_learnt_at > self._metadata_max_age_s
 
     def _store_features(self, versions: ServedVersions) -> None:
@@ -307,15 +310,15 @@ class Cluster:
     # Metadata.
 
     async def refresh(self, topics: Iterable[str] | None = None, *, allow_auto_create: bool | None = None) -> None:
-        """Refreshes the metadata of these topics, or of all known ones. Raises RetriableError if no broker answers.
-        Errors of a single topic are not raised here, but by `topic`."""
+        """Refreshes the metadata of these topics, or of all known topics. Raises RetriableError if no broker answers.
+        An error of a single topic is not raised here, but by `topic`."""
         names = list(self._topics) if topics is None else list(topics)
         for topic in await self._ask_metadata(names, allow_auto_create):
             self._store_topic(topic)
 
     async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
-        """Returns the metadata of a topic, and waits until it exists; the request may create it. Raises RetriableError
-        on timeout. Raises ClientError immediately if the name is invalid or access is denied."""
+        """Returns the metadata of a topic, and waits until the topic exists. The request may create the topic. Raises
+        RetriableError on timeout. Raises ClientError immediately if the name is invalid or access is denied."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -341,11 +344,11 @@ class Cluster:
         return len((await self.topic(topic, timeout_ms=timeout_ms)).leaders)
 
     def known_topic(self, topic: str) -> TopicMetadata | None:
-        """Returns the last known metadata of a topic, without a request."""
+        """Returns the last known metadata of a topic. Sends no request."""
         return self._topics.get(topic)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
-        """Returns the names of the topics that exist. Looks unknown ids up. Raises RetriableError."""
+        """Returns the names of those topics that exist. Looks up unknown ids. Raises RetriableError."""
         wanted = set(topic_ids)
         found = self._names_of(wanted)
         if missing := wanted - found.keys():
@@ -367,7 +370,7 @@ class Cluster:
         return known.leaders[partition.partition]
 
     def adopt_leader(self, partition: TopicPartition, reported: Leader) -> None:
-        """Adopts the leader that another node has named in a response (KIP-951)."""
+        """Adopts a leader that another node has reported in a response (KIP-951)."""
         known = self._topics.get(partition.topic)
         if known is not None and partition.partition < len(known.leaders) and reported.node_id in self._nodes:
             leaders = list(known.leaders)
@@ -375,7 +378,7 @@ class Cluster:
             self._topics[partition.topic] = replace(known, leaders=tuple(leaders))
 
     def stale_topics(self, now_s: float) -> list[str]:
-        """Returns the topics whose metadata was more than `metadata_max_age_ms` old at `now_s` (of time.monotonic)."""
+        """Returns the topics whose metadata is more than `metadata_max_age_ms` old at `now_s` (of time.monotonic)."""
         return [topic for topic, at in self._learnt_at.items() if now_s - at > self._metadata_max_age_s]
 
     def forget_topics(self, topics: Collection[str]) -> None:
@@ -388,8 +391,8 @@ class Cluster:
     async def coordinator(
         self, key: str, kind: CoordinatorType, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS
     ) -> int:
-        """Returns the node that coordinates this group or transactional id. Raises RetriableError after `timeout_ms`
-        without one, ClientError immediately for a permanent refusal."""
+        """Returns the node that coordinates this group or transactional id. Raises RetriableError if no coordinator is
+        found within `timeout_ms`. Raises ClientError immediately if the request is refused permanently."""
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
@@ -416,7 +419,7 @@ class Cluster:
         return connection if connection is not None and connection.is_open else None
 
     async def connection(self, node_id: int, channel: str = MAIN) -> Connection:
-        """Returns the connection to this broker, and opens it if necessary. Raises RetriableError."""
+        """Returns the connection to this broker, opening it if necessary. Raises RetriableError."""
         node = self._nodes.get(node_id)
         if node is None:
             raise RetriableError(f"nothing is known of a broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
@@ -444,8 +447,8 @@ class Cluster:
         raise RetriableError("; ".join(map(str, failures)), code or ErrorCode.BROKER_NOT_AVAILABLE)
 
     async def _connect(self, host: str, port: int, channel: str = MAIN) -> Connection:
-        """Connects to an address, with one attempt at a time that all callers share. Cancelling a caller does not
-        cancel the attempt."""
+        """Connects to an address. Only one attempt is made at a time, and all callers share it. Cancelling a caller
+        does not cancel the attempt."""
         address = (host, port, channel)
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
@@ -496,8 +499,8 @@ class Cluster:
         return None if node_id is None or self.cluster_id is None else ExpectedBroker(self.cluster_id, node_id)
 
     def _rebootstrap(self) -> None:
-        """Forgets the brokers, because another one, or one of another cluster, has the address of one of them. The next
-        request goes to an open connection or to a bootstrap server, which names the brokers anew (KIP-1242)."""
+        """Forgets all brokers, because the address of one of them now belongs to a different broker or cluster. The
+        next request goes to an open connection or to a bootstrap server, which reports the brokers again (KIP-1242)."""
         self._nodes.clear()
         self._coordinators.clear()
         self.cluster_id = None
@@ -524,7 +527,7 @@ class Cluster:
         return answer.topics
 
     def _store_topic(self, topic: MetadataResponseTopic) -> None:
-        """Stores the metadata of a topic. A transient error leaves the known metadata in place."""
+        """Stores the metadata of a topic. If the topic has a transient error, the known metadata is retained."""
         name = topic.name or ""
         if topic.error_code != 0:
             if code_of(topic.error_code) not in RETRIABLE:
@@ -560,6 +563,7 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _retrieve_error(task: asyncio.Task[Connection]) -> None:
-    """Marks the exception as retrieved. All waiting callers have received it; asyncio would otherwise print it."""
+    """Marks the task's exception as retrieved. All waiting callers have received it, and asyncio would otherwise print
+    it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,5 @@
-"""The base class of all clients of a cluster, which are started and closed, best with `async with`."""
+"""The base class of all clients that connect to a cluster. They must be started and closed, preferably with `async
+with`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class ConnectedClient(ABC):
     def metrics(self) -> Metrics:
         """Returns the metrics of this client, with the names, groups and units of Kafka's Java clients.
 
-        They begin with the client, and can still be read after it is closed. Thread-safe.
+        Measurements begin when the client is created, and can still be read after the client is closed. Thread-safe.
         """
         return self._metrics.read()
 
@@ -39,7 +40,7 @@ class ConnectedClient(ABC):
         await self.close()
 
     async def _connect(self) -> None:
-        """Connects to the cluster. If no broker answers, raises RetriableError and leaves nothing open."""
+        """Connects to the cluster. If no broker answers, raises RetriableError and leaves no connection open."""
         try:
             await self._cluster.start()
         except BaseException:
@@ -48,7 +49,7 @@ class ConnectedClient(ABC):
 
 
 async def is_set_by(event: asyncio.Event, ends_at: float | None) -> bool:
-    """Waits for the event until `ends_at` on the loop's clock. Returns False on timeout."""
+    """Waits for the event until `ends_at`, on the loop's clock. Returns False on timeout."""
     try:
         async with asyncio.timeout_at(ends_at):
             await event.wait()

@@ -1,4 +1,5 @@
-"""One connection to one broker. Requests are sent as they come; responses are matched to them by correlation id."""
+"""One connection to one broker. Requests are sent in the order of the calls. Responses are matched to requests by
+correlation id."""
 
 from __future__ import annotations
 
@@ -27,24 +28,24 @@ from odradek.protocol.struct import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
-MAX_RESPONSE_BYTES = 1 << 30  # less than the length for which the "HTTP" of a web server would stand
+MAX_RESPONSE_BYTES = 1 << 30  # less than the length that the "HTTP" of a web server would stand for
 SHARED_BUFFER_BYTES = 1 << 16
-TLS_RECORDS = frozenset({0x1503, 0x1603})  # a TLS alert or handshake where the length of a response is expected
+TLS_RECORDS = frozenset({0x1503, 0x1603})  # the first bytes of a TLS alert or handshake, if read as a response's length
 HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # position in an ApiVersions response of any version, after the correlation id
 VERSION_OF_THE_FIRST_CLIENTS = 0
-SOFTWARE_SINCE = 3  # version of ApiVersions that names the client's software
-# Part of its lifetime after which a session is renewed; chosen at random, as in Kafka's clients.
+SOFTWARE_SINCE = 3  # first version of ApiVersions that contains the name of the client's software
+# Fraction of its lifetime after which a session is renewed. It is chosen at random, as in Kafka's clients.
 RENEWED_AFTER = (0.85, 0.95)
-GREETINGS = 2  # ApiVersions responses that a broker may have sent before it closes a connection without a login
+GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes a connection without a login
 
 
 @dataclass(frozen=True, slots=True)
 class ServedVersions:
-    """The request versions that a broker serves, and its features."""
+    """The request versions that a broker supports, and its features."""
 
-    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: the oldest and the newest version
+    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by API key: oldest and newest version
     features_epoch: int = -1
     features: Mapping[str, int] = field(default_factory=dict)  # the finalized levels
 
@@ -61,7 +62,7 @@ class ServedVersions:
         return self.features.get(name, 0) > 0
 
     def newest_version(self, request: type[Message], max_version: int | None = None) -> int | None:
-        """Returns the newest version that both sides support, at most `max_version`; None if there is none."""
+        """Returns the newest version, up to `max_version`, that both sides support, or None if there is none."""
         oldest, newest = self.served.get(request.API_KEY, (0, -1))
         version = min(newest, request.MAX_VERSION if max_version is None else min(max_version, request.MAX_VERSION))
         return version if version >= max(oldest, request.MIN_VERSION) else None
@@ -72,14 +73,14 @@ def _of_this_software() -> ApiVersionsRequest:
 
 
 class ExpectedBroker(NamedTuple):
-    """The broker to which a connection should lead, by the metadata of its cluster (KIP-1242)."""
+    """The broker to which a connection should lead, according to the cluster's metadata (KIP-1242)."""
 
     cluster_id: str
     node_id: int
 
 
 class WaitingRequest:
-    """A request without a response yet."""
+    """A request that has not been answered yet."""
 
     __slots__ = ("answer", "has_tags", "reply", "sent_at_s", "timeout", "version")
 
@@ -91,7 +92,7 @@ class WaitingRequest:
         timeout: asyncio.TimerHandle,
         sent_at_s: float,
     ) -> None:
-        """sent_at_s   as returned by the meter of the connection"""
+        """Creates a waiting request. `sent_at_s` is the time that the connection's meter returned."""
         self.sent_at_s = sent_at_s
         self.answer = answer
         self.version = version
@@ -103,9 +104,9 @@ class WaitingRequest:
 class Connection(asyncio.BufferedProtocol):
     """A connection to a broker.
 
-    When it is lost, for any reason, every waiting request fails with a RetriableError: the broker may have processed it
-    or not. A request that is not answered in time closes the connection, because all later responses would have to wait
-    for that one.
+    If the connection is lost, for any reason, every waiting request fails with a RetriableError; the broker may or may
+    not have processed it. A request that is not answered in time closes the connection, because all later responses
+    would have to wait for its response.
     """
 
     def __init__(
@@ -130,8 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._loss: ClientError | None = None
         self._closed_future = self._loop.create_future()
-        # Where requests are written: to the transport, or to the list of those that wait for a login or a throttle to
-        # end.
+        # Writes requests either to the transport or, during a login or a throttle, to the list of held requests.
         self._writelines: Callable[[Iterable[Buffer]], None] = _not_connected
         self._held_requests: list[Buffer] = []
         self._is_logging_in = False
@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._security = NO_SECURITY
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
-        # Received bytes go into the shared buffer. A frame that does not fit into it gets a buffer of its own.
+        # Received bytes go into the shared buffer. A frame that does not fit gets a separate buffer.
         self._shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self._filled = 0
         self._frame: bytearray | None = None
@@ -158,10 +158,10 @@ class Connection(asyncio.BufferedProtocol):
         meter: NodeMeter | None = None,
         expected: ExpectedBroker | None = None,
     ) -> Connection:
-        """Opens a connection, agrees on versions, and logs in. Raises RetriableError, AuthenticationFailed, or
+        """Opens a connection, negotiates versions, and logs in. Raises RetriableError, AuthenticationFailed, or
         ClientError if the broker has no version in common with the client.
 
-        meter   measures requests and responses; if left out, the measurements are discarded
+        meter   measures requests and responses; if left out, measurements are discarded
         """
         name = f"{host}:{port}"
         meter = meter or ClientMetrics("client", client_id).node(host, port)
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def requests_in_flight(self) -> int:
-        """The number of requests that are not answered yet."""
+        """The number of requests that have not been answered yet."""
         return len(self._pending)
 
     @property
@@ -208,7 +208,8 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.shield(self._closed_future)
 
     def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int:
-        """Returns the version in which to send a request here. Raises ClientError (UNSUPPORTED_VERSION)."""
+        """Returns the version in which to send a request on this connection. Raises ClientError
+        (UNSUPPORTED_VERSION)."""
         version = self.versions.newest_version(request, max_version)
         if version is None or version < min_version:
             name, at_least = ApiKey(request.API_KEY).name, f" from {min_version} on" if min_version else ""
@@ -228,8 +229,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[M]:
         """Sends a request in the newest common version. The requests of a connection arrive in the order of the calls.
 
-        Raises RetriableError if the connection is already lost, ClientError (UNSUPPORTED_VERSION) without a common
-        version.
+        Raises RetriableError if the connection is already lost, and ClientError (UNSUPPORTED_VERSION) if there is no
+        common version.
         """
         return self.send(request, self.version(type(request), max_version, min_version), answer, timeout_ms=timeout_ms)
 
@@ -242,9 +243,9 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         is_login: bool = False,
     ) -> asyncio.Future[M]:
-        """Like `ask`, in a given version. The timeout begins when the throttle time of the node is over.
+        """Like `ask`, but with a given version. The timeout begins when the throttle time of the node has passed.
 
-        is_login   send this before the requests that are held back
+        is_login   send this request before the requests that are held back
         """
         correlation_id = self._write(request, version, is_login)
         reply: asyncio.Future[M] = self._loop.create_future()
@@ -255,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         return reply
 
     def send_unanswered(self, request: Message, version: int) -> None:
-        """Sends a Produce request with acks=0, which brokers do not answer."""
+        """Sends a Produce request with acks=0, to which brokers do not respond."""
         self._write(request, version)
 
     def _write(self, request: Message, version: int, is_login: bool = False) -> int:
@@ -267,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
         head += REQUEST_START.pack(request.API_KEY, version, correlation_id, len(self._client_id))
         head += self._client_id
         if is_flexible(type(request), version):
-            head.append(0)  # no tags
+            head.append(0)  # no tagged fields
         chunks: list[Buffer] = [head, *encode_chunks(request, version)]
         size_bytes = sum(map(len, chunks))
         LENGTH.pack_into(head, 0, size_bytes - LENGTH_BYTES)
@@ -279,13 +280,13 @@ class Connection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def refresh_versions(self) -> None:
-        """Requests the versions again, because raising a feature may add APIs while the broker runs. Raises
+        """Requests the versions again, because raising a feature level may add APIs to a running broker. Raises
         RetriableError."""
         await self._negotiate_versions()
 
     async def _negotiate_versions(self) -> None:
-        """Requests the versions. If the broker does not support the newest version of ApiVersions, uses the one that
-        the refusal names, or else the oldest."""
+        """Requests the versions. If the broker does not support the newest version of ApiVersions, repeats the request
+        in the version that the refusal names, or otherwise in the oldest version."""
         request = _of_this_software()
         if self._expected is not None:
             request.cluster_id, request.node_id = self._expected
@@ -306,8 +307,8 @@ class Connection(asyncio.BufferedProtocol):
     # The login, and its renewal on the open connection.
 
     def hold_requests(self) -> None:
-        """Holds requests back until `release_requests` is called: during a login, a broker accepts no other
-        requests."""
+        """Holds requests back until `release_requests` is called, because a broker accepts no other requests during a
+        login."""
         self._is_logging_in = True
         self._writelines = self._held_requests.extend
 
@@ -316,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_held()
 
     def _send_held(self) -> None:
-        """Sends the requests that were held back, unless a login or a throttle continues."""
+        """Sends the requests that were held back, unless a login or a throttle is still in progress."""
         if self._is_logging_in or self._throttle_ends is not None or self._loss is not None:
             return
         assert self._transport is not None
@@ -326,8 +327,8 @@ class Connection(asyncio.BufferedProtocol):
             self._writelines(held_requests)
 
     def _apply_throttle(self, request: WaitingRequest, answer: Message) -> None:
-        """Holds requests back for the throttle time of a response, even if no caller waits for that response any more
-        (KIP-219)."""
+        """Holds requests back for the throttle time of a response (KIP-219), even if no caller is waiting for that
+        response any longer."""
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if self._throttle.note_throttle(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
             self._writelines = self._held_requests.extend
@@ -335,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._end_throttle_if_over)
 
     def _end_throttle_if_over(self) -> None:
-        """Ends the throttle, unless a later response has prolonged it."""
+        """Ends the throttle, unless a later response has extended it."""
         self._throttle_ends = None
         if self._throttle.left_s(self._loop.time()) > 0:
             self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._end_throttle_if_over)
@@ -350,7 +351,8 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(after_s, self._start_renewal)
 
     def _start_renewal(self) -> None:
-        # Renew the session when the throttle ends, before the waiting requests are sent: it may have expired by then.
+        # When the throttle ends, renew the session before the waiting requests are sent, because the session may have
+        # expired by then.
         if self._throttle_ends is not None:
             self.hold_requests()
             self._renewal = self._loop.call_at(self._throttle.until_s, self._start_renewal)
@@ -358,7 +360,8 @@ class Connection(asyncio.BufferedProtocol):
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
-        """Renews the session. If that fails, closes the connection; opening the next one then shows the reason."""
+        """Renews the session. If that fails, closes the connection. The reason then appears when the next one is
+        opened."""
         try:
             await self._log_in()
         except ClientError as error:
@@ -402,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed_future.set_result(None)
 
     def _loss_reason(self, error: Exception | None) -> ClientError:
-        """Returns the error for a lost connection. A broker that requires a login closes a connection without one,
+        """Returns the error for a lost connection. A broker that requires a login closes a connection that has none,
         often without an error."""
         if isinstance(error, ssl.SSLError) and isinstance(
             refused := tls_failure(self.name, error), AuthenticationFailed
@@ -432,8 +435,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fail_requests(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
 
     def _take_frames(self) -> None:
-        """Processes all complete frames in the shared buffer. The start of a frame that does not fit moves to a buffer
-        of its own."""
+        """Processes all complete frames in the shared buffer. If a frame does not fit into it, moves the start of that
+        frame to a separate buffer."""
         shared, position, filled = self._shared, 0, self._filled
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)
@@ -460,7 +463,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = left
 
     def _handle_response(self, frame: bytearray) -> None:
-        """Processes a response. `frame` has no length prefix, and belongs to the response from now on."""
+        """Processes a response. `frame` has no length prefix, and must not be modified afterwards, because the response
+        refers to it."""
         (correlation_id,) = LENGTH.unpack_from(frame)
         request = self._pending.pop(correlation_id, None)
         if request is None:
@@ -476,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
             answer.API_KEY, request.sent_at_s, len(frame) + LENGTH_BYTES, getattr(answer, "throttle_time_ms", 0)
         )
         self._apply_throttle(request, answer)
-        if not request.reply.done():  # otherwise no caller waits for the response any more
+        if not request.reply.done():  # otherwise no caller is waiting for the response any longer
             request.reply.set_result(answer)
 
     def _decode(self, request: WaitingRequest, frame: bytearray) -> Message:

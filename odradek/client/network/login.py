@@ -1,4 +1,4 @@
-"""Logs a connection in with SASL, also again on an open connection before its session expires (KIP-368)."""
+"""Logs a connection in with SASL, and renews the login before its session expires (KIP-368)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 NONCE_BYTES = 24
-WITH_SASL_AUTHENTICATE = 1  # version of SaslHandshake that is followed by SaslAuthenticate requests
+WITH_SASL_AUTHENTICATE = 1  # version of SaslHandshake after which SaslAuthenticate requests follow
 
 
 class LoginConnection(Protocol):
@@ -41,10 +41,10 @@ class LoginConnection(Protocol):
 
 
 async def log_in(connection: LoginConnection, security: Security) -> int:
-    """Logs the connection in. Returns the lifetime of the session in ms, or 0 without a limit.
+    """Logs the connection in. Returns the lifetime of the session in ms, or 0 if it is unlimited.
 
-    Raises AuthenticationFailed, after which repeating is useless, or RetriableError. The caller must send nothing else
-    from the handshake until this returns.
+    Raises AuthenticationFailed, after which retrying is pointless, or RetriableError. The caller must not send anything
+    else between the handshake and the return of this function.
     """
     mechanism = security.sasl_mechanism or ""
     exchange = await _exchange(connection, security)
@@ -67,7 +67,8 @@ async def log_in(connection: LoginConnection, security: Security) -> int:
             )
         lifetime_ms = answer.session_lifetime_ms
         try:
-            # Salting a password takes milliseconds, or as long as the server requires.
+            # Runs in a thread, because salting a password takes several milliseconds, or more if the server requires
+            # it.
             token = await asyncio.to_thread(exchange.answer, answer.auth_bytes)
         except SaslError as error:
             raise AuthenticationFailed(
@@ -81,7 +82,7 @@ async def _exchange(connection: LoginConnection, security: Security) -> SaslExch
     token = None if security.sasl_token is None else await _token(connection.name, security.sasl_token)
     try:
         return security.exchange(secrets.token_urlsafe(NONCE_BYTES), token)
-    except ValueError as error:  # all other settings were checked before
+    except ValueError as error:  # only the token is new here: all other settings have already been checked
         raise AuthenticationFailed(f"sasl_token returned {error}") from None
 
 

@@ -1,18 +1,18 @@
 """The unanswered batches of one partition (`Outbox`), and the backlog of all partitions with the calls that wait for it
 (`Backlog`).
 
-`Outbox` decides which batch may be sent, and what a response means for the other batches. It sends nothing and reads no
+`Outbox` decides which batch may be sent, and how a response affects the other batches. It sends nothing and reads no
 clock. Its rules:
 
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
 * If a batch has to be sent again, nothing else is sent until everything in flight has been answered. Then the batches
-  are sent again in order, and new ones wait until these are answered: the broker recognises only the last five.
+are sent again in order. New batches wait until these are answered, because the broker recognises only the last five.
 * If a batch is too large for the broker, it is sent in halves, which keep its sequences.
-* If the sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch. Under that epoch
-  the broker refuses everything of the old epoch that is still on its way. This is necessary after a batch was refused
-  permanently while later ones had already been sent: because of the gap, none of them is written. It may also be
-  necessary after a batch timed out, will not be sent again and may or may not have been written: the response to the
-  next batch shows which.
+* If the sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch. Once that epoch is
+in use, the broker refuses everything from the old epoch that is still in transit. A new epoch is necessary after a
+batch was refused permanently while later ones had already been sent: because of the gap, none of them is written. It
+may also be necessary after a batch timed out and will not be sent again, although it may have been written. The
+response to the next batch shows whether it was.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, 
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
-# more records than a batch can have, so that halves of a batch get orders below that of the next batch
+# More records than a batch can hold, so that the halves of a batch have lower orders than the next batch.
 MOST_RECORDS = 2**31
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 class Gap(Enum):
-    """The reason for which the broker refuses the sequence of a batch."""
+    """The reason why the broker refused the sequence of a batch."""
 
     SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this one again
-    WRITTEN_BEFORE = auto()  # a later batch is written, therefore this one is too
-    REAL = auto()  # the broker and this client no longer agree on what was written
+    WRITTEN_BEFORE = auto()  # a later batch has been written, so this one has been written too
+    REAL = auto()  # the broker and this client disagree about what was written
 
 
 class Outbox:
-    """The unanswered batches of one partition, oldest first: those in `in_flight`, then those in `waiting`. Only the
-    last one may be open."""
+    """The unanswered batches of one partition, oldest first: the batches in `in_flight`, followed by those in
+    `waiting`. Only the last batch may be open."""
 
     def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: Callable[[], bool]) -> None:
         """Creates an empty outbox.
 
-        first_alone   returns whether the first batch of each identity must be answered before a second one is sent. A
-                      partition that does not know the producer accepts any sequence, so the second batch might be
-                      written although the first was not. With transaction.version 2 the broker prevents that.
+        first_alone   returns whether the first batch of each producer identity must be answered before a second one is
+                      sent. A partition without state about the producer accepts any sequence, so the second batch might
+                      be written although the first was not. With transaction.version 2 the broker prevents this.
         """
         self.partition = partition
         self.in_flight: deque[ProducerBatch] = deque()
@@ -61,11 +61,11 @@ class Outbox:
         self._first_alone = first_alone
         self._orders = 0
         self._next_sequence = 0
-        self._written_to = 0  # sequence after the last batch that is known to be written
+        self._written_to = 0  # sequence after the last batch that is known to have been written
         self._last_written = NONE  # the order of that batch
-        self._is_known = False  # whether the broker has accepted a batch of this identity
-        self._is_halted = False  # whether a batch has to be sent again
-        self._unresolved = NONE  # order of the last batch that was given up with an unknown outcome
+        self._is_known = False  # True if the broker has accepted a batch of this identity
+        self._is_halted = False  # True if a batch has to be sent again
+        self._unresolved = NONE  # order of the last batch that was given up without a known outcome
         self._broken = NONE  # order of the first batch that the broker cannot accept in this epoch
 
     def open_batch(self, created_at: float, timestamp_ms: int) -> ProducerBatch:
@@ -79,16 +79,18 @@ class Outbox:
     def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
         """Returns whether nothing is in flight and the waiting batches cannot continue the broker's sequence.
 
-        `begin_epoch` is then necessary. If only the identity has changed, batches without a sequence start at 0 anyway.
+        If so, `begin_epoch` is necessary. If only the identity has changed, the result is False: batches without a
+        sequence start at 0 anyway.
         """
         has_sequence = bool(self.waiting) and self.waiting[0].has_sequence
         if self.in_flight or (identity != self.identity and not has_sequence):
             return False
-        # A batch with a sequence must be tried first: if the given-up batch was written, its sequence is right.
+        # A batch with a sequence must be tried first. Its sequence is right if the batch that was given up has been
+        # written.
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
     def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:
-        """Returns the oldest batch if it may be sent now, and leaves it in place until `mark_sent` is called.
+        """Returns the oldest batch if it may be sent now. The batch stays in place until `mark_sent` is called.
 
         The caller decides whether the batch has lingered long enough.
         """
@@ -112,7 +114,8 @@ class Outbox:
         return None if goes_again or self._unresolved != NONE else batch
 
     def mark_sent(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
-        """Moves the batch, which `next_to_send` has returned, to those in flight, and gives it a sequence."""
+        """Moves a batch that `next_to_send` has returned to the batches in flight. Gives it a sequence if it has
+        none."""
         self.waiting.popleft()
         if self._is_idempotent and not batch.has_sequence:
             if identity != self.identity:
@@ -130,16 +133,17 @@ class Outbox:
         if batch.order > self._last_written:
             self._last_written = batch.order
             self._written_to = batch.end_sequence
-        # The broker accepts no batch unless it has all earlier ones.
+        # The broker accepts a batch only if it has all earlier ones.
         if batch.order > self._unresolved:
             self._unresolved = NONE
         if batch.order > self._broken:
             self._broken = NONE
 
     def requeue(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
-        """Queues a batch that has to be sent again, not before `retry_at`, unless it was given up in the meantime.
+        """Queues a batch in flight to be sent again, not before `retry_at`. If the batch was given up in the meantime,
+        only removes it.
 
-        was_lost   whether its connection was lost, so that the batch may still arrive at any time
+        was_lost   True if the connection was lost, in which case the batch may still arrive at any time
         """
         self.in_flight.remove(batch)
         self._is_halted = True
@@ -151,7 +155,7 @@ class Outbox:
         self._insert(batch)
 
     def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
-        """Replaces a batch that is too large for the broker by its halves, which are sent before anything else."""
+        """Replaces a batch that is too large for the broker with two halves, which are sent before anything else."""
         self.in_flight.remove(batch)
         self._is_halted = True
         halves = batch.split()
@@ -172,19 +176,20 @@ class Outbox:
             self._break(batch)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Removes a batch whose futures have failed. If it is in flight, it stays until it is answered."""
+        """Removes a batch whose futures have failed. A batch in flight is kept until it is answered."""
         if batch in self.in_flight:
             return
         self.waiting.remove(batch)
         self._leave_unresolved(batch)
 
     def requeue_from(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Queues the batch and all later ones for a new epoch, after `classify_gap` has returned REAL."""
+        """Queues this batch and all later ones for a new epoch. Called after `classify_gap` has returned REAL."""
         self.requeue(batch, retry_at)
         self._break(batch)
 
     def discard_waiting(self) -> list[ProducerBatch]:
-        """Removes and returns all batches that are not in flight. Those that were sent before may have been written."""
+        """Removes and returns all batches that are not in flight. Batches that had already been sent may have been
+        written."""
         discarded = list(self.waiting)
         self.waiting.clear()
         for batch in discarded:
@@ -192,7 +197,7 @@ class Outbox:
         return discarded
 
     def classify_gap(self, batch: ProducerBatch) -> Gap:
-        """Decides why the broker refuses the sequence of this batch, which is in flight."""
+        """Determines why the broker refused the sequence of this batch, which is in flight."""
         if batch.order < self._last_written:
             return Gap.WRITTEN_BEFORE
         if batch.base_sequence == self._written_to:
@@ -203,10 +208,10 @@ class Outbox:
         return Gap.SENT_TOO_EARLY if earlier_is_missing else Gap.REAL
 
     def begin_epoch(self, identity: ProducerIdentity) -> list[ProducerBatch]:
-        """Numbers the waiting batches from 0 in a new epoch. Allowed only while nothing is in flight.
+        """Numbers the waiting batches from 0 in a new epoch. May be called only while nothing is in flight.
 
-        Returns the batches that must not be sent again: if a batch that was given up still arrives, followed by an
-        earlier copy of such a batch, both are written before the new epoch begins.
+        Returns the batches that must not be sent again, because an earlier copy of each may still arrive. If a batch
+        that was given up arrives and such a copy follows it, both are written before the new epoch begins.
         """
         assert not self.in_flight
         lost = []
@@ -243,19 +248,19 @@ class Outbox:
 class Backlog:
     """All batches that are not done or not settled, and the calls that wait for them.
 
-    A batch is *done* when its futures are resolved, and *settled* when its outcome is known. A batch that was given up
-    while in flight is done first, and is settled when its response arrives or its connection is lost.
+    A batch is *done* when its futures are resolved, and *settled* when its outcome is known. A batch that is given up
+    while in flight is done first. It is settled when its response arrives or its connection is lost.
     """
 
     def __init__(self) -> None:
-        self.buffered_bytes = 0  # size of the records in batches that are not done
+        self.buffered_bytes = 0  # total size of the records in batches that are not done
         self._by_age: deque[tuple[Outbox, ProducerBatch]] = deque()
         self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
         self._room_wanted: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting_for_room(self) -> int:
-        """Number of calls that wait in `wait_for_room`."""
+        """The number of calls that are waiting in `wait_for_room`."""
         return len(self._room_wanted)
 
     @property
@@ -274,7 +279,7 @@ class Backlog:
         return by_age[0] if by_age else None
 
     def split(self, outbox: Outbox, batch: ProducerBatch, halves: tuple[ProducerBatch, ProducerBatch]) -> None:
-        """Replaces a batch by its halves, also for the calls that wait for it."""
+        """Replaces a batch with its halves, including in the calls that wait for the batch."""
         at = self._by_age.index((outbox, batch))
         self._by_age[at] = (outbox, halves[0])
         self._by_age.insert(at + 1, (outbox, halves[1]))
@@ -298,7 +303,8 @@ class Backlog:
                 finished.set_result(None)
 
     def unsettled_batches(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
-        """Returns the batches that are not done, together with those in flight, which may have been given up."""
+        """Returns the batches that are not done, together with those in flight, some of which may have been given
+        up."""
         return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
 
     def flush(self, unsettled: set[ProducerBatch]) -> asyncio.Future[None]:
@@ -311,7 +317,8 @@ class Backlog:
         return finished
 
     async def wait_for_room(self, timeout_s: float) -> None:
-        """Waits until a batch is done, which may free enough room. Raises RetriableError if none is done in time."""
+        """Waits until a batch is done, which may free enough room. Raises RetriableError if no batch is done in
+        time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room_wanted.append(waiter)
         try:

@@ -1,4 +1,4 @@
-"""The producer id and the epochs of an idempotent producer without transactions."""
+"""The producer id and epoch of an idempotent producer without transactions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 
 LARGEST_EPOCH = 2**15 - 1
-IGNORED_TIMEOUT_MS = 2**31 - 1  # without a transactional id, no transaction can time out
+IGNORED_TIMEOUT_MS = 2**31 - 1  # without a transactional id, there is no transaction that could time out
 
 
 class PlainIdentity:
-    """Acquires the identity of a producer without transactions. A producer without idempotence needs none.
+    """Acquires the identity of a producer without transactions. A producer without idempotence needs no identity.
 
-    New epochs need no request: no other producer can have this producer id, so the producer increments the epoch
-    itself. It requests a new id when the epochs are used up (KIP-360).
+    A new epoch needs no request: no other producer can have this producer id, so the producer increments the epoch
+    itself. When the epochs are used up, it requests a new producer id (KIP-360).
     """
 
     is_transaction_v2 = False

@@ -1,5 +1,5 @@
-"""A batch of records for one partition, encoded as it is sent, also from Arrow columns (numpy and pyarrow come with
-`odradek[columns]`)."""
+"""A batch of records for one partition, encoded in the form in which it is sent. It may also be built from Arrow
+columns (`odradek[columns]` installs numpy and pyarrow)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_LIMIT = 2**31 - 1
 
 
 class SendFuture(Protocol):
-    """The future of a record, either of asyncio or of a waiting thread."""
+    """The future of a record, either from asyncio or for a waiting thread."""
 
     def done(self) -> bool: ...
     def set_result(self, result: RecordMetadata, /) -> None: ...
@@ -32,7 +32,7 @@ class SendFuture(Protocol):
 
 
 class EncodedRecords(Protocol):
-    """A batch that was encoded and compressed elsewhere (`odradek.client.columns.EncodedBatch`). Times are in ms."""
+    """A batch that was encoded and compressed by `odradek.client.columns.EncodedBatch`. Times are in ms."""
 
     @property
     def data(self) -> bytearray: ...
@@ -60,13 +60,14 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Encoded varints for nearly every record: its size, its position in the batch, and its milliseconds since the first.
+# Encoded varints for the numbers in nearly every record: its size, its position in the batch, and the milliseconds
+# since the first record.
 _SMALL = 2048
 _VARINTS = tuple(_varint(value) for value in range(_SMALL))
 
 
 class ProducerBatch:
-    """A batch of records. It is open while records are added, and sealed anew each time it is sent, because its
+    """A batch of records. It is open while records are added. Each time it is sent, it is sealed again, because its
     identity and sequence may have changed."""
 
     __slots__ = (
@@ -90,7 +91,9 @@ class ProducerBatch:
     )
 
     def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
-        """order        increases with the records of a partition
+        """Creates an open batch without records.
+
+        order        increases with the records of a partition
         created_at   seconds on the loop's clock
         """
         self.order = order
@@ -103,11 +106,11 @@ class ProducerBatch:
         self.timestamps_ms: list[int] = []
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
-        self.attempts = 0  # how often it has been sent
+        self.attempts = 0  # number of times that the batch was sent
         self.is_closed = False
         self.is_compressed = False
-        self.may_come_late = False  # whether it was sent on a connection that was lost
-        self.is_done = False  # whether its futures are resolved
+        self.may_come_late = False  # True if a connection on which it was sent has been lost
+        self.is_done = False  # True if its futures are resolved
         self.last_error = ""
 
     def append(
@@ -119,8 +122,8 @@ class ProducerBatch:
         limit_bytes: int,
         future: SendFuture,
     ) -> bool:
-        """Adds a record and returns True, unless the batch would exceed `limit_bytes`. The first record is always
-        added."""
+        """Adds a record and returns True. Returns False if the batch would exceed `limit_bytes`. The first record is
+        always added."""
         count, delta_ms, buffer = self.record_count, timestamp_ms - self.base_timestamp_ms, self.buffer
         before = len(buffer)
         if key is None and value is not None and not headers and count < _SMALL and 0 <= delta_ms < _SMALL:
@@ -151,7 +154,7 @@ class ProducerBatch:
         return True
 
     def fill(self, encoded: EncodedRecords, future: SendFuture) -> None:
-        """Replaces the content with these records. The future resolves to the metadata of the first one."""
+        """Replaces the content with these records. The future resolves to the metadata of the first record."""
         self.buffer = encoded.data
         self.record_count = encoded.record_count
         self.size_bytes = len(encoded.data)
@@ -161,11 +164,12 @@ class ProducerBatch:
 
     @property
     def can_split(self) -> bool:
-        """Whether the batch has several records with a future each, and cannot still arrive as a whole."""
+        """True if the batch has several records, each with its own future, and no earlier copy of it can still
+        arrive."""
         return 1 < self.record_count == len(self.futures) and not self.may_come_late
 
     def split(self) -> tuple[ProducerBatch, ProducerBatch]:
-        """Splits a sealed batch into two, each with half of the records and their sequences."""
+        """Splits a sealed batch into two batches, each with half of the records and their sequences."""
         middle = self.record_count // 2
         halves = (
             ProducerBatch(self.order, self.created_at, self.timestamps_ms[0]),
@@ -189,7 +193,7 @@ class ProducerBatch:
 
     @property
     def end_sequence(self) -> int:
-        """The sequence after that of the last record."""
+        """The sequence after the last record's."""
         return (self.base_sequence + self.record_count) & LARGEST_SEQUENCE
 
     def number(self, identity: ProducerIdentity, base_sequence: int) -> None:
@@ -197,7 +201,7 @@ class ProducerBatch:
         self.base_sequence = base_sequence
 
     def seal(self, compression: Compression, *, is_transactional: bool) -> bytearray:
-        """Returns the batch as it is sent, compressed and with its final header."""
+        """Returns the batch in the form in which it is sent: compressed and with its final header."""
         self.is_closed = True
         buffer = self.buffer
         if compression is not Compression.NONE and not self.is_compressed:
@@ -232,7 +236,7 @@ class ProducerBatch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # asyncio must not complain about an application that does not await its records
+                future.exception()  # marks it as retrieved: asyncio must not warn if the future is never awaited
 
 
 COLUMN_BATCH_BYTES = 256 * 1024
@@ -246,7 +250,7 @@ def encoded(
     batch_bytes: int,
     compression: Compression,
 ) -> list[EncodedBatch]:
-    """Encodes all rows before any batch is sent, so that a row that cannot be encoded is found in time. Raises
+    """Encodes all rows before any batch is sent, so that a row that cannot be encoded is found before then. Raises
     ValueError."""
     import numpy as np
     import pyarrow as pa
@@ -261,8 +265,8 @@ def encoded(
 
 
 def all_of(futures: Sequence[asyncio.Future[RecordMetadata]]) -> asyncio.Future[list[RecordMetadata]]:
-    """Returns a future that resolves when all these are resolved, or fails with the first failure. It need not be
-    awaited."""
+    """Returns a future that resolves when all these futures have resolved, or fails with the first failure. It need not
+    be awaited."""
     together: asyncio.Future[list[RecordMetadata]] = asyncio.gather(*futures)
     together.add_done_callback(lambda done: done.cancelled() or done.exception())
     return together

@@ -1,4 +1,4 @@
-"""The leaders of a producer's topics: keeps their metadata fresh and their connections open, builds Produce requests
+"""The leaders of a producer's topics. Keeps their metadata fresh and their connections open, builds Produce requests
 and reads the responses."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 class LeaderRoutes:
     """Finds the leader of each partition and connects to it.
 
-    `on_change` is called whenever a batch might have become sendable; `on_refused` when a broker refuses the login.
+    `on_change` is called whenever it may have become possible to send a batch. `on_refused` is called when a broker
+    refuses the login.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class LeaderRoutes:
         on_change: Callable[[], None],
         on_refused: Callable[[AuthenticationFailed], None],
     ) -> None:
-        """topics   the topics to look up; read again at each refresh"""
+        """Creates routes to the leaders of `topics`, which is read again at each metadata refresh."""
         self._cluster = cluster
         self._topics = topics
         self._max_age_s = max_age_s
@@ -39,12 +40,12 @@ class LeaderRoutes:
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        # Their leaders have rejected a request; a metadata refresh is under way.
+        # Partitions whose leaders have rejected a request. A metadata refresh is in progress.
         self._stale: set[TopicPartition] = set()
         self._next_look = self._loop.call_later(max_age_s, self._refresh_regularly)
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Returns the node id of the leader. If it is not known, returns None and refreshes the metadata."""
+        """Returns the node id of the leader. If the leader is unknown, returns None and refreshes the metadata."""
         if partition in self._stale:
             return None
         leader = self._cluster.leader(partition)
@@ -54,26 +55,27 @@ class LeaderRoutes:
         return leader.node_id
 
     def adopt_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
-        """Adopts the leader that the response names, if it names one (KIP-951). Called after `forget_leader`."""
+        """Adopts the new leader if the response names one (KIP-951). Called after `forget_leader`."""
         if answer.current_leader is not None:
             told = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             self._cluster.adopt_leader(partition, told)
             self._stale.discard(partition)
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Marks the leader of this partition as unknown. Nothing is sent there until the metadata is refreshed."""
+        """Marks the leader of this partition as unknown. No batch is sent to the partition until the metadata has been
+        refreshed."""
         self._stale.add(partition)
         self.refresh()
 
     def connection(self, node_id: int) -> Connection | None:
-        """Returns the open connection to this node. If there is none, returns None and connects."""
+        """Returns the open connection to this node. If there is none, returns None and starts to connect."""
         connection = self._cluster.open_connection(node_id)
         if connection is None and node_id not in self._connecting:
             self._connecting[node_id] = self._loop.create_task(self._connect(node_id))
         return connection
 
     def refresh(self) -> None:
-        """Starts a metadata refresh, which is repeated until a broker answers."""
+        """Starts a metadata refresh, which is retried until a broker answers."""
         if self._refreshing is None:
             self._refreshing = self._loop.create_task(self._refresh())
 
@@ -102,9 +104,8 @@ class LeaderRoutes:
             failures = 0
             while True:
                 failures += 1
-                await self._cluster.pause(
-                    failures
-                )  # pause before the first attempt as well: a broker that has just failed may be back by then
+                # Pause before the first attempt as well: a broker that has just failed may be back by then.
+                await self._cluster.pause(failures)
                 try:
                     await self._cluster.refresh(self._topics)
                 except AuthenticationFailed as error:
@@ -118,15 +119,16 @@ class LeaderRoutes:
             self._on_change()
 
     def _refresh_regularly(self) -> None:
-        """Refreshes the metadata regularly: leaders may move and topics grow without any failed request."""
+        """Refreshes the metadata at intervals, because leaders may move and topics may grow without any request
+        failing."""
         self._next_look = self._loop.call_later(self._max_age_s, self._refresh_regularly)
         if self._topics:
             self.refresh()
 
 
 NO_OFFSET = -1
-SINCE_TRANSACTION_V2 = 12  # from this version of Produce on, the broker itself adds partitions to the transaction
-WITH_NAMES = 12  # from version 13 on, requests name topics by their ids
+SINCE_TRANSACTION_V2 = 12  # from this version of Produce, the broker itself adds partitions to the transaction
+WITH_NAMES = 12  # last version in which requests name topics; later versions use topic ids
 
 
 def version_bounds(*, is_transactional: bool, is_transaction_v2: bool) -> tuple[int, int]:
@@ -139,7 +141,7 @@ def version_bounds(*, is_transactional: bool, is_transaction_v2: bool) -> tuple[
 def produce_request(
     batches: Iterable[tuple[TopicPartition, bytearray]], *, transactional_id: str | None, acks: int, timeout_ms: int
 ) -> ProduceRequest:
-    """Builds a Produce request from sealed batches, at most one for each partition."""
+    """Builds a Produce request from sealed batches, with at most one batch per partition."""
     by_topic = grouped(
         (topic, PartitionProduceData(index=index, records=records)) for (topic, index), records in batches
     )
@@ -160,12 +162,13 @@ def answers_by_partition(response: ProduceResponse) -> Mapping[TopicPartition, P
 
 
 def base_offset(answer: PartitionProduceResponse) -> int | None:
-    """Returns the base offset, or None if the broker recognised a repeated batch only by its sequence."""
+    """Returns the base offset, or None if the broker recognised a repeated batch by its sequence and no longer has its
+    offset."""
     return None if answer.base_offset == NO_OFFSET else answer.base_offset
 
 
 def log_append_time_ms(answer: PartitionProduceResponse) -> int | None:
-    """Returns the broker's timestamp, or None if the records keep their own."""
+    """Returns the timestamp that the broker assigned, or None if the records keep their own timestamps."""
     return None if answer.log_append_time_ms == NO_TIMESTAMP else answer.log_append_time_ms
 
 

@@ -1,4 +1,4 @@
-"""Sends batches from the outboxes to the leaders of their partitions, and passes the responses to the outboxes."""
+"""Sends batches from the outboxes to the leaders of their partitions, and passes the responses back to the outboxes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 
-ALL = -1  # acks
+ALL = -1  # value of acks
 ACKS: Mapping[str | int, int] = {"all": ALL, -1: ALL, 0: 0, 1: 1}
 COMPRESSIONS: Mapping[str, Compression] = {kind.name.lower(): kind for kind in Compression}
 
@@ -59,7 +59,7 @@ class SendingRules:
 
 
 class SendingPermission(Protocol):
-    """The identity under which batches are sent, and whether they may be sent."""
+    """The identity under which batches are sent, and the permission to send them."""
 
     @property
     def identity(self) -> ProducerIdentity | None:
@@ -69,19 +69,19 @@ class SendingPermission(Protocol):
     def is_transaction_v2(self) -> bool: ...
 
     def may_send_to(self, partition: TopicPartition) -> bool:
-        """Returns whether batches may be sent to this partition now. If not, the sender is woken as soon as
-        they may."""
+        """Returns whether batches may be sent to this partition now. If not, the sender is woken as soon as sending is
+        allowed."""
 
     def on_failure(self, verdict: Verdict, error: ClientError) -> None:
         """Reports that a batch failed with the verdict ABORT or FATAL."""
 
     def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
-        """Reports that records of this identity were given up with an unknown outcome. Returns the identity with which
-        the partition starts anew, or None if it cannot, or not yet."""
+        """Reports that records of this identity were given up without a known outcome. Returns the identity with which
+        the partition starts afresh, or None if it cannot do so, or cannot yet."""
 
 
 class Sender:
-    """Sends batches to the leaders and processes their responses. Everything runs on the event loop, most of it in
+    """Sends batches to the leaders and processes their responses. All code runs on the event loop, most of it in
     `_send_ready_batches`, which sends all batches that may be sent now."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Sender:
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, list[Outbox]] = {}
         self._busy: dict[Outbox, None] = {}  # outboxes with batches that wait to be sent
-        self._requests: dict[Connection, int] = {}  # number of requests in flight
+        self._requests: dict[Connection, int] = {}  # number of requests in flight on each connection
         self._routes = LeaderRoutes(
             cluster,
             self._topics.keys(),
@@ -108,16 +108,16 @@ class Sender:
         self._rejects: ClientError | None = None
         self.backlog = Backlog()
 
-    # Methods for the producer.
+    # Methods called by the producer.
 
     def outboxes(self, topic: str) -> list[Outbox] | None:
-        """Returns the outboxes of a topic by partition index, or None if the topic must be looked up with `load_topic`
-        first."""
+        """Returns the outboxes of a topic by partition index. Returns None if the topic must first be looked up with
+        `load_topic`."""
         return self._topics.get(topic)
 
     async def load_topic(self, topic: str, timeout_ms: float) -> list[Outbox]:
-        """Looks up a topic, and returns its outboxes. Raises RetriableError if that takes too long, ClientError for an
-        invalid name."""
+        """Looks up a topic, and returns its outboxes. Raises RetriableError on timeout, and ClientError for an invalid
+        name."""
         await self._cluster.topic(topic, timeout_ms=timeout_ms)
         return self._add_outboxes(topic)
 
@@ -142,7 +142,7 @@ class Sender:
         batch = outbox.open_batch(self.loop.time(), timestamp_ms)
         try:
             batch.append(key, value, headers, timestamp_ms, limit, future)
-        except BaseException:  # a key or value that is not bytes
+        except BaseException:  # the key or value is not bytes
             waiting.pop()
             raise
         self._busy[outbox] = None
@@ -157,7 +157,7 @@ class Sender:
         return False
 
     def add_batch(self, outbox: Outbox, encoded: EncodedRecords, future: SendFuture) -> None:
-        """Sends an encoded batch unchanged, after everything that was added before."""
+        """Sends an encoded batch unchanged, after everything that was added before it."""
         batch = outbox.open_batch(self.loop.time(), encoded.base_timestamp)
         batch.fill(encoded, future)
         self._busy[outbox] = None
@@ -165,7 +165,7 @@ class Sender:
         self._send_ready_batches()
 
     async def flush(self) -> None:
-        """Waits until every current batch is settled, whether it is written or has failed."""
+        """Waits until all current batches are settled, whether they were written or have failed."""
         unsettled = self.backlog.unsettled_batches(
             batch for outbox in self._all_outboxes() for batch in outbox.in_flight
         )
@@ -175,12 +175,12 @@ class Sender:
             await finished
 
     def discard_batches(self, error: ClientError) -> None:
-        """Fails all batches that are not in flight. Until `accept_batches` is called, also fails those that would have
-        to be sent again."""
+        """Fails all batches that are not in flight. Until `accept_batches` is called, a batch in flight that would have
+        to be sent again fails too."""
         self._rejects = error
         for outbox in self._all_outboxes():
             for batch in outbox.discard_waiting():
-                self._fail(batch, error)  # without a topic, since this does not count as a send error
+                self._fail(batch, error)  # without a topic, because this does not count as a send error
                 self.backlog.mark_settled(batch)
         self._busy.clear()
 
@@ -242,7 +242,7 @@ class Sender:
                 self._send_all(connection, outboxes, identity, now)
 
     def _due_at(self, outbox: Outbox) -> float:
-        """Returns the time at which the oldest batch may be sent, in seconds on the loop's clock."""
+        """Returns the time, in seconds on the loop's clock, at which the oldest batch may be sent."""
         head = outbox.waiting[0]
         if head.attempts:
             return outbox.retry_at
@@ -351,8 +351,7 @@ class Sender:
     def _handle_error(
         self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
     ) -> None:
-        """Handles a batch that was not written, as far as is known: after a lost connection it may have been
-        written."""
+        """Handles the failure of a batch. If the connection was lost, the batch may nevertheless have been written."""
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:
@@ -390,7 +389,7 @@ class Sender:
             self._permission.on_failure(decided, error)
 
     def _on_requeue(self, outbox: Outbox, batch: ProducerBatch) -> None:
-        if batch.is_done:  # it was given up while it was in flight
+        if batch.is_done:  # it was given up while in flight
             self.backlog.mark_settled(batch)
         elif self._rejects is not None:
             outbox.give_up(batch)
@@ -409,7 +408,7 @@ class Sender:
             self.backlog.mark_settled(batch)
 
     def _expire_batches(self, now: float) -> None:
-        """Fails all batches older than the delivery timeout, including those in flight."""
+        """Fails all batches that are older than the delivery timeout, including those in flight."""
         while (oldest := self.backlog.oldest_batch()) is not None:
             outbox, batch = oldest
             if batch.created_at + self._rules.delivery_timeout_s > now:
@@ -422,7 +421,8 @@ class Sender:
                 self._permission.on_failure(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
 
     def _on_refused_login(self, error: AuthenticationFailed) -> None:
-        """Fails all batches now, not only after the delivery timeout: the login would be refused again."""
+        """Fails all batches immediately, without waiting for the delivery timeout, because the login would be refused
+        again."""
         while (oldest := self.backlog.oldest_batch()) is not None:
             self._fail_and_remove(*oldest, error)
         if self._rules.transactional_id is not None:
@@ -437,7 +437,8 @@ class Sender:
     def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
         """Fails a batch.
 
-        topic   counts the records as failed for this topic; None for a transaction that the application has aborted
+        topic   the topic in whose metrics the records count as failed; None if the application has aborted the
+                transaction
         """
         if not batch.is_done:
             if topic is not None:
@@ -478,8 +479,8 @@ class Sender:
                 return
             self._wake.cancel()
         self._wake = self.loop.call_at(when, self._on_wake)
-        self._wakes_at = when  # uvloop does not report the time of a handle whose time has passed
+        self._wakes_at = when  # stored here because uvloop does not report the time of a handle whose time has passed
 
     def _on_wake(self) -> None:
-        self._wake = None  # uvloop may wake slightly early: `_send_ready_batches` then waits for the same time again
+        self._wake = None  # uvloop may wake early; `_send_ready_batches` then schedules the same time again
         self._send_ready_batches()

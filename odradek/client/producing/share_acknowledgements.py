@@ -1,8 +1,8 @@
 """The larger requests of a transaction, with each response reduced to one error code, and the acknowledgements of a
 share group (KIP-1289).
 
-Acknowledgements are sent to the leaders of the partitions, because these hold the acquired records. Either all
-acknowledgements of a request become pending, or none. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
+Acknowledgements are sent to the leaders of the partitions, because the leaders hold the acquired records. Either all
+acknowledgements of a request become pending, or none of them. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from odradek.protocol.struct import ZERO_UUID
 def add_partitions(
     transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Builds the request in the form for clients, which ends with version 3."""
+    """Builds the request in the form for clients, of which version 3 is the last."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -71,7 +71,8 @@ def commit_offsets(
     group: ConsumerGroupMetadata,
     topic_ids: Mapping[str, bytes],
 ) -> TxnOffsetCommitRequest:
-    """Builds the request. topic_ids: the ids of all topics, if the request may be sent in a version without names."""
+    """Builds the request. `topic_ids` holds the ids of all topics if the request may be sent in a version without topic
+    names."""
     by_topic = grouped(
         (
             topic,
@@ -100,7 +101,8 @@ def commit_offsets(
 
 
 def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
-    """Returns the first error. OPERATION_NOT_ATTEMPTED, which only means that another partition failed, counts last."""
+    """Returns the first error. OPERATION_NOT_ATTEMPTED is returned only if there is no other error, because it merely
+    means that another partition failed."""
     codes = [
         partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -112,7 +114,7 @@ def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
 
 
 def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
-    """Returns the first error. Permanent errors take precedence over transient ones."""
+    """Returns one of the errors. Permanent errors take precedence over transient ones."""
     codes = [partition.error_code for topic in answer.topics for partition in topic.partitions if partition.error_code]
     final = [
         code
@@ -122,14 +124,14 @@ def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
     return next(iter(final or codes), 0)
 
 
-# The application passes either records, which are all accepted, or ranges of offsets with their types.
+# The application passes either records, all of which are accepted, or ranges of offsets with their types.
 ToAcknowledge = Iterable[ShareRecord] | Mapping[TopicPartition, Iterable[AcknowledgedRange]]
 
 PENDING_TYPES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 
 
 def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
-    """Sorts the acknowledgements of the application into disjoint, ascending ranges for each partition.
+    """Sorts the application's acknowledgements into disjoint, ascending ranges for each partition.
 
     Raises AbortableError for types that a transaction cannot undo (INVALID_RECORD_STATE, like the broker), and for
     ranges that overlap or contain no offset (INVALID_REQUEST). The error is abortable because the transaction must not
@@ -157,7 +159,7 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
 
 
 def _name_of(kind: AcknowledgeType | int) -> str:
-    """Returns the name of a type. Also accepts the number 0, which stands for a gap in the protocol."""
+    """Returns the name of an acknowledge type. Also accepts 0, which stands for a gap in the protocol."""
     if isinstance(kind, AcknowledgeType):
         return kind.name
     return "GAP" if kind == GAP else repr(kind)
@@ -195,8 +197,8 @@ def request(
 
 
 def error_of(asked: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeResponse) -> ErrorCode:
-    """Returns the decisive error. Permanent errors take precedence over transient ones, and OPERATION_NOT_ATTEMPTED
-    counts last."""
+    """Returns the decisive error of a response. Permanent errors take precedence over transient ones.
+    OPERATION_NOT_ATTEMPTED is returned only if there is no other error."""
     if answer.error_code != 0:
         return code_of(answer.error_code)
     told = {
@@ -227,7 +229,7 @@ def not_served(who: str) -> ClientError:
 
 
 class TxnAcknowledgeCall:
-    """Sends the acknowledgements of one call to all leaders concurrently. `send` makes one attempt."""
+    """Sends the acknowledgements of one call to all leaders concurrently. Each call of `send` makes one attempt."""
 
     def __init__(
         self,
@@ -244,15 +246,16 @@ class TxnAcknowledgeCall:
         self._left = dict(given)
 
     async def check_served(self) -> None:
-        """Raises ClientError (UNSUPPORTED_VERSION), before anything is sent, unless every broker serves the request."""
+        """Raises ClientError (UNSUPPORTED_VERSION), before anything is sent, unless every broker supports the
+        request."""
         await self._cluster.check_all_serve(TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS)
 
     async def send(self, timeout_ms: float) -> ErrorCode:
-        """Sends all acknowledgements that are not pending yet. Returns NONE if all of them are pending now, else the
-        decisive error.
+        """Sends all acknowledgements that are not pending yet. Returns NONE if all of them are now pending, otherwise
+        the decisive error.
 
-        After a transient error it may be called again: acknowledgements that are already pending stay so, and are not
-        sent again. Raises RetriableError if a connection is lost.
+        The call may be repeated after a transient error. Acknowledgements that are already pending stay pending, and
+        are not sent again. Raises RetriableError if a connection is lost.
         """
         topics = {partition.topic for partition in self._left}
         for topic in topics:

@@ -19,9 +19,9 @@ class ProducerTxnState(Enum):
     UNINITIALIZED = auto()
     INITIALIZING = auto()
     READY = auto()
-    NOTHING_KEPT = auto()  # initialised with keep_prepared, but there was no prepared transaction
+    NOTHING_KEPT = auto()  # initialised with keep_prepared, but no prepared transaction was found
     IN_TRANSACTION = auto()
-    PREPARING = auto()  # accepts no more records, and flushes
+    PREPARING = auto()  # flushing; no more records are accepted
     PREPARED = auto()
     COMMITTING = auto()
     ABORTING = auto()
@@ -69,7 +69,7 @@ NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
 
 # States in which a failed batch or request can still force an abort of the transaction.
 UNDECIDED = frozenset({S.INITIALIZING, S.IN_TRANSACTION, S.PREPARING, S.PREPARED, S.COMMITTING})
-# States in which `close` aborts, unless the transaction is or was prepared: then only its owner may decide.
+# States in which `close` aborts. If the transaction is or was prepared, only its owner may decide it.
 ABORTED_BY_CLOSE = frozenset({S.IN_TRANSACTION, S.PREPARING, S.ABORTABLE_ERROR})
 
 
@@ -97,7 +97,7 @@ def after_error(state: ProducerTxnState, verdict: Verdict) -> ProducerTxnState:
 
 
 def completion(state: ProducerTxnState, prepared: PreparedTxnState, given: PreparedTxnState) -> Completion:
-    """Decides what `complete_transaction(given)` does: commit if `given` identifies the prepared transaction, else
+    """Decides what `complete_transaction(given)` does: commit if `given` identifies the prepared transaction, otherwise
     abort.
 
     If the call is repeated because it did not finish, the decision is the same. Raises IllegalState (INVALID_TXN_STATE)

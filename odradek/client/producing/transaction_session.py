@@ -1,4 +1,4 @@
-"""Sends the requests of a transactional producer to its coordinators, and keeps the state that results."""
+"""Sends the requests of a transactional producer to its coordinators, and tracks the resulting state."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from odradek.protocol.struct import ZERO_UUID, Message
 
 M = TypeVar("M", bound=Message)
 
-TRANSACTION_V2 = 2  # level of the feature transaction.version
-# The request versions for that level: KIP-890 part 2.
+TRANSACTION_V2 = 2  # the level of the feature transaction.version
+# The request versions that belong to this level (KIP-890 part 2).
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
-TXN_OFFSET_COMMIT_BY_ID = 6  # KIP-1319: topics are named by their ids alone
-ADD_PARTITIONS_OF_CLIENTS = 3  # from version 4 on, the request is for brokers only
-TWO_PHASE_COMMIT = 6  # version of InitProducerId with KIP-939
-# A coordinator finishes the previous transaction within milliseconds.
+TXN_OFFSET_COMMIT_BY_ID = 6  # KIP-1319: topics are identified by their ids alone
+ADD_PARTITIONS_OF_CLIENTS = 3  # from version 4, the request is for brokers only
+TWO_PHASE_COMMIT = 6  # version of InitProducerId that supports KIP-939
+# Short, because a coordinator finishes the previous transaction within milliseconds.
 CONCURRENT_BACKOFF_MS = 20
 
 
 class TransactionSession:
-    """The transactions of one producer. Its methods are called one at a time."""
+    """The transactions of one producer. Only one method may run at a time."""
 
     def __init__(
         self,
@@ -80,7 +80,9 @@ class TransactionSession:
         on_error: Callable[[ClientError], None],
         on_progress: Callable[[], None],
     ) -> None:
-        """on_error      called if the transaction or the producer is lost
+        """Creates the session of a producer that has not been initialised.
+
+        on_error      called if the transaction or the producer cannot continue
         on_progress   called if more batches may be sent
         """
         self._cluster = cluster
@@ -97,19 +99,19 @@ class TransactionSession:
         self.identity: ProducerIdentity | None = None
         self.prepared = PreparedTxnState()
         self.is_transaction_v2 = False
-        self.has_begun = False  # whether the coordinator may know a transaction, which then must be ended
-        self._must_init_anew = False  # whether a new epoch must be acquired before the next transaction
+        self.has_begun = False  # True if the coordinator may have a transaction, which must then be ended
+        self._must_init_anew = False  # True if a new epoch must be acquired before the next transaction
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
         self._added_groups: set[str] = set()
         self._adding: asyncio.Task[None] | None = None
-        # Callbacks of share consumers that wait for the end of the transaction.
+        # Callbacks of share consumers, to be called when the transaction ends.
         self._ended: list[TransactionEnded] = []
-        self._running_calls = asyncio.Lock()  # keeps one task from sending offsets while another ends the transaction
+        self._running_calls = asyncio.Lock()  # prevents a task from sending offsets while another ends the transaction
 
     def enter(self, call: Call) -> None:
-        """Changes to the state to which the call leads. Raises IllegalState if that is not allowed, or the pending
-        error if there is one."""
+        """Changes to the state to which the call leads. If the call is not allowed, raises the pending error, or
+        IllegalState if there is none."""
         try:
             self.state = next_state(self.state, call)
         except IllegalState as illegal:
@@ -137,8 +139,8 @@ class TransactionSession:
     # Initialising.
 
     async def init(self, *, keep_prepared: bool) -> None:
-        """Acquires a producer id. `state` is READY afterwards, or PREPARED with `prepared` set, or NOTHING_KEPT if
-        there was no transaction to keep."""
+        """Acquires a producer id. `state` is READY afterwards. With `keep_prepared`, it is PREPARED, and `prepared` is
+        set, if a prepared transaction was found, and otherwise NOTHING_KEPT."""
         needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
@@ -150,7 +152,7 @@ class TransactionSession:
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
-            # KIP-939 does not define the timeout of the transaction that follows a recovered one.
+            # KIP-939 does not define the timeout of the transaction after a recovered one.
             self._must_init_anew = True
             self.state = ProducerTxnState.PREPARED
         else:
@@ -179,8 +181,8 @@ class TransactionSession:
     async def prepare(self) -> PreparedTxnState:
         """Returns the state that identifies the flushed transaction.
 
-        If nothing was sent, the state is empty: the coordinator does not know such a transaction, and the next one has
-        the same producer epoch.
+        If nothing was sent, the state is empty, because the coordinator has no such transaction and the next one will
+        have the same producer epoch.
         """
         async with self._running_calls:
             self.raise_error()
@@ -192,8 +194,8 @@ class TransactionSession:
     async def begin(self) -> None:
         """Changes to IN_TRANSACTION.
 
-        Sends a request only after a transaction that was recovered, or if the protocol has changed. Raises
-        RetriableError if that takes longer than `max_block_ms`; then call it again.
+        Sends a request only if a transaction was recovered or the protocol has changed. Raises RetriableError if this
+        takes longer than `max_block_ms`; repeat the call.
         """
         if self._must_init_anew and self.state is ProducerTxnState.READY:
             await self._init_anew()
@@ -214,13 +216,13 @@ class TransactionSession:
         return None
 
     def note_sending(self) -> None:
-        """Reports that a record is about to be sent: from now on the broker may open the transaction by itself."""
+        """Reports that a record is about to be sent. From now on, the broker may open the transaction by itself."""
         if self.is_transaction_v2:
             self.has_begun = True
 
     def may_send_to(self, partition: TopicPartition) -> bool:
-        """Returns whether batches may be sent to this partition. With transaction.version 2 the broker itself adds it
-        to the transaction; otherwise it is added first."""
+        """Returns whether batches may be sent to this partition. With transaction.version 2, the broker itself adds the
+        partition to the transaction. With earlier versions, a request must add it first."""
         if self.is_transaction_v2 or partition in self._added:
             return True
         if self.state in (ProducerTxnState.IN_TRANSACTION, ProducerTxnState.PREPARING, ProducerTxnState.COMMITTING):
@@ -243,7 +245,7 @@ class TransactionSession:
                 )
                 self._added |= partitions
                 self.has_begun = True
-        except RetriableError as error:  # the request has timed out
+        except RetriableError as error:  # the request timed out
             self.on_failure(Verdict.ABORT, AbortableError(str(error), error.code))
         except ClientError:
             pass  # `_ask` has already called `on_failure`
@@ -256,8 +258,8 @@ class TransactionSession:
     ) -> None:
         """Commits offsets as part of the transaction.
 
-        If no response arrives in time, or if the call is cancelled, it is unknown whether the transaction contains the
-        offsets. Then it can only be aborted; the timeout raises AbortableError.
+        If no response arrives in time or the call is cancelled, the transaction may or may not contain the offsets, and
+        can only be aborted. A timeout raises AbortableError.
         """
         if not offsets:
             return
@@ -267,10 +269,10 @@ class TransactionSession:
             await self._commit_offsets(offsets, group)
 
     async def send_acknowledgements(self, given: Acknowledgements, group: ShareGroupMetadata) -> None:
-        """Acknowledges records as part of the transaction, with the errors of `send_offsets`.
+        """Acknowledges records as part of the transaction. Raises the same errors as `send_offsets`.
 
-        Nothing is sent unless every broker serves the request. The transaction must then be aborted all the same,
-        because it would otherwise be committed without the acknowledgements.
+        Nothing is sent unless every broker supports the request. If one does not, the transaction must still be
+        aborted, because it would otherwise be committed without the acknowledgements.
         """
         if not given:
             return
@@ -281,8 +283,8 @@ class TransactionSession:
             )
 
     def on_end(self, call: TransactionEnded) -> None:
-        """Registers a callback for the commit or abort of the transaction. It is not called if the producer never
-        learns the outcome."""
+        """Registers a callback for the commit or abort of the transaction. It is not called if the outcome remains
+        unknown to the producer."""
         self._ended.append(call)
 
     async def _make_pending(self, call: TxnAcknowledgeCall) -> None:
@@ -316,8 +318,8 @@ class TransactionSession:
 
     @asynccontextmanager
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
-        """Runs requests that add something to the transaction one at a time, and makes the end of the transaction wait
-        for them."""
+        """Runs requests that add something to the transaction. They run one at a time, and the transaction does not end
+        before they have finished."""
         self.note_sending()
         try:
             async with self._running_calls:
@@ -360,7 +362,7 @@ class TransactionSession:
         )
 
     async def _topic_ids(self, topics: set[str]) -> dict[str, bytes]:
-        """Returns the ids of all these topics, or nothing if one of them cannot be learnt."""
+        """Returns the ids of all these topics, or an empty dict if one of the ids cannot be determined."""
         unknown = [topic for topic in topics if self._cluster.known_topic(topic) is None]
         if unknown:
             try:
@@ -374,13 +376,13 @@ class TransactionSession:
     # Ending.
 
     async def end(self, *, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
-        """Ends the transaction, and changes to READY. Sends no request if the coordinator cannot know the transaction.
+        """Ends the transaction, and changes to READY. Sends no request if the coordinator cannot have the transaction.
 
-        needs_new_epoch   whether sequences of this identity cannot continue. Not used with transaction.version 2, where
-                          each transaction has a new epoch.
+        needs_new_epoch   returns whether sequences of this identity cannot continue. Not called with
+                          transaction.version 2, where each transaction has a new epoch.
         """
         async with self._running_calls:
-            self.raise_error()  # the error of a request that was still in flight
+            self.raise_error()  # raises the error of a request that was still in flight
             await self._end(committed, needs_new_epoch)
 
     async def _end(self, committed: bool, needs_new_epoch: Callable[[ProducerIdentity], bool]) -> None:
@@ -406,10 +408,10 @@ class TransactionSession:
                 min_version=END_TXN_V2 if self.is_transaction_v2 else 0,
                 is_aborting=not committed,
             )
-            # A cluster with version 0 returns no producer id, even for EndTxn v5.
+            # A cluster with transaction.version 0 returns no producer id, even for EndTxn v5.
             if answer.producer_id != NO_PRODUCER_ID:
                 self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            # So that the transaction is not ended again if a later step fails and the call is repeated.
+            # Prevents the transaction from being ended again if a later step fails and the call is repeated.
             self.has_begun = False
             await self._follow_the_cluster(is_sure=self.is_transaction_v2 and answer.producer_id != NO_PRODUCER_ID)
         if not self.is_transaction_v2 and needs_new_epoch(self.identity):
@@ -430,13 +432,14 @@ class TransactionSession:
     async def _follow_the_cluster(self, *, is_sure: bool) -> None:
         """Chooses the protocol of the next transaction, because transaction.version may have changed.
 
-        is_sure   the last response shows that the version is 2; then the features are requested only occasionally
+        is_sure   True if the last response shows that the version is 2. The features are then requested only
+                  occasionally.
         """
         if not is_sure or self._cluster.are_features_stale:
-            with suppress(ClientError):  # the next request will find out that the cluster does not answer
+            with suppress(ClientError):  # if the cluster cannot be reached, the next request will fail
                 await self._cluster.refresh_features()
         is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
-        # Partitions know this epoch from the old protocol: the new protocol begins with a new epoch.
+        # Partitions have seen the current epoch in the old protocol, so the new protocol begins with a new epoch.
         self._must_init_anew |= is_transaction_v2 and not self.is_transaction_v2
         self.is_transaction_v2 = is_transaction_v2
 
@@ -457,8 +460,8 @@ class TransactionSession:
     ) -> M:
         """Repeats a request until it succeeds.
 
-        Raises RetriableError if that takes longer than `max_block_ms`; the outcome is then unknown. Every other error
-        that it raises has been passed to `on_failure`.
+        Raises RetriableError if this takes longer than `max_block_ms`; the outcome is then unknown. All other errors
+        are passed to `on_failure` before they are raised.
         """
         key = self._transactional_id if key is None else key
         ends_at = time.monotonic() + self._max_block_s
@@ -483,7 +486,7 @@ class TransactionSession:
                 decided = verdict(api, code, is_transactional=True, is_aborting=is_aborting)
             except RetriableError as lost:
                 code, text, decided = lost.code or ErrorCode.NETWORK_EXCEPTION, str(lost), Verdict.RETRY
-            except ClientError as refused:  # no common version, or no coordinator for this client
+            except ClientError as refused:  # there is no common version, or no coordinator for this client
                 code, text = refused.code or ErrorCode.UNKNOWN_SERVER_ERROR, str(refused)
                 decided = verdict(ApiKey.FIND_COORDINATOR, code, is_transactional=True)
             error = as_exception(decided, code, text)

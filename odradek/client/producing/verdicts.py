@@ -1,4 +1,5 @@
-"""The meaning of each error code for a producer, by request, as in Kafka's Java client and KIP-1289."""
+"""The meaning of each error code for a producer, by request. The rules are those of Kafka's Java client and
+KIP-1289."""
 
 from __future__ import annotations
 
@@ -22,15 +23,16 @@ from odradek.protocol.errors import ErrorCode as E
 
 class Verdict(Enum):
     FINE = auto()
-    RETRY = auto()  # the client repeats the request while there is time
-    ABORT = auto()  # the transaction is lost, but not the producer
-    FATAL = auto()  # the producer is lost
-    REFUSED = auto()  # only this batch is lost; possible only without transactions
+    RETRY = auto()  # the client repeats the request until it runs out of time
+    ABORT = auto()  # the transaction is lost, but the producer can continue
+    FATAL = auto()  # the producer cannot continue
+    REFUSED = auto()  # only this batch is lost; only possible without transactions
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRules:
-    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`; all other codes get `otherwise`.
+    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`. All other codes get the verdict
+    `otherwise`.
 
     without_id  the rules for a producer without a transactional id, which has nothing to abort and cannot be fenced;
                 None if it never sends this request
@@ -67,7 +69,7 @@ RULES: Mapping[ApiKey, VerdictRules] = {
                 E.ILLEGAL_GENERATION,
                 E.GROUP_ID_NOT_FOUND,
                 E.STALE_MEMBER_EPOCH,
-                E.UNKNOWN_TOPIC_ID,  # the topic was deleted, and the offsets mean nothing to one of the same name
+                E.UNKNOWN_TOPIC_ID,  # the topic was deleted; the offsets are meaningless for a new topic of that name
             }
         )
     ),
@@ -107,7 +109,8 @@ RULES: Mapping[ApiKey, VerdictRules] = {
 def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool = False) -> Verdict:
     """Returns the verdict for an error code.
 
-    is_aborting   for EndTxn: if an abort fails, nothing is left that could be aborted, so the error is fatal
+    is_aborting   for EndTxn: True if the request aborts. If an abort fails, nothing is left that could be aborted, so
+                  the error is fatal.
     """
     if code is E.NONE:
         return Verdict.FINE
