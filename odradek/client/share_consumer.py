@@ -1,4 +1,5 @@
-"""The share consumer (KIP-932): several consumers share the records of a topic, and acknowledge each one separately."""
+"""The share consumer (KIP-932). Several consumers share the records of a topic, and acknowledge each record
+separately."""
 
 from __future__ import annotations
 
@@ -43,25 +44,25 @@ OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | 
 
 
 class AcknowledgementMode(Enum):
-    """How records that `getmany` returned are acknowledged."""
+    """How records that `getmany` has returned are acknowledged."""
 
-    IMPLICIT = "implicit"  # the next `getmany`, or `commit`, accepts them
+    IMPLICIT = "implicit"  # the next `getmany` or `commit` accepts them
     EXPLICIT = "explicit"  # the application acknowledges each record
     TRANSACTIONAL = "transactional"  # a producer acknowledges them within its transaction (KIP-1289)
 
 
 class ShareConsumer(ConnectedClient):
-    """Receives records of topics as a member of a share group.
-
-    Each record goes to one member at a time. It is delivered again unless it is acknowledged before its acquisition
-    lock expires.
+    """Receives the records of topics as a member of a share group.
 
         async with ShareConsumer("jobs", bootstrap_servers="localhost:9092", group_id="workers") as consumer:
             while True:
                 for records in (await consumer.getmany()).values():
                     ...
 
-    A consumer must be used by one task at a time.
+    Each record goes to one member at a time. If the member does not acknowledge it before its acquisition lock expires,
+    the record is delivered again.
+
+    Only one task at a time may use a consumer.
     """
 
     def __init__(
@@ -88,23 +89,25 @@ class ShareConsumer(ConnectedClient):
         on_acknowledged: OnAcknowledged | None = None,
         **security: Unpack[SecuritySettings],
     ) -> None:
-        """Creates a share consumer that is not connected yet. Raises ValueError for invalid settings.
+        """Creates a share consumer. `start` connects it. Raises ValueError for invalid settings.
 
         Settings have Kafka's names and defaults. The start offset of a group, the duration of its acquisition locks and
-        its limit on deliveries are settings of the group, which the broker stores.
+        its delivery limit are settings of the group, which the broker stores.
 
-        share_acknowledgement_mode  implicit: the next `getmany`, and `commit`, accept the records that were returned. A
+        share_acknowledgement_mode  implicit: the next `getmany` or `commit` accepts the records that were returned. A
                                     consumer in this mode cannot take part in a transaction, because an abort would not
                                     undo these acknowledgements.
-                                    explicit: each record must be acknowledged before the next `getmany`, by
+                                    explicit: each record must be acknowledged before the next `getmany`, either by
                                     `acknowledge` or in a producer's transaction
                                     (`send_share_acknowledgements_to_transaction`).
-                                    transactional: like explicit, but `getmany` does not insist: records that were not
-                                    acknowledged are delivered again when their lock expires.
-        share_acquire_mode          batch_optimized: whole batches of the log, which may exceed `max_poll_records`;
-                                    record_limit: never more than `max_poll_records`
+                                    transactional: like explicit, except that `getmany` does not require it. Records
+                                    that were not acknowledged are delivered again when their locks expire.
+        share_acquire_mode          batch_optimized: acquires whole batches of the log, which may exceed
+                                    `max_poll_records`;
+                                    record_limit: never acquires more than `max_poll_records`
         on_acknowledged             called with a partition, the ranges of offsets (first and last) that were
-                                    acknowledged, and None or the error, from within `getmany`, `commit` and `close`
+                                    acknowledged, and either None or the error. The calls happen within `getmany`,
+                                    `commit` and `close`.
         """
         if not group_id:
             raise ValueError("a share consumer needs a group_id")
@@ -156,14 +159,14 @@ class ShareConsumer(ConnectedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises RetriableError if no broker answers; the call can then be repeated."""
+        """Connects to the cluster. Raises RetriableError if no broker answers. The call can then be repeated."""
         await self._connect()
         self._is_started = True
 
     async def close(self) -> None:
         """Sends outstanding acknowledgements, releases all other acquired records, and leaves the group.
 
-        This also releases the records of the last `getmany` with implicit acknowledgement, unless `commit` was called.
+        With implicit acknowledgement, the records of the last `getmany` are released too, unless `commit` was called.
         """
         if self._is_closed:
             return
@@ -184,7 +187,7 @@ class ShareConsumer(ConnectedClient):
         self._member.subscribe(frozenset(topics))
 
     async def unsubscribe(self) -> None:
-        """Sends acknowledgements and releases records like `close`, and leaves the group."""
+        """Sends acknowledgements and releases records, as `close` does, and leaves the group."""
         await self._leave()
         self._fetcher = ShareFetcher(self._cluster, self._settings, on_change=self._change.set, metrics=self._metrics)
 
@@ -199,13 +202,13 @@ class ShareConsumer(ConnectedClient):
     # Records.
 
     async def getmany(self, *, timeout_ms: float = 1_000) -> Records:
-        """Returns records that were acquired for this member, as soon as there are some, or an empty dict after
+        """Returns records that were acquired for this member, as soon as there are any, or an empty dict after
         `timeout_ms`.
 
         With implicit acknowledgement, it first accepts the records that the previous call returned. With explicit
-        acknowledgement, it raises IllegalState while a record is not acknowledged. Also raises AuthorizationFailed, and
-        ClientError for damaged records or if the group does not accept this member. Damaged records are rejected if
-        their CRC is wrong, and released otherwise.
+        acknowledgement, it raises IllegalState if any returned record has not been acknowledged. It also raises
+        AuthorizationFailed, and ClientError for damaged records or if the group does not accept this member. Damaged
+        records are rejected if their CRC is wrong, and released otherwise.
         """
         self._begin_to_poll()
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -231,10 +234,10 @@ class ShareConsumer(ConnectedClient):
         """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
         changed.
 
-        With RENEW the consumer keeps the record, and can acknowledge it again once the renewal has been sent.
+        With RENEW, the consumer keeps the record, and can acknowledge it again once the renewal has been sent.
 
         Raises IllegalState if acknowledgement is implicit, if the record does not belong to this member or has already
-        been acknowledged, or if a transaction that is not yet committed or aborted acknowledges it.
+        been acknowledged, or if it is acknowledged by a transaction that is not yet committed or aborted.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')
@@ -255,10 +258,10 @@ class ShareConsumer(ConnectedClient):
     async def commit(self, *, timeout_ms: float | None = None) -> Results:
         """Sends all acknowledgements and waits for the responses. Returns None or an error for each partition.
 
-        It waits `default_api_timeout_ms` at most, or `timeout_ms`. With implicit acknowledgement it first accepts all
-        records that were returned. A RetriableError means that it is unknown whether the broker stored the
-        acknowledgements. Any other error means that it did not. The most common one is INVALID_RECORD_STATE: the lock
-        had expired, and the record is delivered again, possibly to another member.
+        It waits for at most `timeout_ms`, or `default_api_timeout_ms` if that is not given. With implicit
+        acknowledgement, it first accepts all records that were returned. A RetriableError means that it is unknown
+        whether the broker stored the acknowledgements. Any other error means that it did not. The most common one is
+        INVALID_RECORD_STATE: the lock had expired, and the record is delivered again, possibly to another member.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             self._accept_all()
@@ -283,10 +286,10 @@ class ShareConsumer(ConnectedClient):
             await self._cluster.pause(failures)
 
     async def share_group_metadata(self, *, timeout_ms: float | None = None) -> ShareGroupMetadata:
-        """Identifies this member for `Producer.send_share_acknowledgements_to_transaction`, once it has joined its
-        group.
+        """Returns metadata that identifies this member, for `Producer.send_share_acknowledgements_to_transaction`.
+        Waits until the member has joined its group.
 
-        Call it again for each transaction, because the member's epoch changes. It may be called while another task
+        Call this again for each transaction, because the member's epoch changes. It may be called while another task
         waits in `getmany`.
 
         timeout_ms   how long to wait until the group accepts the member, and for brokers that cannot be reached;
@@ -295,7 +298,7 @@ class ShareConsumer(ConnectedClient):
         Raises IllegalState before `start` or `subscribe`, and with implicit acknowledgement, which accepts records
         outside the transaction. Raises RetriableError if the member has not joined in time (REQUEST_TIMED_OUT) or a
         broker cannot be reached in time. Raises ClientError with the code UNSUPPORTED_VERSION if a broker does not
-        serve KIP-1289, or with another code if the group does not accept this member.
+        support KIP-1289, or with another code if the group does not accept this member.
         """
         self._metrics.metadata_fetches.record()
         group_id = self._settings.group_id
@@ -312,7 +315,7 @@ class ShareConsumer(ConnectedClient):
         if joined is None:
             outcomes = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
             raise RetriableError(outcomes, ErrorCode.REQUEST_TIMED_OUT)
-        await self._cluster.retry(  # a broker may be restarting
+        await self._cluster.retry(  # retried because a broker may be restarting
             lambda: self._cluster.check_all_serve(
                 TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS
             ),
@@ -322,7 +325,7 @@ class ShareConsumer(ConnectedClient):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Duration of acquisition locks, as last reported by a broker; None before the first records."""
+        """The duration of acquisition locks, as last reported by a broker; None before the first records arrive."""
         found = [leader.lock_timeout_ms for leader in self._fetcher.leaders if leader.lock_timeout_ms is not None]
         return min(found, default=None)
 
@@ -335,7 +338,7 @@ class ShareConsumer(ConnectedClient):
             raise IllegalState("subscribe first")
 
     def _claim(self, given: Acknowledgements) -> TransactionEnded:
-        """Reserves these records for a transaction until it ends; see `ShareGroupMetadata.claim`."""
+        """Reserves these records for a transaction until the transaction ends. See `ShareGroupMetadata.claim`."""
         leaders = self._fetcher.leaders
         for leader in leaders:
             if (found := leader.acquired.find_acknowledged(given)) is not None:

@@ -1,1 +1,1 @@
-"""TLS and SASL of the client: settings, SASL exchanges, and certificates."""
+"""TLS and SASL for the clients: settings, SASL exchanges, and certificates."""

@@ -1,6 +1,6 @@
 """Translates the security properties of Kafka's Java client and of librdkafka into settings of this client.
 
-The bearer tokens that they configure become callables, which can be sent to another process.
+Properties that configure bearer tokens become callables, which can be pickled and sent to another process.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class UnsecuredTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL at each
-    login."""
+    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL. Both
+    happen anew for each login."""
 
     url: str
     client_id: str = ""
@@ -45,8 +45,8 @@ class TokenEndpoint:
     scope: str | None = None
 
     def __call__(self) -> str:
-        """Returns a token. Raises OSError if the server cannot be reached or refuses, ValueError if its response has no
-        token."""
+        """Returns a token. Raises OSError if the server cannot be reached or refuses the request, and ValueError if its
+        response contains no token."""
         scheme = urlsplit(self.url).scheme
         if scheme not in ("http", "https", "file"):
             raise ValueError(f"the token endpoint is an http, https or file URL, not {scheme!r}")
@@ -72,7 +72,8 @@ def _encoded(value: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-# Kafka's names → names of this client's settings with the same values. librdkafka's names follow after Java's.
+# Properties whose values are the same in this client, with the names of this client's settings. Java's names come
+# first, followed by librdkafka's.
 _AS_IT_IS: Mapping[str, str] = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.truststore.password": "ssl_capassword",
@@ -96,7 +97,7 @@ _OAUTH = (
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope",
 )
-# They select a Java class, or a method of librdkafka. This client needs no such choice.
+# Properties that select a Java class or a method of librdkafka. This client has no such choice.
 _WITHOUT_MEANING = (
     "sasl.login.callback.handler.class",
     "sasl.client.callback.handler.class",
@@ -125,13 +126,13 @@ MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 
 
 def is_of_security(name: str) -> bool:
-    """Returns whether the property concerns security, even if it is unknown."""
+    """Returns whether the property concerns security. Properties that are unknown here count too."""
     return name.startswith(("security.", "sasl.", "ssl."))
 
 
 def security_settings(properties: Mapping[str, str], prefix: str = "") -> SecuritySettings:
-    """Returns the settings for these properties. Ignores all properties that do not concern security. The client itself
-    detects contradictions.
+    """Converts these properties to settings. Ignores all properties that do not concern security. Contradictions are
+    detected later, by the client itself.
 
     prefix   prefix of the property names in messages
 
@@ -182,7 +183,7 @@ def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The options of the login in a JAAS text; empty without one."""
+    """The options of the login in a JAAS text. There are none if the text contains no login."""
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -3,7 +3,7 @@
 | mechanism | first token | then |
 |---|---|---|
 | PLAIN | user and password | done |
-| SCRAM-SHA-256, SCRAM-SHA-512 | user and nonce | the proof of the password; then the server's proof is verified |
+| SCRAM-SHA-256, SCRAM-SHA-512 | user and nonce | the client proves the password; then it verifies the server's proof |
 | OAUTHBEARER | the token | done, or one byte that confirms a refusal, after which the broker sends the reason |
 
 Source: RFC 4616, RFC 5802, RFC 7628; KIP-84, KIP-255.
@@ -34,7 +34,7 @@ from odradek.protocol.scram import (
     server_signature,
 )
 
-MOST_ITERATIONS = 1_000_000  # about half a second of work; a server that requires more may want to keep the client busy
+MOST_ITERATIONS = 1_000_000  # about half a second of work; a server that requires more may be malicious
 CONTROL_A = "\x01"
 TAKES_NOTICE = b"\x01"
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
@@ -42,22 +42,22 @@ _EXTENSION_VALUE = re.compile("[\x21-\x7e \t\r\n]+")
 
 
 class SaslError(Exception):
-    """The server violates the mechanism, or does not know the password."""
+    """The server violates the mechanism, or cannot prove that it has the password."""
 
 
 class SaslExchange(Protocol):
-    """One login. Every login needs a new exchange, even on the same connection."""
+    """The client's side of one login. Every login needs a new exchange, even on the same connection."""
 
     def initial_response(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Returns the next token, or None if the exchange has succeeded. Raises SaslError."""
+        """Returns the next token to send, or None if the exchange has succeeded. Raises SaslError."""
         ...
 
 
 class PlainExchange:
     def __init__(self, user: str, password: str) -> None:
-        """Raises ValueError for a name or password that the mechanism cannot transmit."""
+        """Creates an exchange. Raises ValueError for a name or password that the mechanism cannot transmit."""
         if not user or "\x00" in user + password:
             raise ValueError("PLAIN takes a user name, and no NUL in it or in the password")
         self._token = f"\x00{user}\x00{password}".encode()
@@ -76,8 +76,8 @@ class ScramStep(Enum):
 
 
 class ScramExchange:
-    """A SCRAM exchange. `answer` computes the salted password, which takes milliseconds without the interpreter
-    lock."""
+    """A SCRAM exchange. `answer` computes the salted password, which takes several milliseconds and releases the
+    interpreter lock."""
 
     def __init__(
         self,
@@ -87,7 +87,9 @@ class ScramExchange:
         nonce: str,
         extensions: Mapping[str, str] | None = None,
     ) -> None:
-        """nonce   at least 16 random bytes as printable text without commas
+        """Creates an exchange.
+
+        nonce   at least 16 random bytes as printable text without commas
 
         Raises ValueError for an extension that SCRAM cannot transmit.
         """
@@ -142,7 +144,7 @@ class ScramExchange:
 
 class OAuthBearerExchange:
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
-        """Raises ValueError for a token or an extension that the mechanism cannot transmit."""
+        """Creates an exchange. Raises ValueError for a token or an extension that the mechanism cannot transmit."""
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("not a bearer token: it is empty, or has characters other than printable ASCII")
         fields = [f"auth=Bearer {token}"]
@@ -166,7 +168,7 @@ class OAuthBearerExchange:
 
 
 def _status_of(challenge: bytes) -> str:
-    """Returns the status of a refusal such as {"status": "invalid_token"}."""
+    """Returns the status of a refusal, which has the form {"status": "invalid_token"}."""
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

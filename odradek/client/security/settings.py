@@ -1,4 +1,4 @@
-"""The security settings that all clients share: how to connect to a secured broker."""
+"""The security settings that all clients share. They determine how a client connects to a secured broker."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class SecuritySettings(TypedDict, total=False):
     """The security settings of a client, as keyword arguments.
 
     security_protocol   PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL
-    ssl_cafile          the trusted certificates: PEM, or PKCS12 with `ssl_capassword`. By default those of the system
+    ssl_cafile          the trusted certificates: PEM, or PKCS12 with `ssl_capassword`; by default those of the system
     ssl_cadata          the trusted certificates as PEM text
-    ssl_certfile        the client's own certificate with its chain, and its key unless `ssl_keyfile` has it: PEM or
+    ssl_certfile        the client's own certificate with its chain, and its key unless `ssl_keyfile` is set: PEM or
                         PKCS12
-    ssl_certdata        the client's own certificate with its chain and key as PEM text
-    ssl_keyfile         the key, PEM
+    ssl_certdata        the client's own certificate with its chain and key, as PEM text
+    ssl_keyfile         the client's key: PEM
     ssl_password        password of an encrypted key, or of the PKCS12 file
     ssl_check_hostname  whether the broker's certificate must match the address of the connection; True by default
-    ssl_context         a context of your own, which replaces all other `ssl_` settings except `ssl_check_hostname`
+    ssl_context         an SSLContext, which replaces all other `ssl_` settings except `ssl_check_hostname`
     sasl_mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
-    sasl_username, sasl_password     login for PLAIN and SCRAM
+    sasl_username, sasl_password     the login for PLAIN and SCRAM
     sasl_token          for OAUTHBEARER: a function or coroutine function that returns a token. It is called for each
                         login. A function runs in a thread, so it may wait for a server.
     sasl_extensions     sent with SCRAM (`{"tokenauth": "true"}` with a delegation token) or OAUTHBEARER
@@ -62,7 +62,7 @@ class SecuritySettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Security:
-    """Checked security settings. `repr` shows no secret."""
+    """Validated security settings. `repr` shows no secrets."""
 
     security_protocol: str = "PLAINTEXT"
     ssl_cafile: str | Path | None = None
@@ -89,7 +89,7 @@ class Security:
 
     @classmethod
     def of(cls, settings: SecuritySettings) -> Security:
-        """Checks the settings. Raises ValueError, or TypeError for an unknown setting."""
+        """Validates the settings. Raises ValueError, or TypeError for an unknown setting."""
         if unknown := settings.keys() - cls.__dataclass_fields__.keys():
             raise TypeError(f"the client has no setting {', '.join(sorted(unknown))}")
         return cls(**settings)
@@ -104,15 +104,15 @@ class Security:
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS context, or None without TLS. The files are read on first access. Raises ValueError for files with
-        the wrong content, OSError for those that cannot be read."""
+        """The TLS context, or None if TLS is not used. The files are read on first access. Raises ValueError for files
+        with the wrong content, OSError for files that cannot be read."""
         if not self.has_tls:
             return None
         return client_context(self) if self.ssl_context is None else self.ssl_context
 
     def exchange(self, nonce: str, token: str | None) -> SaslExchange:
-        """Creates the exchange for one login. `token` is the result of `sasl_token`."""
-        # Imported here: it takes 5 ms, and most brokers of developers require no login.
+        """Creates the exchange for one login. `token` is the value that `sasl_token` has returned."""
+        # Imported here because it takes 5 ms, and most brokers that developers run require no login.
         from odradek.client.security.sasl import OAuthBearerExchange, PlainExchange, ScramExchange
         from odradek.protocol.scram import SCRAM_MECHANISMS
 
@@ -164,7 +164,7 @@ NO_SECURITY = Security()
 
 
 def client_context(settings: Security) -> ssl.SSLContext:
-    """Creates a context for TLS 1.2 and later, which always verifies the broker's certificate. Raises ValueError,
+    """Creates a context for TLS 1.2 and later, which always verifies the broker's certificate. Raises ValueError or
     OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.ssl_check_hostname
@@ -184,7 +184,7 @@ def _trust(context: ssl.SSLContext, settings: Security) -> None:
         return
     try:
         context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError: no certificate, or not ASCII
+    except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError mean no certificate, or not ASCII
         raise ValueError(f"{what} holds no certificates in PEM form") from None
 
 
@@ -202,7 +202,7 @@ def _identify(context: ssl.SSLContext, settings: Security) -> None:
     has_password = bool(settings.ssl_password)
     try:
         with as_file(content if key is None else key + b"\n" + content) as path:
-            # Always pass a password: OpenSSL would otherwise ask for it on the terminal.
+            # Always pass a password. Without one, OpenSSL would prompt for it on the terminal.
             context.load_cert_chain(path, password=settings.ssl_password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -228,7 +228,7 @@ def _trusted_pem(path: Path, password: str | None) -> str:
 
 
 def _own_pem(content: bytes, what: str, password: str | None) -> bytes:
-    """Returns key, certificate and chain of a PKCS12 store as PEM, with an unencrypted key."""
+    """Returns the key, certificate and chain of a PKCS12 store as PEM. The key is not encrypted."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
     secret = (password or "").encode()

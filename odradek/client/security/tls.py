@@ -1,4 +1,4 @@
-"""Explains why a TLS handshake failed, for the person who configured it."""
+"""Explains why a TLS handshake failed, for the person who configured TLS."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WRONG_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_
 
 
 def tls_failure(name: str, error: OSError) -> ClientError:
-    """Returns AuthenticationFailed if the failure persists until the settings of one side change, else
-    RetriableError."""
+    """Returns the error for a failed handshake: AuthenticationFailed if it will fail until one side changes its
+    settings, otherwise RetriableError."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(f"the certificate of {name} is refused: {_why(error)}")
     if isinstance(error, ssl.SSLError) and error.reason is not None:

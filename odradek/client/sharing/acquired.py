@@ -1,11 +1,11 @@
 """The records that a member has acquired at one broker, as ranges of offsets, and their acknowledgements.
 
-A range has one byte for each offset: its acknowledge type, or a state in which nothing is to be sent. A range is
-therefore a single object of any length, and acknowledgements are built from runs of bytes.
+A range has one byte per offset. The byte is either the offset's acknowledge type or a state in which nothing has to be
+sent. A range of any length is therefore a single object, and acknowledgements are built from runs of bytes.
 
-The response to a ShareFetch contains whole batches of the log, and so also records that other members have acquired.
-Acquired offsets without a record for the application (removed by compaction, or control records) are gaps, which the
-member acknowledges by itself. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
+The response to a ShareFetch contains whole batches of the log, and therefore also records that other members have
+acquired. Acquired offsets without a record for the application (removed by compaction, or control records) are gaps,
+which the member acknowledges by itself. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from odradek.protocol.topic_partition import TopicIdPartition
 
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
-OPEN = 0xFF  # delivered, but not acknowledged by the application
-RENEWED = 0xFE  # its lock was renewed: the application may acknowledge it again, and `getmany` does not wait for that
-RENEWING = 0xFD  # the renewal was sent, but not answered yet
-DONE = 0xFC  # sent, lost, or left to another transaction
-PENDING = 0xFB  # a transaction acknowledges it: until that ends, the application must not
-# That transaction was aborted: the application may acknowledge it, and `getmany` does not wait for that.
+OPEN = 0xFF  # delivered, but not yet acknowledged by the application
+RENEWED = 0xFE  # lock renewed: the application may acknowledge it again, but `getmany` does not require that
+RENEWING = 0xFD  # the renewal has been sent but not yet answered
+DONE = 0xFC  # acknowledgement sent, record lost, or left to another transaction
+PENDING = 0xFB  # a transaction acknowledges it; until that transaction ends, the application must not
+# The transaction that acknowledged it was aborted: the application may acknowledge it again, but `getmany` does not
+# require that.
 RETURNED = 0xFA
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
-_APPLICATION_S = re.compile(rb"[\x01-\x04]")  # acknowledgements of the application that are not sent yet
+_APPLICATION_S = re.compile(rb"[\x01-\x04]")  # the application's acknowledgements that have not been sent yet
 _CAN_BE_PENDING = re.compile(rb"[\xff\xfe\xfa]+")  # OPEN, RENEWED, RETURNED
 _WHEN_SENT = bytes(RENEWING if kind == RENEW else DONE for kind in range(256))
 _BY_OFFSET = attrgetter("first_offset")
@@ -56,14 +57,15 @@ class AcquiredRange:
     __slots__ = ("first_offset", "types")
 
     def __init__(self, first_offset: int, types: bytearray) -> None:
-        """types   the acknowledge type of each offset from the first one on; OPEN if the offset has a record"""
+        """Creates a range. `types` holds the acknowledge type of each offset, beginning with the first, or OPEN if the
+        offset has a record."""
         self.first_offset = first_offset
         self.types = types
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRun:
-    """Part of a range that is sent as one acknowledgement batch."""
+    """A part of a range that is sent as one acknowledgement batch."""
 
     acquired: AcquiredRange
     start: int
@@ -79,14 +81,14 @@ class TypeRun:
 
     @property
     def acknowledge_types(self) -> list[int]:
-        """The types in the form of the requests: one for all offsets, or one for each."""
+        """The types in the form that requests need: a single type for all offsets, or one type per offset."""
         types = self.types
         return [types[0]] if types.count(types[0]) == len(types) else list(types)
 
 
 @dataclass(frozen=True, slots=True)
 class SentAcknowledgements:
-    """Acknowledgements of one partition in one request. `settle` receives their outcome."""
+    """The acknowledgements of one partition in one request. `settle` applies their outcome."""
 
     partition: TopicPartition
     runs: list[TypeRun]
@@ -97,7 +99,7 @@ class SentAcknowledgements:
 
     @property
     def acknowledged(self) -> list[tuple[int, int]]:
-        """First and last offsets of the records that the application has acknowledged."""
+        """The first and last offsets of each range of records that the application has acknowledged."""
         return [
             (run.first_offset + start, run.first_offset + stop - 1)
             for run in self.runs
@@ -107,7 +109,7 @@ class SentAcknowledgements:
 
 @dataclass(frozen=True, slots=True)
 class PendingRun:
-    """Offsets of a range that a transaction acknowledges, as indexes into its types."""
+    """The part of a range that a transaction acknowledges, as indexes into the range's types."""
 
     partition: TopicPartition
     acquired: AcquiredRange
@@ -116,7 +118,8 @@ class PendingRun:
 
 
 class Acquisitions:
-    """The records that one broker has acquired for this member. Each stays here until it is settled or acquired again.
+    """The records that one broker has acquired for this member. Each record stays here until it is settled or acquired
+    again.
 
     `acknowledge` may be called in a different thread from the other methods.
     """
@@ -127,13 +130,13 @@ class Acquisitions:
         self._ids: dict[TopicPartition, TopicIdPartition] = {}
 
     def add(self, partition: TopicPartition, topic_id: bytes, ranges: Iterable[AcquiredRange]) -> None:
-        """Adds ranges that were just acquired, in the order of offsets."""
+        """Adds ranges that were just acquired, in ascending order of offsets."""
         known = self._ids.get(partition)
-        if known is not None and known.topic_id != topic_id:  # a new topic with the same name
+        if known is not None and known.topic_id != topic_id:  # the topic was deleted and created again
             self._ranges.pop(partition, None)
         self._ids[partition] = TopicIdPartition(topic_id, partition.partition)
         before, added = self._ranges.get(partition, []), list(ranges)
-        for old in before:  # a record that is acquired again was lost before
+        for old in before:  # a record that is acquired again had been lost
             for new in added:
                 start = max(0, new.first_offset - old.first_offset)
                 stop = min(len(old.types), new.first_offset + len(new.types) - old.first_offset)
@@ -143,7 +146,7 @@ class Acquisitions:
         self._forget_done(partition)
 
     def acknowledge(self, partition: TopicPartition, offset: int, kind: int) -> bool:
-        """Sets the acknowledge type of a record, or replaces one that was not sent yet. Returns False if the
+        """Sets the acknowledge type of a record, or replaces a type that has not been sent yet. Returns False if the
         application cannot acknowledge this record."""
         with self._lock:
             for each in self._ranges_with(partition, offset):
@@ -158,14 +161,14 @@ class Acquisitions:
         self._replace(OPEN, ACCEPT)
 
     def leave_all_delivered(self) -> None:
-        """Leaves all delivered records to transactions, or to the expiry of their locks. Nothing is sent for them."""
+        """Leaves all delivered records to transactions, or until their locks expire. Nothing is sent for them."""
         self._replace(OPEN, DONE)
 
-    # Acknowledgements by the transaction of a producer.
+    # Acknowledgements in the transaction of a producer.
 
     def find_acknowledged(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
-        """Returns the position of one of these records that the application has already acknowledged through the
-        consumer, or None. That acknowledgement would be sent outside the transaction."""
+        """Returns the partition and offset of a record in `given` that the application has already acknowledged through
+        the consumer, or None if there is none. Such an acknowledgement would be sent outside the transaction."""
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
                 if found := _APPLICATION_S.search(each.types, start, stop):
@@ -173,8 +176,8 @@ class Acquisitions:
         return None
 
     def make_pending(self, given: Acknowledgements) -> list[PendingRun]:
-        """Prevents the delivered records among these from being acknowledged through the consumer, until `end_pending`
-        is called with the returned list."""
+        """Marks the delivered records in `given` as pending. They cannot be acknowledged through the consumer until
+        `end_pending` is called with the returned list."""
         pending = []
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
@@ -185,7 +188,8 @@ class Acquisitions:
         return pending
 
     def end_pending(self, pending: Iterable[PendingRun], *, committed: bool) -> None:
-        """Ends the transaction. If it was aborted, the application may acknowledge the records again."""
+        """Ends the transaction of these records. If it was aborted, the application may acknowledge the records
+        again."""
         with self._lock:
             for run in pending:
                 part = run.acquired.types[run.start : run.stop]
@@ -196,7 +200,7 @@ class Acquisitions:
                 self._forget_done(partition)
 
     def leave_returned(self) -> None:
-        """Leaves records of aborted transactions to the expiry of their locks. Nothing is sent for them."""
+        """Leaves records of aborted transactions until their locks expire. Nothing is sent for them."""
         self._replace(RETURNED, DONE)
 
     def is_pending(self, partition: TopicPartition, offset: int) -> bool:
@@ -207,7 +211,8 @@ class Acquisitions:
             )
 
     def _overlaps(self, given: Acknowledgements) -> Iterator[tuple[TopicPartition, AcquiredRange, int, int]]:
-        """Yields the part of each acquired range that a given range covers, as indexes into its types."""
+        """Yields the parts of acquired ranges that the given ranges cover, as indexes into the types of each acquired
+        range."""
         for partition, wanted in given.items():
             for each in self._ranges.get(partition, ()):
                 end = each.first_offset + len(each.types)
@@ -221,12 +226,12 @@ class Acquisitions:
 
     @property
     def has_open(self) -> bool:
-        """Whether a delivered record is not acknowledged yet."""
+        """True if any delivered record has not been acknowledged yet."""
         return any(OPEN in each.types for ranges in self._ranges.values() for each in ranges)
 
     @property
     def unsent_partitions(self) -> list[TopicPartition]:
-        """Partitions with acknowledgements that are not sent yet."""
+        """The partitions with acknowledgements that have not been sent yet."""
         return [
             partition
             for partition, ranges in self._ranges.items()
@@ -238,24 +243,24 @@ class Acquisitions:
         return any(RENEW in each.types for ranges in self._ranges.values() for each in ranges)
 
     def take(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
-        """Takes all acknowledgements that can be sent now. Each must be settled or put back."""
+        """Takes all acknowledgements that can be sent now. Each of them must later be settled or requeued."""
         taken: dict[TopicIdPartition, SentAcknowledgements] = {}
         with self._lock:
             for partition, ranges in self._ranges.items():
-                # Sorted, because a range that was acquired again may lie within an older one.
+                # Sorted because a range that was acquired again may lie within an older one.
                 if runs := [run for each in ranges for run in _runs_of(each)]:
                     taken[self._ids[partition]] = SentAcknowledgements(partition, sorted(runs, key=_BY_OFFSET))
         return taken
 
     def settle(self, sending: SentAcknowledgements, *, is_done: bool) -> None:
-        """Applies the broker's response. If a renewal failed, its records are lost."""
+        """Applies the broker's response. The records of a failed renewal are lost."""
         if sending.renews:
             for run in sending.runs:
                 self._write(run, RENEWING, bytes([RENEWED if is_done else DONE]) * len(run.types))
         self._forget_done(sending.partition)
 
     def requeue(self, sending: SentAcknowledgements) -> None:
-        """Makes the acknowledgements part of the next request, because nothing was decided."""
+        """Adds the acknowledgements to the next request, because the broker has not decided them."""
         ranges = self._ranges.setdefault(sending.partition, [])
         for run in sending.runs:
             if run.acquired not in ranges:
@@ -267,7 +272,7 @@ class Acquisitions:
         self._ids.clear()
 
     def _ranges_with(self, partition: TopicPartition, offset: int) -> Iterable[AcquiredRange]:
-        """Returns the ranges that may contain this offset, most likely first: ranges overlap only where an older one is
+        """Returns the ranges that may contain this offset, most likely first. Where ranges overlap, the older one is
         done."""
         ranges = self._ranges.get(partition, [])
         at = bisect_right(ranges, offset, key=_BY_OFFSET)
@@ -304,7 +309,7 @@ def _runs_of(acquired: AcquiredRange) -> list[TypeRun]:
 
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Returns the first and last offset of each run of consecutive offsets."""
+    """Converts offsets to ranges. Returns the first and last offset of each run of consecutive offsets."""
     found = []
     for _, group in groupby(enumerate(sorted(set(offsets))), key=lambda each: each[1] - each[0]):
         run = [offset for _, offset in group]
@@ -313,14 +318,14 @@ def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 _OFFSET = attrgetter("offset")
-MOST_OFFSETS = 1 << 24  # maximum number of offsets in one range; a broker that reports more is faulty
+MOST_OFFSETS = 1 << 24  # maximum number of offsets in one range; a broker that reports more must be faulty
 _share_record_of = partial(tuple.__new__, ShareRecord)
 
 
 @dataclass(slots=True)
 class FetchedShareRecords:
-    """The records of one partition in a response. `damage` explains why records were left out: those of a batch with a
-    wrong CRC are rejected, others released."""
+    """The records of one partition in a response. `damage` explains why records were left out. Records of a batch with
+    a wrong CRC are rejected; other damaged records are released."""
 
     ranges: list[AcquiredRange] = field(default_factory=list)
     records: list[ShareRecord] = field(default_factory=list)
@@ -333,7 +338,7 @@ def read_acquired(
     """Reads the acquired records of one partition. Damaged records do not raise an error; they are rejected or
     released.
 
-    acquired   as listed by the broker: ascending, without overlaps
+    acquired   the acquired ranges as listed by the broker: in ascending order, without overlaps
     """
     reading = _RecordReader(partition, memoryview(records), checks_crcs)
     for each in acquired:
@@ -358,7 +363,7 @@ class _RecordReader:
         self._following = 0  # index of the first batch that may overlap the next range
         self._opened_at = -1
         self._opened: list[ConsumerRecord] = []
-        self._refusal: int | None = None  # acknowledge type for the last opened batch if it is damaged
+        self._refusal: int | None = None  # acknowledge type for the last opened batch if that batch is damaged
 
     def read(self, acquired: AcquiredRecords) -> None:
         first, last = acquired.first_offset, acquired.last_offset

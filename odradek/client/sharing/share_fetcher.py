@@ -1,4 +1,4 @@
-"""Fetches from every broker that leads assigned partitions, while the application waits for records."""
+"""Fetches records from every broker that leads assigned partitions, while the application waits for records."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Records = dict[TopicPartition, list[ShareRecord]]
 
 
 class ShareFetcher:
-    """Fetches records of all leaders. Nothing is fetched ahead, because the locks of unprocessed records could
-    expire."""
+    """Fetches records from all leaders. Nothing is fetched ahead, because the locks of records that wait for processing
+    could expire."""
 
     def __init__(
         self, cluster: Cluster, settings: ShareSettings, *, on_change: Callable[[], None], metrics: ShareConsumerMetrics
     ) -> None:
-        """on_change   called when `take` has records, or `wake` may have more to do"""
+        """Creates a fetcher. `on_change` is called when `take` has records, or when `wake` may have more to do."""
         self._metrics = metrics
         self._cluster = cluster
         self._settings = settings
         self._on_change = on_change
         self._leaders: dict[int, ShareLeader] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by node
-        self._failures: dict[int, int] = {}  # consecutive failures of each node
+        self._failures: dict[int, int] = {}  # consecutive failures by node
         self._lookup: asyncio.Task[None] | None = None
         self._lookups = 0  # consecutive look-ups
         self._stale: set[str] = set()  # topics whose metadata must be refreshed
@@ -48,8 +48,8 @@ class ShareFetcher:
         return list(self._leaders.values())
 
     def take(self) -> Records:
-        """Takes the result of one ShareFetch, whose records must be acknowledged from now on. Raises each error once,
-        as ClientError."""
+        """Takes the result of one ShareFetch. Its records must be acknowledged from now on. Each error is raised once,
+        as a ClientError."""
         if self._ready:
             leader, deliveries = self._ready.popleft()
             return {each.partition: leader.deliver(each) for each in deliveries}
@@ -59,7 +59,7 @@ class ShareFetcher:
         return {}
 
     def wake(self, assigned: AssignedPartitions, max_wait_ms: int) -> None:
-        """Sends a request to every broker that needs one and has none in flight."""
+        """Sends a request to each broker that needs one, unless a request to it is already in flight."""
         wanted = self._by_leader(assigned)
         for node_id in wanted.keys() - self._leaders.keys():
             self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings, self._metrics)
@@ -70,13 +70,13 @@ class ShareFetcher:
             self._lookups = 0
         for node_id in self._in_turn():
             if self._tasks and self._settings.acquire_mode is AcquireMode.RECORD_LIMIT:
-                break  # the limit holds for all brokers together
+                break  # the limit applies to all brokers together
             leader, of_node = self._leaders[node_id], wanted.get(node_id, {})
             if node_id not in self._tasks and leader.needs_request(of_node):
                 self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))
 
     def take_outcomes(self) -> list[AcknowledgementOutcome]:
-        """Returns the outcomes of acknowledgements since the last call."""
+        """Returns the outcomes of acknowledgements that have arrived since the last call."""
         found = []
         for leader in self._leaders.values():
             found += leader.acknowledged
@@ -90,8 +90,8 @@ class ShareFetcher:
         )
 
     async def close_sessions(self, timeout_ms: float) -> None:
-        """Sends waiting acknowledgements and releases all other acquired records. Unreachable brokers release them
-        later by themselves."""
+        """Sends waiting acknowledgements and releases all other acquired records. Brokers that cannot be reached
+        release the records when their locks expire."""
         closing = [leader.acknowledge(is_final=True) for leader in self._leaders.values()]
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
@@ -116,7 +116,8 @@ class ShareFetcher:
         return found
 
     def _in_turn(self) -> list[int]:
-        """Returns the nodes, each time with another one first, so that none starves if only one is asked at a time."""
+        """Returns the nodes, starting with a different one each time, so that no node starves if only one request is
+        sent at a time."""
         nodes = sorted(self._leaders)
         if not nodes:
             return nodes
@@ -148,8 +149,8 @@ class ShareFetcher:
             self._on_change()
 
     def _refused(self, partition: TopicPartition, error: ClientError) -> bool:
-        """Handles the error of one partition: permanent errors go to the application. Returns whether to pause before
-        the next request to this broker."""
+        """Handles the error of one partition. Permanent errors are passed to the application. Returns whether to pause
+        before the next request to this broker."""
         if error.code in STALE_METADATA:
             self._stale.add(partition.topic)
         elif not error.is_retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -166,7 +167,7 @@ class ShareFetcher:
                 await self._cluster.refresh(topics)
             except RetriableError:
                 self._stale |= topics
-            except ClientError as error:  # the broker refuses the login
+            except ClientError as error:  # the broker has refused the login
                 self._stale |= topics
                 self._error = error
         finally:

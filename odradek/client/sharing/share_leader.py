@@ -1,4 +1,5 @@
-"""Sends the requests of a share consumer to one broker that leads share partitions, one at a time."""
+"""Sends the requests of a share consumer to one broker that leads share partitions. Only one request is in flight at a
+time."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ from odradek.protocol.messages.share_fetch_response import PartitionData, ShareF
 from odradek.protocol.topic_partition import TopicIdPartition
 
 CHANNEL = "share"
-RENEWS_AND_LIMITS = 2  # first version of both requests with renewals and the record-limit mode
+RENEWS_AND_LIMITS = 2  # first version of both requests that supports renewals and the record-limit mode
 FIRST_VERSION = 1
-# The broker could not store the acknowledgement now. Nothing is decided, so it is sent again.
+# Errors after which an acknowledgement is sent again: the broker could not store it, and nothing has been decided.
 UNDECIDED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -36,14 +37,14 @@ UNDECIDED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# A fetch is repeated after these errors. Kafka 4.3.1 answers a whole ShareFetch with the last of them if one of its
-# topics was deleted, until the assignment no longer contains the topic.
+# Errors after which a fetch is repeated. Kafka 4.3.1 answers a whole ShareFetch with the last of these errors if one of
+# its topics was deleted, until the assignment no longer contains that topic.
 TRANSIENT_ERRORS = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgementOutcome:
-    """Acknowledgements of one partition that were answered. `error` is None if they are stored."""
+    """The outcome of the acknowledgements of one partition. `error` is None if the broker has stored them."""
 
     partition: TopicPartition
     ranges: list[tuple[int, int]]
@@ -77,18 +78,19 @@ class ShareLeader:
         self._settings = settings
         self._session = ShareSession()
         self._asking = asyncio.Lock()
-        # For records that are acquired or renewed from now on, as last reported.
+        # The lock timeout of records that are acquired or renewed from now on, as last reported by the broker.
         self.lock_timeout_ms: int | None = None
 
     def needs_request(self, wanted: Iterable[TopicIdPartition]) -> bool:
-        """Returns whether a request is due. That is possible without wanted partitions: the session may have to forget
-        some."""
+        """Returns whether a request is due. It may be due even if no partitions are wanted, because the session may
+        have to forget some."""
         return bool(set(wanted) or self._session.partitions or self.acquired.unsent_partitions)
 
     async def fetch(self, wanted: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> ShareFetchResult:
-        """Sends one ShareFetch, with the waiting acknowledgements. Raises ClientError; the session then starts anew."""
+        """Sends one ShareFetch with the waiting acknowledgements. Raises ClientError. After a lost response, a new
+        session begins."""
         async with self._asking:
-            if self.acquired.has_renewals:  # a request with renewals fetches nothing
+            if self.acquired.has_renewals:  # a request that contains renewals fetches nothing
                 await self._acknowledge()
             sendings = self._take_acknowledgements()
             partitions = frozenset(wanted)
@@ -122,7 +124,7 @@ class ShareLeader:
             return self._read_response(answer, wanted, sendings)
 
     def deliver(self, delivery: ShareDelivery) -> list[ShareRecord]:
-        """Hands the records to the application, which must acknowledge them from now on."""
+        """Delivers the records to the application, which must acknowledge them from now on."""
         self.acquired.add(delivery.partition, delivery.named.topic_id, delivery.acquired.ranges)
         return delivery.acquired.records
 
@@ -130,17 +132,17 @@ class ShareLeader:
         """Sends the waiting acknowledgements, and stores the outcomes in `acknowledged`. Errors that concern only
         acknowledgements are not raised.
 
-        is_final   close the session: the broker releases all records that were acquired but not acknowledged
+        is_final   close the session: the broker then releases all records that were acquired but not acknowledged
         """
         async with self._asking:
             await self._acknowledge(is_final=is_final)
 
     def give_up_records(self, error: ClientError) -> None:
-        """Gives up all records, because the application will not send anything more."""
+        """Gives up all records, because the application will not acknowledge anything more."""
         self._settle_all(self.acquired.take(), error)
         self.acquired.clear()
 
-    # Internals, used while no other request is in flight.
+    # Internals. They run while no other request is in flight.
 
     async def _acknowledge(self, *, is_final: bool = False) -> None:
         sendings = self._take_acknowledgements()
@@ -179,8 +181,8 @@ class ShareLeader:
         self._settle_missing(left)
 
     def _take_acknowledgements(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
-        """Takes the acknowledgements to send. Without a session there are none: the broker has released the records, or
-        does so when their locks expire."""
+        """Takes the acknowledgements to send. If there is no session, there are none: the broker has released the
+        records, or will do so when their locks expire."""
         sendings = self.acquired.take()
         if sendings and not self._session.is_open:
             self._settle_all(sendings, refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "the share session was lost"))
@@ -236,7 +238,7 @@ class ShareLeader:
     def _on_lost_response(
         self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: BaseException
     ) -> None:
-        """Handles a missing response: it is unknown whether the broker has processed the request."""
+        """Handles a missing response, after which it is unknown whether the broker has processed the request."""
         self._session.reset()
         text = str(error) or type(error).__name__
         self._settle_all(sendings, RetriableError(text, error.code if isinstance(error, ClientError) else None))
@@ -252,7 +254,8 @@ class ShareLeader:
             self._record_outcome(sending, refusal(code, what, message))
 
     def _settle_missing(self, left: Mapping[TopicIdPartition, SentAcknowledgements]) -> None:
-        """Settles acknowledgements that the response does not mention, which counts as INVALID_RECORD_STATE (P4)."""
+        """Settles acknowledgements that the response does not mention. They count as refused with INVALID_RECORD_STATE
+        (P4)."""
         for sending in left.values():
             self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker did not answer for this partition")
 

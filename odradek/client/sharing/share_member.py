@@ -1,8 +1,8 @@
-"""A member of a share group: sends heartbeats in the background, and knows the partitions that it may fetch.
+"""A member of a share group. It sends heartbeats in the background, and holds the partitions that it may fetch from.
 
 The coordinator computes the assignment. Members never wait for one another: an assignment applies immediately.
-`ShareMembership` decides the content of heartbeats, but sends nothing. Source: docs/spec/share-groups.md#s2, #s6-1
-(P8).
+`ShareMembership` builds the heartbeats and processes the responses, but sends nothing itself. Source:
+docs/spec/share-groups.md#s2, #s6-1 (P8).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from odradek.protocol.topic_partition import TopicIdPartition
 
 LEAVE_EPOCH = -1
 # The coordinator initialises the state of new partitions after the first heartbeat, and assigns them about a second
-# later. Until there is an assignment, a member sends heartbeats more often than required.
+# later. Until a member has an assignment, it sends heartbeats more often than required.
 FIRST_INTERVAL_MS = 1_000
 HASTY_HEARTBEATS = 10
 
 
 @dataclass(slots=True)
 class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResponse]):
-    """The state of the member. `member_id` never changes, because records are acquired in its name."""
+    """The state of the member. `member_id` never changes, because records are acquired under this id."""
 
     topics: frozenset[str]
     rack_id: str | None = None
@@ -79,7 +79,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
 
 
 class ShareMember:
-    """A member that joins with the first `poll_coordinator`, and joins again after it was removed or absent for too
+    """A member that joins at the first `poll_coordinator`, and rejoins after it was removed or was absent for too
     long."""
 
     def __init__(
@@ -93,8 +93,10 @@ class ShareMember:
         on_change: Callable[[], None],
         on_rebalance: Callable[[], None],
     ) -> None:
-        """progress      as in `Heartbeats`
-        on_change     called when `assigned` has changed, or `poll_coordinator` will raise an error
+        """Creates a member that has not joined yet.
+
+        progress      as in `Heartbeats`
+        on_change     called when `assigned` has changed, or when `poll_coordinator` will raise an error
         on_rebalance  called when `assigned` has changed
         """
         self._on_rebalance = on_rebalance
@@ -114,17 +116,17 @@ class ShareMember:
             on_expelled=self._on_expelled,
             on_change=self._notify,
         )
-        self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # assigned partitions whose topic names are known
+        self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # only partitions whose topic name is known
 
     @property
     def metadata(self) -> ShareGroupMetadata:
-        """Identifies the member. Its epoch is 0 while it is not a member."""
+        """Identifies the member. The epoch is 0 while it is not in the group."""
         member = self._membership
         return ShareGroupMetadata(member.group_id, member.member_id, member.epoch)
 
     async def wait_until_joined(self, ends_at: float) -> ShareGroupMetadata | None:
-        """Waits until the group has accepted the member, and returns its metadata, or None at `ends_at` on the loop's
-        clock. Raises ClientError if the group does not accept this member."""
+        """Waits until the group has accepted the member, and returns its metadata. Returns None at `ends_at`, on the
+        loop's clock. Raises ClientError if the group does not accept this member."""
         while self._membership.epoch <= JOIN_EPOCH:
             self._has_changed.clear()
             self.poll_coordinator()

@@ -28,7 +28,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 FIRST_EPOCH, LAST_EPOCH = 1, 2**31 - 1
 
-# The broker does not have the session of the request.
+# Errors that mean that the broker does not have the request's session.
 SESSION_IS_GONE = frozenset(
     {
         ErrorCode.SHARE_SESSION_NOT_FOUND,
@@ -39,7 +39,7 @@ SESSION_IS_GONE = frozenset(
 
 
 class NamedPartitions(NamedTuple):
-    """The partitions that a ShareFetch names, besides those with acknowledgements."""
+    """The partitions that a ShareFetch names, in addition to those with acknowledgements."""
 
     added: frozenset[TopicIdPartition]
     forgotten: frozenset[TopicIdPartition]
@@ -48,37 +48,37 @@ class NamedPartitions(NamedTuple):
 @dataclass(slots=True)
 class ShareSession:
     epoch: int = INITIAL_EPOCH  # epoch of the next request
-    # The partitions that the broker remembers.
+    # The partitions in the broker's copy of the session.
     partitions: frozenset[TopicIdPartition] = field(default_factory=frozenset)
 
     @property
     def is_open(self) -> bool:
-        """Whether acknowledgements can be sent."""
+        """True if acknowledgements can be sent."""
         return self.epoch != INITIAL_EPOCH
 
     def partitions_to_name(
         self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]
     ) -> NamedPartitions:
-        """Returns the partitions that a ShareFetch of `wanted` has to add and to forget.
+        """Returns the partitions that a ShareFetch of `wanted` has to add to the session and remove from it.
 
-        acknowledged   partitions with acknowledgements in the same request: a partition that a request names stays in
-                       the session unless the request forgets it
+        acknowledged   partitions with acknowledgements in the same request. A partition that a request names stays in
+                       the session unless the same request removes it.
         """
         return NamedPartitions(wanted - self.partitions, (self.partitions | set(acknowledged)) - wanted)
 
     def on_fetch_response(self, wanted: frozenset[TopicIdPartition], code: ErrorCode) -> None:
-        """Applies the top-level error of the response to a ShareFetch."""
+        """Applies the top-level error code of a ShareFetch response."""
         self._advance_epoch(code)
         self.partitions = wanted if self.is_open else frozenset()
 
     def on_acknowledge_response(self, partitions: Iterable[TopicIdPartition], code: ErrorCode) -> None:
-        """Applies the top-level error of the response to a ShareAcknowledge."""
+        """Applies the top-level error code of a ShareAcknowledge response."""
         self._advance_epoch(code)
         self.partitions = self.partitions | set(partitions) if self.is_open else frozenset()
 
     def reset(self) -> None:
-        """Starts a new session, because it is unknown whether the last request arrived, or the broker has closed the
-        session with the connection."""
+        """Starts a new session, either because the last request may not have arrived or because the broker has closed
+        the session with the connection."""
         self.epoch, self.partitions = INITIAL_EPOCH, frozenset()
 
     def _advance_epoch(self, code: ErrorCode) -> None:
@@ -92,7 +92,8 @@ Sendings = Mapping[TopicIdPartition, SentAcknowledgements]
 
 
 class AcquireMode(Enum):
-    """`share.acquire.mode`: whole batches of the log, or never more records than requested (KIP-1206)."""
+    """The mode `share.acquire.mode` (KIP-1206): acquire whole batches of the log, or never more records than
+    requested."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1
@@ -100,7 +101,7 @@ class AcquireMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """Settings with Kafka's names, in bytes and ms."""
+    """Settings under Kafka's names, in bytes and ms."""
 
     group_id: str
     member_id: str

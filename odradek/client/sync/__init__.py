@@ -1,6 +1,8 @@
-"""The clients of `odradek.client` for programs without an event loop: the same names, without `await`.
+"""The clients of `odradek.client` for programs without an event loop. Their methods have the same names, but no
+`await`.
 
-All of them share one event loop in a daemon thread. A client does not survive a fork: create it in the child.
+All of these clients share one event loop in a daemon thread. A client does not survive a fork, so create it in the
+child process.
 """
 
 from odradek.client.sync.admin import Admin

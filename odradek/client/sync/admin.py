@@ -9,16 +9,17 @@ from odradek.client.sync.background import Blocking, blocking, with_parameters_o
 
 
 class Admin(Blocking[admin.Admin]):
-    """Administers topics, settings, groups and transactions, for programs without an event loop. For the settings see
-    `odradek.client.Admin`.
+    """Administers topics, settings, groups and transactions in programs without an event loop. `odradek.client.Admin`
+    describes the settings.
 
         with Admin(bootstrap_servers="localhost:9092") as admin:
             admin.create_topics([NewTopic("orders", partitions=3)])
             for name in admin.list_topics():
                 ...
 
-    Start and close it, best with `with`. Each call repeats transient errors until `default_api_timeout_ms` is over, and
-    then raises RetriableError. Errors that a broker reports are ClientErrors, whose `code` is the broker's.
+    An admin client must be started before use and closed afterwards, preferably with `with`. Each call retries
+    transient errors for up to `default_api_timeout_ms`, and then raises RetriableError. An error that a broker reports
+    is raised as ClientError, with the broker's error code in `code`.
     """
 
     @with_parameters_of(admin.Admin)

@@ -1,7 +1,7 @@
-"""The event loop that serves all blocking clients of a process in its own thread, and the way to call it.
+"""The event loop that serves all blocking clients of a process from a separate thread, and the means of calling it.
 
-The blocking classes do not repeat the asynchronous ones. `blocking(Producer.flush)` turns a coroutine function into a
-method that waits for its result, with the same parameters and the same documentation.
+The blocking classes do not duplicate the asynchronous ones. `blocking(Producer.flush)` turns a coroutine function into
+a method that waits for the result, with the same parameters and documentation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ A = TypeVar("A", bound=ConnectedClient)
 S = TypeVar("S", bound="Blocking[Any]")
 
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 5.0  # how long the end of the process waits for the loop
+STOP_TIMEOUT_S = 5.0  # how long the process waits for the loop when it exits
 
 ThreadCall = Callable[[], None]
 Work = Callable[[], Coroutine[Any, Any, R]]
@@ -37,11 +37,11 @@ Work = Callable[[], Coroutine[Any, Any, R]]
 
 class BackgroundLoop:
     def __init__(self) -> None:
-        """Starts the thread, and returns when its loop runs."""
+        """Starts the thread, and returns once its loop is running."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_over: asyncio.Event | None = None
         self._is_ready = threading.Event()
-        self.was_forked = False  # threads do not survive a fork: if True, this is the child's copy
+        self.was_forked = False  # True in the child after a fork, because threads do not survive a fork
         self._thread = threading.Thread(target=self._run, name="odradek-client", daemon=True)
         self._thread.start()
         self._is_ready.wait(START_TIMEOUT_S)
@@ -49,7 +49,7 @@ class BackgroundLoop:
     def run(self, work: Work[R], thread_calls: SimpleQueue[ThreadCall | None]) -> R:
         """Runs `work()` on the loop and returns its result. Interrupting the wait (Ctrl-C) cancels the work.
 
-        errands   functions that the work puts here are called by this thread while it waits
+        thread_calls   a queue of functions, filled by the work, that the calling thread runs while it waits
         """
         self._check()
         assert self._loop is not None
@@ -70,7 +70,7 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """Stops the loop, and cancels everything that still runs on it."""
+        """Stops the loop, and cancels everything that is still running on it."""
         if self._thread.is_alive() and self._loop is not None and self._is_over is not None:
             self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(STOP_TIMEOUT_S)
@@ -105,7 +105,7 @@ _shared: BackgroundLoop | None = None
 
 
 def background_loop() -> BackgroundLoop:
-    """Returns the loop of this process. The first client starts it."""
+    """Returns the loop of this process. The first call starts it."""
     global _shared
     with _lock:
         if _shared is None:
@@ -132,9 +132,9 @@ if sys.platform != "win32":
 
 
 class Blocking(ABC, Generic[A]):
-    """Base of the blocking clients: an asyncio client that is called from threads.
+    """Base class of the blocking clients. It wraps an asyncio client so that threads can call it.
 
-    Not thread-safe, except for methods that say so.
+    Not thread-safe, except for methods that are documented as thread-safe.
     """
 
     def __init__(self, make: Callable[[], A]) -> None:
@@ -160,7 +160,8 @@ class Blocking(ABC, Generic[A]):
     def metrics(self) -> Metrics:
         """Returns the metrics of this client, with the names, groups and units of Kafka's Java clients.
 
-        They begin with the client, and can still be read after it is closed. Thread-safe; never waits.
+        Measurements begin when the client is created, and can still be read after the client is closed. Thread-safe;
+        never waits.
         """
         return self._client.metrics()
 
@@ -188,7 +189,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Blocking[A], P], R]:
-    """Like `blocking`, for a method that is not a coroutine, but must run on the loop as well."""
+    """Like `blocking`, but for a method that is not a coroutine and must nevertheless run on the loop."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(partial(run_in_coroutine, lambda: method(self._client, *args, **kwargs)))
@@ -200,7 +201,8 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
 def with_parameters_of(
     made: Callable[P, A],
 ) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
-    """Decorates `__init__` with the parameters of `made`. The decorated function receives a factory instead of them."""
+    """Gives a decorated `__init__` the parameters of `made`. The decorated function itself receives a factory in place
+    of them."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
         def construct(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -16,14 +16,14 @@ OnRebalance = Callable[[list[TopicPartition]], None]
 
 
 class Consumer(Blocking[consumer.Consumer]):
-    """Reads records in a program without an event loop; for the settings see `odradek.client.Consumer`.
+    """Reads the records of topics in a program without an event loop. `odradek.client.Consumer` describes the settings.
 
         with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
             for record in consumer:
                 ...
                 consumer.commit()
 
-    It fetches ahead and sends heartbeats in the background. It must be used by one thread at a time.
+    The consumer fetches ahead and sends heartbeats in the background. Only one thread at a time may use it.
     """
 
     @with_parameters_of(consumer.Consumer)
@@ -39,7 +39,7 @@ class Consumer(Blocking[consumer.Consumer]):
         return record
 
     def getone(self) -> ConsumerRecord:
-        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`:
+        """Waits for the next record, without a time limit, and returns it. Raises the errors of `getmany`:
         OffsetOutOfRange, AuthorizationFailed, ClientError and IllegalState."""
         return self.__next__()
 
@@ -52,11 +52,11 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Subscribes to these topics, which replaces any earlier subscription.
+        """Subscribes to these topics. This replaces any earlier subscription.
 
         The next call that returns records joins the group.
 
-        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Needs
+        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Requires
                       group_protocol="consumer".
         on_assigned   called with new partitions before any of their records is read; the place to `seek`
         on_revoked    called before partitions are given up; the place to commit or to abort
@@ -64,8 +64,8 @@ class Consumer(Blocking[consumer.Consumer]):
 
         The callbacks run in the thread that fetches records, and may call this consumer.
 
-        Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol; TypeError
-        if `topics` is a single string.
+        Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol. Raises
+        TypeError if `topics` is a single string.
         """
         self._wait(
             partial(
@@ -103,7 +103,8 @@ class Consumer(Blocking[consumer.Consumer]):
     group_metadata = on_the_loop(consumer.Consumer.group_metadata)
 
     def _in_the_thread(self, callback: OnRebalance | None) -> AsyncOnRebalance | None:
-        """Returns a coroutine function that lets the thread of the current call run `callback`, and waits for it."""
+        """Returns a coroutine function that makes the thread of the current call run `callback`, and waits for the
+        result."""
         if callback is None:
             return None
 
@@ -130,15 +131,15 @@ class Consumer(Blocking[consumer.Consumer]):
 
 
 class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
-    """Receives records of a share group in a program without an event loop; for the settings see
-    `odradek.client.ShareConsumer`.
+    """Receives records of a share group in a program without an event loop. `odradek.client.ShareConsumer` describes
+    the settings.
 
         with ShareConsumer("jobs", bootstrap_servers="localhost:9092", group_id="workers") as consumer:
             for records in consumer.getmany().values():
                 ...
 
     Heartbeats continue in the background. `on_acknowledged` runs in the thread of the event loop, and must not call
-    this consumer. The consumer must be used by one thread at a time, except `share_group_metadata`, which is
+    this consumer. Only one thread at a time may use the consumer, except for `share_group_metadata`, which is
     thread-safe.
     """
 
@@ -148,7 +149,7 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Duration of acquisition locks, as last reported by a broker; None before the first records."""
+        """The duration of acquisition locks, as last reported by a broker; None before the first records arrive."""
         return self._client.acquisition_lock_timeout_ms
 
     start = blocking(share_consumer.ShareConsumer.start)
@@ -165,8 +166,8 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
         """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
         changed. Never waits.
 
-        With RENEW the consumer keeps the record, and can acknowledge it again after the renewal was sent. Raises
-        IllegalState with implicit acknowledgement, if the record does not belong to this member or was already
-        acknowledged, and if an undecided transaction acknowledges it.
+        With RENEW, the consumer keeps the record, and can acknowledge it again once the renewal has been sent. Raises
+        IllegalState if acknowledgement is implicit, if the record does not belong to this member or has already been
+        acknowledged, or if it is acknowledged by a transaction that is not yet committed or aborted.
         """
         self._client.acknowledge(record, kind)

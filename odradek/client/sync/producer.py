@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-MOST_WAITING_BYTES = 1024 * 1024  # limit of bytes that `send` has accepted and the loop has not yet read
-OVERHEAD_BYTES = 100  # estimate of a record's size besides its key and value
+MOST_WAITING_BYTES = 1024 * 1024  # limit on the bytes that `send` has accepted and the loop has not read yet
+OVERHEAD_BYTES = 100  # estimated size of a record in addition to its key and value
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """Future of a record's metadata. It cannot be cancelled."""
+    """The future of a record's metadata. It cannot be cancelled."""
 
     def cancel(self) -> bool:
         return False
@@ -39,34 +39,34 @@ headers as passed to `send`."""
 
 
 class Producer(Blocking[producer.Producer]):
-    """Sends records from a program without an event loop; for the settings see `odradek.client.Producer`.
+    """Sends records to topics in a program without an event loop. `odradek.client.Producer` describes the settings.
 
         with Producer(bootstrap_servers="localhost:9092") as producer:
             producer.send("orders", b"value", key=b"key")
 
-    Several threads may call it. A transaction, however, belongs to the producer, not to a thread.
+    Several threads may use a producer. A transaction, however, belongs to the producer, not to a thread.
     """
 
     @with_parameters_of(producer.Producer)
     def __init__(self, make: Callable[[], producer.Producer]) -> None:
         self._sendings: deque[Sending] = deque()
         self._lock = threading.Lock()
-        self._taken_bytes = 0  # accepted by `send`, and read by the loop: the difference is limited
+        self._taken_bytes = 0  # bytes that `send` has accepted and that the loop has read; their difference is limited
         self._passed_bytes = 0
         self._is_passing = False
         self._passing: asyncio.Task[None] | None = None
         self._refused: Exception | None = None
-        self._next = RecordFuture()  # the future of the record that is being passed on
+        self._next = RecordFuture()  # the future of the record that is being passed to the asyncio producer
         super().__init__(make)
         self._client.make_futures_with(lambda: self._next)
 
     start = blocking(producer.Producer.start)
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """Sends everything that was passed to `send`, then closes the producer. Gives up when `timeout_ms` is over.
+        """Sends all records that were passed to `send`, then closes the producer. Gives up after `timeout_ms`.
 
-        An open transaction is aborted, unless it is prepared: a prepared transaction stays prepared. Raises no errors
-        of records: they are in the futures.
+        An open transaction is aborted unless it is prepared; a prepared transaction stays prepared. The errors of
+        records are not raised here, but by their futures.
         """
         super()._wait(lambda: self._after_sending(lambda: self._client.close(timeout_ms=timeout_ms), raises=False))
 
@@ -80,11 +80,12 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Future[RecordMetadata]:
-        """Sends a record. Waits only while too many bytes are on their way to the loop or to the broker.
+        """Sends a record, and returns a future of its metadata. Waits only while too many bytes are on their way to the
+        loop or to the broker.
 
         The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record
-        is too large, no transaction is open) fail the future as well. So that they cannot go unnoticed, the next call
-        of this producer other than `abort_transaction` and `close` raises them again.
+        is too large, no transaction is open) fail the future as well. To make sure that such an error does not go
+        unnoticed, the producer's next call other than `abort_transaction` and `close` raises it again.
         """
         future = RecordFuture()
         size_bytes = OVERHEAD_BYTES + len(key or b"") + len(value or b"")
@@ -116,10 +117,10 @@ class Producer(Blocking[producer.Producer]):
         headers         lists of struct(key: string, value: binary)
         batch_bytes     size limit of a record batch before compression, capped at `max_request_size`
 
-        The rows are written in order, after everything sent before. The future resolves to the metadata of the first
-        record of each batch, or fails with a ClientError. Raises RetriableError if the wait for the buffer or for
-        metadata exceeds `max_block_ms`; ClientError if a record is too large or there is no such partition, or
-        AbortableError instead if a transaction is open; IllegalState if no transaction is open and the producer has a
+        The rows are written in order, after all records that were sent before. The future resolves to the metadata of
+        the first record of each batch, or fails with a ClientError. Raises RetriableError if the wait for the buffer or
+        for metadata exceeds `max_block_ms`; ClientError if a record is too large or the partition does not exist
+        (AbortableError instead if a transaction is open); IllegalState if no transaction is open and the producer has a
         transactional id. Also raises the error of an earlier `send`.
         """
         sent: Future[list[RecordMetadata]] = Future()
@@ -143,9 +144,9 @@ class Producer(Blocking[producer.Producer]):
     commit_transaction = blocking(producer.Producer.commit_transaction)
 
     def abort_transaction(self) -> None:
-        """Discards unsent records and aborts the transaction. Also forgets pending errors of `send`.
+        """Discards unsent records and aborts the transaction. Also clears pending errors of `send`.
 
-        Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again. Raises
+        Raises RetriableError if the coordinator does not answer within `max_block_ms`; repeat the call. Raises
         IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
         super()._wait(lambda: self._after_sending(self._client.abort_transaction, raises=False))
@@ -154,10 +155,10 @@ class Producer(Blocking[producer.Producer]):
     def _wait(self, work: Work[R]) -> R:
         return super()._wait(lambda: self._after_sending(work, raises=True))
 
-    # Methods that run on the loop.
+    # The following methods run on the loop.
 
     async def _after_sending(self, work: Work[R], *, raises: bool) -> R:
-        """Returns the result of `work()`, which runs after all earlier records have been passed on."""
+        """Runs `work()` after all earlier records have been passed on, and returns its result."""
         while self._sendings or self._passing is not None:
             self._begin_to_pass()
             assert self._passing is not None
@@ -186,7 +187,7 @@ class Producer(Blocking[producer.Producer]):
                         self._refused = error
                         self._next.set_exception(error)
                 self._is_passing = False
-                if not sendings:  # otherwise `send` added a record while it believed that this task still runs
+                if not sendings:  # otherwise `send` added a record in the belief that this task was still running
                     return
                 self._is_passing = True
         finally:
