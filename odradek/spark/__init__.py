@@ -1,4 +1,4 @@
-"""Reads and writes topics with Spark; output is written exactly once (rules: docs/spec/spark.md)."""
+"""Reads and writes topics with Spark. Output is written exactly once (rules: docs/spec/spark.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ __all__ = ["install"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `install` on first use, because it needs pyspark and some commands of `odradek spark` work without
-    pyspark."""
+    """Imports `install` on first use. It needs pyspark, and some commands of `odradek spark` work without pyspark."""
     if name == "install":
         from odradek.spark.listener import install
 

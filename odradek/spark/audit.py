@@ -1,4 +1,4 @@
-"""Compares an output with its input: the public names of `odradek.spark.jobs.audit` (docs/using-spark.md)."""
+"""The public names of `odradek.spark.jobs.audit`, which compares an output with its input (docs/using-spark.md)."""
 
 from odradek.spark.jobs.audit import Comparison, compare, exactly_once
 

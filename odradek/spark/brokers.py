@@ -1,5 +1,5 @@
 """Connects a query to its cluster. The client is imported on first use, because most of Spark's Python workers only
-plan."""
+plan a query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Connection settings shared by all clients of a source or sink."""
+    """The connection settings that all clients of a source or sink share."""
 
     bootstrap_servers: str
     timeout_ms: float = 60_000

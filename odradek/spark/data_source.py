@@ -1,8 +1,9 @@
-"""Implements `format("odradek")`: reads topics as batches and streams, writes them, and, with `path`, reads files.
+"""Implements `format("odradek")`, which reads topics as batches and streams, writes them, and, with `path`, reads
+files.
 
 Spark starts a Python worker for each step (plan, read, write, commit), and each worker imports this module. Modules
-that only one step needs are imported late: Arrow, numpy and the client take four times as long to import as all the
-rest.
+that only one step needs are imported late, because Arrow, numpy and the client take four times as long to import as
+everything else.
 """
 
 from __future__ import annotations

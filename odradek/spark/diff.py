@@ -1,4 +1,4 @@
-"""Compares two data directories: the public names of `odradek.spark.jobs.diff` (docs/using-spark.md)."""
+"""The public names of `odradek.spark.jobs.diff`, which compares two data directories (docs/using-spark.md)."""
 
 from odradek.spark.jobs.diff import Diff, diff
 

@@ -1,4 +1,4 @@
-"""Writes topics as Parquet: the public names of `odradek.spark.jobs.export` (docs/using-spark.md)."""
+"""The public names of `odradek.spark.jobs.export`, which writes topics as Parquet (docs/using-spark.md)."""
 
 from odradek.spark.jobs.export import ExportOptions, export, export_source
 

@@ -1,10 +1,11 @@
-"""Remembers failed batch writes whose transactions may still be open, so that the next write on this machine ends them.
+"""Records failed batch writes whose transactions may still be open, so that the next write on this machine can end
+them.
 
 Spark starts a new Python process for each commit and each abort of a batch write, so the next write of the session
-cannot find anything in that process's memory. Each failed write is therefore recorded in a file. The file is written
-before the abort begins and removed once all transactions have ended, so it also survives an abort that is killed.
+cannot rely on the memory of an earlier process. Each failed write is therefore recorded in a file. The file is created
+before the abort begins and removed once all transactions have ended, so it survives even if the abort is killed.
 
-A process that works on a failed write holds a lock on the file; the lock ends with the process.
+A process that handles a failed write holds a lock on the file. The lock is released when the process ends.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ class FailedWrite:
 
 
 def default_folder() -> Path:
-    """Returns a folder that outlives the process and that no other user could have prepared."""
+    """Returns the folder of this user, which outlives the process."""
     return Path(tempfile.gettempdir()) / f"odradek-spark-failed-writes-{user_id()}"
 
 
 class FailedWrites:
-    """The folder of failed writes. If the folder cannot be used, nothing is remembered and a warning is logged."""
+    """The folder of failed writes. If it cannot be used, nothing is recorded and a warning is logged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def recorded(self, write: FailedWrite) -> Iterator[None]:
-        """Records the write while the block runs, and removes the record unless the block raises."""
+        """Records the write while the block runs. Removes the record at the end of the block, unless the block
+        raises."""
         path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
         try:
             self._require_folder()
@@ -67,8 +69,8 @@ class FailedWrites:
             os.close(handle)
 
     def unfinished_writes(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
-        """Yields the recorded writes to these servers that no other process is working on. A record is removed when the
-        caller requests the next write; it stays if the caller raises or leaves the loop before that."""
+        """Yields the recorded writes to these servers that no other process is handling. A record is removed when the
+        caller requests the next write. It stays if the caller raises or leaves the loop before that."""
         try:
             self._require_folder(creates=False)
             paths = sorted(self._folder.glob(f"*{_SUFFIX}"))
@@ -81,12 +83,12 @@ class FailedWrites:
                 continue
             try:
                 if not lock(handle):
-                    continue  # another process works on it
+                    continue  # another process is handling it
                 write = FailedWrite(**json.loads(pread(handle, 1 << 16, 0)))
                 if write.bootstrap_servers == bootstrap_servers:
                     yield write
                     path.unlink(missing_ok=True)
-            except (OSError, TypeError, ValueError) as error:  # another process has not written it yet
+            except (OSError, TypeError, ValueError) as error:  # another process has created it but not written it yet
                 _log.debug("%s is passed over: %s", path, error)
             finally:
                 os.close(handle)

@@ -1,4 +1,4 @@
-"""Names the input of a job: the public names of `odradek.spark.jobs.inputs` (docs/using-spark.md)."""
+"""The public names of `odradek.spark.jobs.inputs`, which describes the input of a job (docs/using-spark.md)."""
 
 from odradek.spark.jobs.inputs import Input, InputError, input_of
 

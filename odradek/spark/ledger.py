@@ -1,8 +1,8 @@
 """The ledger: a compacted topic in which each sink records its last decision (docs/spec/spark.md#s2).
 
-A record is written in an ordinary transaction of the transactional id `{sink}.ledger`. The process that last
-initialised this id holds the lease. All earlier holders are fenced: they can neither write nor finish a write that they
-have begun.
+A record is written in an ordinary transaction with the transactional id `{sink}.ledger`. The process that was the last
+to initialise this id holds the lease. All earlier holders are fenced: they can neither write nor finish a write that
+they have begun.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-# Timeout of the ledger's transactions. After a crash, an open one delays other sinks of its partition this long.
+# Timeout of the ledger's transactions. After a crash, an open transaction delays other sinks in its partition for this
+# long.
 LEASE_TIMEOUT_MS = 10_000
 POLL_MS = 50
 CLOSE_MS = 1_000
-UNDECIDED = -1  # the batch before the first one
-ONGOING, EMPTY = "Ongoing", "Empty"  # states of a transactional id, as brokers spell them
+UNDECIDED = -1  # the batch number before the first batch
+ONGOING, EMPTY = "Ongoing", "Empty"  # states of a transactional id as brokers spell them
 
 
-# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value; version 2 covers every column that is
+# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value. Version 2 covers every column that is
 # written.
 DIGEST_OF_KEYS_AND_VALUES = 1
 DIGEST_OF_ALL_COLUMNS = 2
@@ -56,7 +57,7 @@ _JSON_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """One transaction of a batch."""
+    """One of a batch's transactions."""
 
     transactional_id: str
     state: PreparedTxnState
@@ -64,12 +65,12 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A sink's last decision: batch `batch` consists of the transactions `parts`. `doomed` lists ids that some process
-    may be aborting.
+    """A sink's last decision: batch `batch` consists of the transactions `parts`. `doomed` lists the ids of
+    transactions that some process may be aborting.
 
-    is_finished     all parts have ended, so nobody needs to look them up at the broker
+    is_finished     all parts have ended, so they need not be looked up at the broker
     expires_ms      when the key of a batch write may be used again; None for a stream
-    digest_version  how `digest` was computed; a record without it was written before there were versions
+    digest_version  how `digest` was computed; a record without this field was written before there were versions
     """
 
     sink: str
@@ -86,8 +87,8 @@ class LedgerEntry:
     digest_version: int = DIGEST_OF_KEYS_AND_VALUES
 
     def is_expired(self, now_ms: int) -> bool:
-        """Returns whether the key may be used again. An unfinished entry never expires, because its transactions still
-        have to be ended."""
+        """Returns whether the key may be used again. An unfinished entry never expires, because its transactions must
+        still be ended."""
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
@@ -101,7 +102,7 @@ class LedgerEntry:
 
     @classmethod
     def from_json(cls, text: bytes) -> LedgerEntry:
-        """Parses a record of the ledger. Raises ValueError for any text that `to_json` cannot have written."""
+        """Parses a record of the ledger. Raises ValueError for text that `to_json` cannot have produced."""
         try:
             told = json.loads(text)
             told |= {
@@ -111,7 +112,7 @@ class LedgerEntry:
                 "doomed": tuple(told["doomed"]),
             }
             names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
-            # Records of earlier releases lack `finished`, `expires` or `digestVersion`.
+            # Records written by earlier releases lack `finished`, `expires` or `digestVersion`.
             return cls(**{name: told[short] for name, short in names.items() if short in told})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
@@ -122,12 +123,12 @@ def undecided_entry(sink: Sink) -> LedgerEntry:
 
 
 class LeaseLost(Exception):
-    """Another process holds the lease, or it is unknown whether the record was written. Take the lease again and read
+    """Another process holds the lease, or the record may or may not have been written. Take the lease again and read
     the ledger."""
 
 
 class Ledger:
-    """The ledger of one sink, as its driver uses it."""
+    """The ledger of one sink, for use by the sink's driver."""
 
     def __init__(self, brokers: Brokers, sink: Sink, observe: Observe = observe_nothing) -> None:
         self._brokers = brokers
@@ -141,7 +142,7 @@ class Ledger:
         return self._entry if self._producer is not None else await self.acquire_lease()
 
     async def acquire_lease(self) -> LedgerEntry:
-        """Takes the lease, then reads the sink's record. Between the two, only the holder of a still newer lease can
+        """Takes the lease, then reads the sink's record. In between, only the holder of an even newer lease can
         write."""
         await self.release()
         async with self._brokers.admin() as admin:
@@ -172,12 +173,12 @@ class Ledger:
         return self._entry
 
     async def write(self, entry: LedgerEntry) -> None:
-        """Writes the record and returns when its transaction is committed. Raises LeaseLost."""
+        """Writes the record. Returns when its transaction is committed. Raises LeaseLost."""
         await self._write(entry.to_json())
         self._entry = entry
 
     async def erase(self) -> None:
-        """Erases the sink's record, as if it had never decided anything. Raises LeaseLost."""
+        """Erases the sink's record, as if the sink had never decided anything. Raises LeaseLost."""
         await self._write(None)
         self._entry = undecided_entry(self._sink)
 
@@ -203,10 +204,11 @@ class Ledger:
 
 
 async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, LedgerEntry]:
-    """Returns the live record of this sink, or of all, by the sink's name.
+    """Returns the live record of this sink, or of all sinks, by the sink's name.
 
-    Reads to the end that the log has at the beginning, not only to the last stable offset: an open transaction of
-    another sink must not hide a decision. Raises RetriableError when one stays open for too long.
+    Reads up to the end of the log as it was at the beginning of the call, not only up to the last stable offset,
+    because an open transaction of another sink must not hide a decision. Raises RetriableError if a transaction stays
+    open for too long.
     """
     async with brokers.admin() as admin:
         if LEDGER_TOPIC not in await admin.list_topics(include_internal=True):
@@ -244,8 +246,8 @@ COMMIT, ABORT = "commit", "abort"
 
 @dataclass(slots=True)
 class SinkState:
-    """State of a sink. `entry` is None before the first decision. `open` lists transactions of its tasks that hold up
-    readers of committed records."""
+    """The state of a sink. `entry` is None before the first decision. `open` lists transactions of the sink's tasks
+    that hold up readers of committed records."""
 
     name: str
     entry: LedgerEntry | None
@@ -253,11 +255,11 @@ class SinkState:
 
     @property
     def since_ms(self) -> int | None:
-        """The time at which the oldest open transaction began, or None."""
+        """The time at which the oldest open transaction began, or None if no transaction is open."""
         return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
 
     def verdict(self, transactional_id: str) -> str:
-        """Returns how `recover` ends a transaction: it commits the ones that the ledger has decided, and aborts all
+        """Returns how `recover` ends a transaction. It commits transactions that the ledger has decided, and aborts all
         others."""
         return verdict(self.entry, transactional_id)
 
@@ -268,7 +270,7 @@ def verdict(entry: LedgerEntry | None, transactional_id: str) -> str:
 
 
 async def sinks(brokers: Brokers) -> list[SinkState]:
-    """Returns all sinks that have a record in the ledger or an open transaction, by name."""
+    """Returns all sinks that have a record in the ledger or an open transaction, sorted by name."""
     found = {name: SinkState(name, entry) for name, entry in (await read_entries(brokers)).items()}
     async with brokers.admin() as admin:
         for listed in await admin.list_transactions(states=[ONGOING]):
@@ -287,8 +289,8 @@ async def sinks(brokers: Brokers) -> list[SinkState]:
 
 
 async def verdicts(brokers: Brokers, transactional_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns the name of the sink and its ledger's verdict for each id that belongs to a sink. Other ids are left
-    out."""
+    """Returns, for each id that belongs to a sink, the name of the sink and the verdict of the ledger. Other ids are
+    left out."""
     tasks = {each: task for each in transactional_ids if (task := task_of(each)) is not None}
     entries = await read_entries(brokers) if tasks else {}
     return {each: (task.sink, verdict(entries.get(task.sink), each)) for each, task in tasks.items()}

@@ -1,10 +1,11 @@
-"""The listener: ends the transactions that a query has left open as soon as the query terminates, and counts its rows.
+"""The listener. It ends the transactions that a query has left open as soon as the query terminates, and counts the
+query's rows.
 
-The sink works without the listener. But Spark does not call the sink when a query is stopped in the middle of a batch
+The sink works without the listener. But if a query is stopped in the middle of a batch, Spark does not call the sink
 (docs/spec/spark.md#s3). The transactions that its tasks had prepared would then hold up readers until the query is
-started again, or until somebody runs `odradek spark recover`.
+started again or `odradek spark recover` is run.
 
-It recovers only the run that has terminated, because the query may have been started again since.
+The listener recovers only the run that has terminated, because the query may have been started again since.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from odradek.spark.options import DeliveryMode, OptionError, SinkOptions
 from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
 FORMAT = "odradek"
-OF_WORKERS = "odradek.spark.task"  # imports everything that workers need, except pyspark, which Spark itself provides
+OF_WORKERS = "odradek.spark.task"  # imports everything that workers need except pyspark, which Spark itself provides
 IMPORT_TIMEOUT_S = 60
-TIMEOUT_MS = 15_000  # the driver's process waits for the listener before it exits
-ROUNDS_S = (0.0, 1.0, 3.0)  # Spark gives the Python worker of a task that it cancels 2 s
+TIMEOUT_MS = 15_000  # limited because the driver's process waits for the listener before it exits
+ROUNDS_S = (0.0, 1.0, 3.0)  # spread out because Spark gives the Python worker of a cancelled task 2 s to stop
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Progress of one run of a query, as reported to the listener. `rows` counts the rows of finished batches. `ended`
-    counts the transactions that the run had left open and that the listener has ended; it is None until then, and if
-    that failed."""
+    """The progress of one run of a query, as reported to the listener. `rows` counts the rows of finished batches.
+    `ended` counts the transactions that the run had left open and that the listener has ended. It is None until then,
+    or if ending them failed."""
 
     query: str
     run: str
@@ -63,7 +64,7 @@ class SinkProgress:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The cluster and the prefix to which a query writes."""
+    """The destination of a query: a cluster and a prefix."""
 
     brokers: Brokers
     prefix: str
@@ -77,7 +78,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     written   destination of the queries if Spark does not reveal it, as under Spark Connect
     formats   the names under which the sink is registered
-    rounds_s  pauses before each search for open transactions
+    rounds_s  the pause before each search for open transactions
     """
 
     def __init__(
@@ -98,13 +99,13 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
     @property
     def progress(self) -> list[SinkProgress]:
-        """The progress of every run that the listener has seen."""
+        """The progress of every run that the listener has observed."""
         return list(self._progress.values())
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits for the open transactions of terminated queries to end. Returns False on timeout."""
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
-        # Spark reports the end of a query from a thread of its own, so another search may begin during the wait.
+        # Spark reports the end of a query from a separate thread, so another search may begin during the wait.
         while working := [each for each in self._threads if each.is_alive()]:
             left_s = None if ends_at is None else ends_at - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -116,7 +117,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         self.watch(str(event.id), str(event.runId), event.name)
 
     def watch(self, query: str, run: str, name: str | None) -> None:
-        """Watches a run that begins, or that was already running when the listener was added."""
+        """Observes a run that is beginning, or that was already running when the listener was added."""
         if run not in self._progress:
             self._progress[run] = SinkProgress(query, run, name)
             self._finds[run] = self._search(query)
@@ -148,7 +149,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         if written is None:
             return
         seen.sink = written.sink(seen.query)
-        # Not a daemon thread: a driver that exits after its query waits for the thread.
+        # Not a daemon thread, so a driver that exits after its query waits for the thread.
         thread = threading.Thread(target=self._end, args=(written.brokers, seen), name="odradek-listener")
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
@@ -171,7 +172,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             _log.info("%s: %d transactions that run %s had left open are ended", seen.sink.name, seen.ended, seen.run)
 
     def _search(self, query: str) -> Callable[[], Written | None]:
-        """Returns a function that finds out where a query writes. Call it once the query has begun to write, or has
+        """Returns a function that finds the destination of a query. Call it once the query has begun to write, or has
         ended."""
         if self._written is not None:
             written = self._written
@@ -185,8 +186,8 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
 async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[float]) -> int:
     """Ends the transactions that tasks of this run have left open, including those of tasks that stop a little later.
-    Returns their number. If no transaction is open, no lease is taken, so that a query that is still running is not
-    disturbed."""
+    Returns the number of transactions. If no transaction is open, no lease is taken, so a query that is still running
+    is not disturbed."""
     ended = 0
     for pause_s in rounds_s:
         await asyncio.sleep(pause_s)
@@ -201,8 +202,8 @@ async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[flo
 
 
 def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[str]) -> Written | None:
-    """Returns the destination of a query. `write` is the name of its sink and its options. Returns None if the sink is
-    not this one, or writes without transactions."""
+    """Returns the destination of a query. `write` contains the name and the options of its sink. Returns None if the
+    query uses a different sink, or writes without transactions."""
     if write is None or write[0] not in formats:
         return None
     try:
@@ -215,8 +216,8 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
 
 
 def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
-    """Reads the name and options of a query's sink from Spark's plan. The plan is not part of Spark's API; returns None
-    if it has another form."""
+    """Reads the name and the options of a query's sink from Spark's plan. The plan is not part of Spark's API. Returns
+    None if it has an unexpected form."""
     from py4j.protocol import Py4JError
 
     try:
@@ -229,12 +230,11 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
 
 
 class WrongWorkerPython(Exception):
-    """The session's workers run a Python in which odradek cannot be imported."""
+    """The session's workers use a Python in which odradek cannot be imported."""
 
 
 def require_worker_python(executable: str) -> None:
-    """Raises WrongWorkerPython, with a message of one line, if this Python cannot be started or cannot import
-    odradek."""
+    """Raises WrongWorkerPython, with a one-line message, if this Python cannot be started or cannot import odradek."""
     if shutil.which(executable) == sys.executable:
         return
     try:
@@ -263,20 +263,20 @@ def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = D
 
     Spark finds the format by itself if `pyspark_odradek` is on the path of the driver's Python. After `--py-files`, and
     on a Spark Connect server, the format has to be registered. The listener ends the open transactions of a stopped
-    query at once, rather than when the query is started again.
+    query immediately, rather than when the query is started again.
 
     Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Without this check, Spark would
-    report a missing data source, or a traceback of a worker, when a query is planned.
+    report a missing data source, or show a worker's traceback, when a query is planned.
 
-    spark              a session, also one of Spark Connect; queries that it runs already are watched too
-    bootstrap_servers  where the session's queries write. Under Spark Connect the listener cannot find out, and does
-                       nothing without it
+    spark              a session, which may use Spark Connect; queries that are already running are observed too
+    bootstrap_servers  the cluster to which the session's queries write. Under Spark Connect the listener cannot
+                       determine this, and does nothing if it is left out
     prefix             the `transactionalIdPrefix` of these queries
     returns            the listener, whose `progress` reports the rows that each query has written
     """
     from odradek.spark.data_source import OdradekSource
 
-    # Spark Connect has no such attribute, and its server's Python is not on this machine.
+    # A Spark Connect session has no such attribute, and its server's Python is not on this machine.
     context = getattr(spark, "_sc", None)
     if context is not None and not context.getConf().get("spark.submit.pyFiles", ""):
         require_worker_python(context.pythonExec)

@@ -28,7 +28,7 @@ class Sink:
         return f"{self.name}.ledger"
 
     def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
-        """Returns a transactional id for one transaction. It is never used again."""
+        """Returns a transactional id for one transaction. The id is never used again."""
         return f"{self.task_prefix(run)}{batch}.{partition}.{attempt}.{random}"
 
     def task_prefix(self, run: str) -> str:
@@ -36,12 +36,12 @@ class Sink:
         return f"{self.name}.t.{shorten(run)}."
 
     def seal_id(self, run: str) -> str:
-        """Returns the transactional id that seals a run: once the coordinator knows it, no task of the run may open a
-        transaction. No transaction is ever begun under it."""
+        """Returns the transactional id that seals a run. Once the coordinator has this id, no task of the run may open
+        a transaction. No transaction ever begins under it."""
         return f"{self.name}.sealed.{shorten(run)}"
 
     def pattern(self, run: str | None = None) -> str:
-        """Returns the pattern that ListTransactions needs to match the ids of all tasks, or of the tasks of one run."""
+        """Returns a pattern for ListTransactions that matches the ids of all tasks, or of the tasks of one run."""
         return re.escape(f"{self.name}.t." if run is None else self.task_prefix(run)) + ".*"
 
 
@@ -60,7 +60,7 @@ def shorten(run: str) -> str:
 
 
 def task_of(transactional_id: str) -> TaskName | None:
-    """Parses a task's transactional id. Returns None if the id belongs to something else."""
+    """Parses a task's transactional id. Returns None if the id does not belong to a task."""
     match = _OF_A_TASK.fullmatch(transactional_id)
     if match is None:
         return None
@@ -68,7 +68,7 @@ def task_of(transactional_id: str) -> TaskName | None:
 
 
 def sink_of(name: str) -> Sink:
-    """Returns the sink of this name. Raises ValueError if the name is not PREFIX.QUERY."""
+    """Returns the sink with this name. Raises ValueError if the name does not have the form PREFIX.QUERY."""
     prefix, dot, query = name.rpartition(".")
     if not (prefix and dot and query):
         raise ValueError(f"{name!r} is not the name of a sink: PREFIX.QUERY")

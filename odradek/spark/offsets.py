@@ -1,4 +1,4 @@
-"""Resolves the options of a query to the offsets that it reads, by asking the cluster. Independent of Spark."""
+"""Queries the cluster to resolve the options of a query to the offsets that it reads. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from odradek.client.sync import Admin, Consumer
 from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError, SourceOptions
 
 Offsets = dict[TopicPartition, int]
-TopicIds = dict[str, str]  # topic ids in hexadecimal digits, by topic name
+TopicIds = dict[str, str]  # topic ids in hexadecimal, by topic name
 
-# The member of a checkpoint that holds the topic ids; no topic can have this name. Checkpoints of earlier releases and
-# of Spark's own source lack it.
+# The key in a checkpoint under which the topic ids are stored; no topic can have this name. It is missing in
+# checkpoints of earlier releases and of Spark's own source.
 TOPIC_IDS = "#topicIds"
 
-# Fetched from a partition at a time. It is large because each Fetch costs the reader and the broker a round trip.
+# Bytes to fetch from a partition at a time. The number is large because each Fetch costs the reader and the broker a
+# round trip.
 FETCH_BYTES = 8 * 1024 * 1024
-_FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range holds few records
+_FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range contains few records
 _LARGE_RECORD_BYTES = 1024
 
 _log = logging.getLogger(__name__)
 
 
 class DataLost(Exception):
-    """Records of the requested range are no longer in the log."""
+    """Records in the requested range are no longer in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A task's share of a partition: start_offset <= offset < end_offset."""
+    """The range of a partition that one task reads: start_offset <= offset < end_offset."""
 
     topic: str
     partition: int
@@ -56,7 +57,7 @@ class RangeOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """The position of a stream, with the ids of its topics: a topic that was deleted and created again has another
+    """The position of a stream, with the ids of its topics. A topic that was deleted and created again has a different
     id."""
 
     offsets: Offsets
@@ -74,7 +75,7 @@ class StreamPosition:
         return {**to_json(self.offsets), TOPIC_IDS: ids} if ids else to_json(self.offsets)
 
     def kept(self, topic_ids: TopicIds) -> Offsets:
-        """Returns the offsets, except those of topics that were deleted and created again since."""
+        """Returns the offsets, except those of topics that have since been deleted and created again."""
         anew = self.recreated_topics(topic_ids)
         return {each: offset for each, offset in self.offsets.items() if each.topic not in anew}
 
@@ -83,7 +84,7 @@ class StreamPosition:
 
 
 class OffsetReader:
-    """Queries the cluster for offsets. Connects when it is first needed; the owner closes it.
+    """Queries the cluster for offsets. It connects on first use; the owner must close it.
 
     topic_ids   ids of the topics that `partitions` has found
     """
@@ -99,8 +100,7 @@ class OffsetReader:
             self._consumer = None
 
     def partitions(self) -> list[TopicPartition]:
-        """Returns the partitions that the options select at present. Raises ClientError for a topic that does not
-        exist."""
+        """Returns the partitions that the options currently select. Raises ClientError if a topic does not exist."""
         options = self._options
         brokers = options.brokers
         with Admin(
@@ -135,9 +135,9 @@ class OffsetReader:
             asked.close()
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
-        """Resolves a bound to offsets. If a partition has no record as late as its timestamp, the offset is the
-        partition's end, or OptionError is raised if the bound needs a record. Like Spark, also raises OptionError if
-        the bound names only some of the partitions."""
+        """Resolves a bound to offsets. If a partition has no record with at least the bound's timestamp, the offset is
+        the partition's end; if the bound requires a record, raises OptionError instead. As in Spark, also raises
+        OptionError if the bound names only some of the partitions."""
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
                 "offsets or timestamps of some partitions take those of all that are read (-1 is latest, -2 earliest);"
@@ -163,8 +163,8 @@ class OffsetReader:
 
 
 def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
-    """Splits a bound into timestamps in ms, and offsets (including EARLIEST and LATEST) for the partitions without a
-    timestamp. Raises OptionError for a partition that is not among `partitions`."""
+    """Splits a bound into timestamps (in ms) and, for the partitions without a timestamp, offsets (which may be
+    EARLIEST or LATEST). Raises OptionError for a partition that is not among `partitions`."""
     times = dict(bound.timestamps_ms)
     if bound.timestamp_ms is not None:
         times = dict.fromkeys(partitions, bound.timestamp_ms)
@@ -175,7 +175,7 @@ def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[O
 
 
 def require_records(bound: Bound, times: Offsets, without: list[TopicPartition]) -> None:
-    """Raises OptionError if the bound needs a record and `without` holds a partition. This is Spark's default
+    """Raises OptionError if the bound requires a record and `without` contains a partition. This is Spark's default
     strategy."""
     if bound.needs_record and without:
         named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
@@ -185,8 +185,8 @@ def require_records(bound: Bound, times: Offsets, without: list[TopicPartition])
 
 
 def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
-    """Starts a consumer that fetches about `record_count` records of a partition. It raises an error for an offset that
-    is no longer in the log."""
+    """Starts a consumer that fetches about `record_count` records from a partition at a time. The consumer raises an
+    error for an offset that is no longer in the log."""
     fetch_bytes = min(max(record_count * _LARGE_RECORD_BYTES, _FEW_FETCH_BYTES), FETCH_BYTES)
     made = Consumer(
         bootstrap_servers=options.brokers.bootstrap_servers,
@@ -204,11 +204,11 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
 def losses(
     begun: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
 ) -> list[str]:
-    """Returns a sentence for each way in which the topics have shrunk since the checkpoint.
+    """Describes, in a sentence each, the ways in which the topics have shrunk since the checkpoint.
 
     latest      latest offsets of all existing partitions
-    earliest    earliest offsets of partitions that the checkpoint does not know
-    log_ends    ends of the logs whose latest offset lies before the checkpoint
+    earliest    earliest offsets of partitions that are not in the checkpoint
+    log_ends    ends of the logs whose latest offset is before the checkpoint
     """
     anew = begun.recreated_topics(topic_ids)
     found = [f"{topic} was deleted and made anew" for topic in sorted(anew)]
@@ -225,7 +225,8 @@ def losses(
 
 
 def log_losses(lost: Iterable[str], *, fails: bool) -> None:
-    """Raises DataLost with all sentences or, if `fails` is False (`failOnDataLoss=false`), logs a warning for each."""
+    """Raises DataLost with all sentences. If `fails` is False (`failOnDataLoss=false`), logs a warning for each
+    sentence instead."""
     found = list(lost)
     if found and fails:
         raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to go on without what was lost")
@@ -234,8 +235,7 @@ def log_losses(lost: Iterable[str], *, fails: bool) -> None:
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Limits a batch to `most` records in total. As in Spark, each partition gets a share in proportion to its
-    backlog."""
+    """Limits a batch to `most` records in total. As in Spark, each partition's share is proportional to its backlog."""
     sizes = {each: max(0, offset - start[each]) for each, offset in end.items()}
     total = sum(sizes.values())
     if total <= most:
@@ -245,8 +245,8 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 @dataclass(slots=True)
 class Threshold:
-    """`minOffsetsPerTrigger`: a batch waits until there are enough new offsets, or until `maxTriggerDelay` has passed
-    since the last batch."""
+    """The rule of `minOffsetsPerTrigger`: a batch waits until there are enough new offsets, or until `maxTriggerDelay`
+    has passed since the last batch."""
 
     min_offsets: int
     max_delay_s: float
@@ -254,7 +254,7 @@ class Threshold:
 
     def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
         """Returns whether the batch has to wait. As in Spark, the first batch after a start never waits, because it is
-        unknown how long it has waited already."""
+        unknown how long it has already waited."""
         count = sum(max(0, offset - start[each]) for each, offset in end.items())
         is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
         if count < self.min_offsets and not is_due:
@@ -264,15 +264,15 @@ class Threshold:
 
 
 def limit_offsets(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]:
-    """Cuts ranges of more than `most` records into equal parts: `maxRecordsPerPartition`."""
+    """Cuts ranges of more than `most` records into equal parts (`maxRecordsPerPartition`)."""
     if most is None:
         return list(parts)
     return [part for each in parts for part in _split(each, -(-each.size // most))]
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
-    """Returns the ranges that the tasks read: one per partition, or more with minPartitions. Reports lost records as
-    `log_losses` does."""
+    """Returns the ranges that the tasks read: one range per partition, or more with minPartitions. Reports lost records
+    as `log_losses` does."""
     found, lost = [], []
     for each in sorted(end):
         first, last = start[each], end[each]

@@ -1,7 +1,7 @@
 """Parses the options of `format("odradek")`, which have the names, JSON and defaults of Spark's Kafka source
 (docs/spec/spark.md#s8).
 
-An option that the client does not support, or that means nothing here, is refused by name rather than ignored.
+An option that the client does not support, or that has no meaning here, is refused by name rather than ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_TIMEOUT_MS = 120_000
 STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOUNDS = {"earliest": EARLIEST, "latest": LATEST}
 
-# Kafka's name, the client's setting, and the function that parses its text.
+# The name in Kafka, the client's setting, and the function that parses the value.
 _PRODUCER = {
     "kafka.compression.type": ("compression_type", str),
     "kafka.batch.size": ("batch_size", int),
@@ -52,7 +52,8 @@ _BOTH = {
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
 
-# Options of the source and of the sink. Either accepts both, so a program may pass the same options to each.
+# Options of the source and of the sink. Each accepts the options of the other, so a program may pass the same options
+# to both.
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
@@ -70,7 +71,7 @@ _WITHOUT_MEANING = {
     "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
 }
 
-# Spark's default of maxTriggerDelay, and how long the ledger remembers the key of a batch write by default.
+# Spark's default of maxTriggerDelay, and the default time for which the ledger retains the key of a batch write.
 MAX_TRIGGER_DELAY = "15m"
 KEY_RETENTION = "30d"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
@@ -80,7 +81,7 @@ _log = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown, invalid, or means nothing here."""
+    """An option is missing, unknown or invalid, or has no meaning here."""
 
 
 class DeliveryMode(Enum):
@@ -90,29 +91,29 @@ class DeliveryMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends. Either at an offset (`offsets` by partition, and `everywhere` for all others: an
-    offset, EARLIEST or LATEST), or at the first record with a timestamp (ms)."""
+    """Where reading begins or ends: either at an offset (`offsets` for single partitions, `everywhere` for all others;
+    an offset, EARLIEST or LATEST), or at the first record with at least a given timestamp (ms)."""
 
     everywhere: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    needs_record: bool = False  # if no record is as late as a timestamp, this is an error; otherwise the end is used
+    needs_record: bool = False  # if True, a timestamp after the last record is an error; if False, it means the end
 
     def named(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Returns the partitions that the bound names, or all `partitions` if it names none."""
+        """Returns the partitions that the bound names. If it names none, returns all `partitions`."""
         return {*self.offsets, *self.timestamps_ms} or set(partitions)
 
     @property
     def is_latest(self) -> bool:
-        """Returns whether a partition is bounded by its end, rather than by an offset or a timestamp."""
+        """True if any partition is bounded by its end, rather than by an offset or a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """The topics, the partitions or the topic pattern to read; exactly one is set."""
+    """The topics, the partitions or the topic pattern to read. Exactly one of these is set."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
@@ -120,7 +121,7 @@ class TopicChoice:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> TopicChoice | None:
-        """Parses the choice. Returns None if no option makes one. Raises OptionError."""
+        """Parses the choice. Returns None if none of its options is set. Raises OptionError."""
         chosen = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name)]
         if len(chosen) > 1:
             raise OptionError("only one of the options subscribe, subscribePattern and assign can be set")
@@ -136,7 +137,7 @@ class TopicChoice:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a source. Exactly one of `topics`, `partitions` and `pattern` is set."""
+    """The options of a source. Exactly one of `topics`, `partitions` and `pattern` is set."""
 
     brokers: Brokers
     topics: tuple[str, ...]
@@ -157,7 +158,7 @@ class SourceOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-        """Parses options, whose names may be in any case. Raises OptionError."""
+        """Parses options, whose names are case-insensitive. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         for name in _of(_ENDING if is_stream else _OF_STREAMS, given):
             if is_stream:
@@ -202,7 +203,7 @@ class SinkOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
-        """Parses options, whose names may be in any case. Raises OptionError."""
+        """Parses options, whose names are case-insensitive. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         for name in _of(("idempotencyKey", "idempotencyKeyRetention"), given):
             if is_stream:
@@ -229,8 +230,8 @@ def is_of_files(options: Mapping[str, str]) -> bool:
 
 
 def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, *_SINK)) -> None:
-    """Raises OptionError for an option, in any case, that is neither in `known` nor one of Spark's. Options `kafka.*`
-    are checked elsewhere."""
+    """Raises OptionError for an option that is neither in `known` nor an option of Spark. Names are case-insensitive.
+    Options `kafka.*` are checked elsewhere."""
     names = {name.lower(): name for name in (*known, *_OF_SPARK)}
     for name, reason in _WITHOUT_MEANING.items():
         if _of((name,), options):
@@ -243,7 +244,7 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
 
 
 def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
-    """Returns the `names` that `options` contains, in any case."""
+    """Returns those of the `names` that `options` contains, ignoring case."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -275,7 +276,7 @@ def isolation_level(given: Mapping[str, str]) -> str:
 
 
 def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
-    """Parses where a query starts and ends reading. Raises OptionError."""
+    """Parses the options that determine where a query starts and ends reading. Raises OptionError."""
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
     if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():
@@ -289,8 +290,8 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
 
 
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
-    """Parses one bound. As in Spark, a timestamp for all partitions goes before timestamps by partition, and these
-    before offsets."""
+    """Parses one bound. As in Spark, a timestamp for all partitions takes precedence over timestamps by partition, and
+    these take precedence over offsets."""
     timestamp_ms = number(given, f"{which}Timestamp", at_least=0)
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)

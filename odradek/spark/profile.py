@@ -1,4 +1,4 @@
-"""Measures a topic: the public names of `odradek.spark.jobs.profile` (docs/using-spark.md)."""
+"""The public names of `odradek.spark.jobs.profile`, which measures a topic (docs/using-spark.md)."""
 
 from odradek.spark.jobs.profile import profile
 

@@ -28,7 +28,7 @@ _DECODED = {"timestampType": "timestamp_type"}
 
 
 def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
-    """Returns the columns that `.schema(…)` names, or all. Raises OptionError."""
+    """Returns the columns that `.schema(…)` names, or all columns if it names none. Raises OptionError."""
     unknown = [name for name in names if name not in schema.names]
     if unknown:
         raise OptionError(f"no such column: {', '.join(unknown)}; there are {', '.join(schema.names)}")
@@ -36,12 +36,13 @@ def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
 
 
 def decoded_columns(wanted: pa.Schema) -> set[str]:
-    """Returns the columns that `read_records` has to decode to produce the wanted ones."""
+    """Returns the columns that `read_records` has to decode so that the wanted columns can be produced."""
     return {_DECODED.get(name, name) for name in wanted.names} - {"topic", "partition"} | {"offset"}
 
 
 def as_spark_has_them(table: pa.Table, topic: str, partition: int, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields Spark's columns of a `table` that `read_records` returned with the columns of `decoded_columns`."""
+    """Converts a table to Spark's columns. `read_records` must have returned the `table` with the columns of
+    `decoded_columns`."""
     for batch in table.to_batches():
         if len(batch):
             yield pa.RecordBatch.from_arrays([_column(batch, each, topic, partition) for each in wanted], schema=wanted)

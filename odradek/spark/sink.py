@@ -1,6 +1,6 @@
-"""The sink of `format("odradek")`, streaming and batch: a thin layer between Spark and `two_phase.py`.
+"""The sink of `format("odradek")`, for streams and batches: a thin layer between Spark and `two_phase.py`.
 
-Each Python worker only plans, writes or commits, so it imports the modules of its step when it needs them.
+Each Python worker only plans, writes or commits, so the modules of each step are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Local properties by which Spark gives a task its batch, query and run. Tasks fail if Spark does not set them.
+# Local properties through which Spark passes the batch, query and run to a task. Tasks fail if Spark does not set them.
 BATCH_ID, QUERY_ID, RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
-THE_ONLY_BATCH = 0  # the number of a batch write's batch
+THE_ONLY_BATCH = 0  # the batch number of a batch write, which has only one batch
 
 # The columns that Spark's Kafka sink writes. All other columns are ignored.
 _TEXT = ("string", "binary")
@@ -45,7 +45,7 @@ _COLUMNS = {
 }
 
 _log = logging.getLogger(__name__)
-_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # sinks, which keep their leases from one batch of a query to the next
+_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # sinks, which hold their leases from one batch of a query to the next
 
 
 @dataclass
@@ -84,7 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         messages: Sequence[TaskMessage | None],
         call: Callable[[TwoPhaseSink, str, list[Vote]], Coroutine[Any, Any, None]],
     ) -> None:
-        """Ends a batch. If no task has reported, this process knows neither the query nor the run, and can do
+        """Ends a batch. If no task has reported, the query and the run are unknown to this process, so it can do
         nothing."""
         answered = [message for message in messages if message is not None]
         if not answered or self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
@@ -100,13 +100,13 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes a batch. A write that is repeated under the same `idempotencyKey` writes nothing more.
+    """Writes a batch. If a write is repeated with the same `idempotencyKey`, nothing more is written.
 
-    Spark sends the writer that planned the batch to the process that commits or aborts, so both can name all
-    transactions of the batch, whether or not its tasks have reported.
+    Spark sends the writer that planned the batch to the process that commits or aborts it. Both processes can therefore
+    name all transactions of the batch, whether or not its tasks have reported.
 
-    failed_writes   folder that records failed writes whose transactions may still be open; by default one for all
-                    sessions of this user on this machine
+    failed_writes   folder that records failed writes whose transactions may still be open; by default, one folder for
+                    all sessions of this user on this machine
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 def require_columns(schema: StructType, topic: str | None) -> None:
-    """Raises OptionError for a frame that cannot be written. Called when the query is planned."""
+    """Raises OptionError if a frame cannot be written. Called when the query is planned."""
     types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
     if "value" not in types:
         raise OptionError(f"a column 'value' (string or binary) has to be written; there are {', '.join(types)}")
@@ -243,15 +243,15 @@ def _votes(messages: Iterable[TaskMessage]) -> list[Vote]:
 
 
 def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs the coroutine to its end on the event loop of this process, to which the leases of `_sinks` belong."""
+    """Runs the coroutine to completion on this process's event loop, to which the leases of `_sinks` belong."""
     from odradek.client.sync.background import background_loop
 
     background_loop().run(lambda: work, SimpleQueue())
 
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
-    """Erases the sink's record, or the records of expired keys. If that fails, only a warning is logged: the write is
-    done whether or not the records stay in the ledger."""
+    """Erases the sink's record, or the records of expired keys. If that fails, only logs a warning, because the write
+    is complete whether or not the records stay in the ledger."""
     from odradek.spark.ledger import LeaseLost
 
     try:

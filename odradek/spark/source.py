@@ -1,4 +1,4 @@
-"""The sources of `format("odradek")` over the network: topics as batches and streams.
+"""The sources of `format("odradek")` that read over the network: topics as batches and streams.
 
 They read only committed records, unless `kafka.isolation.level` is read_uncommitted.
 """
@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             asked.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's own empty partition, used if there is nothing to read
+        if partition.value is None:  # the empty partition that Spark creates if there is nothing to read
             return iter(())
         return read_range(self._options, partition.value, self._wanted)
 
@@ -59,8 +59,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
     """A stream with invalid options. Its first call raises the error.
 
-    The error is not raised by `streamReader` itself: PySpark 4.3.0 would then stop a reader that does not exist, so
-    that the query would end with an UnboundLocalError of PySpark instead of the error that names the option to correct.
+    `streamReader` itself does not raise the error, because PySpark 4.3.0 would then try to stop a reader that does not
+    exist. The query would end with an UnboundLocalError of PySpark instead of the error that names the option to
+    correct.
     """
 
     def __init__(self, error: OptionError) -> None:
@@ -83,7 +84,7 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads topics as a stream. Checkpoints hold offsets in the format of Spark's Kafka source."""
+    """Reads topics as a stream. Checkpoints contain offsets in the format of Spark's Kafka source."""
 
     def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
         self._options = options
@@ -94,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._threshold = None if least is None else Threshold(least, options.max_trigger_delay_ms / 1000)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out the driver's state: executors only read."""
+        """Leaves out the driver's state, because executors only read."""
         return {"_options": self._options, "_wanted": self._wanted, "_target": None, "_threshold": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,11 +120,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
         self._log_losses(losses(begun, end, target.topic_ids, new, log_ends))
         first = known | earliest
-        # If the log itself reaches the checkpoint, the latest offset lies before it only because a transaction is open.
-        # An earlier run has read that transaction's records without read_committed. The batch is empty, and no data is
-        # lost.
+        # If the log itself extends to the checkpoint, the latest offset is before the checkpoint only because a
+        # transaction is open, whose records an earlier run has read without read_committed. The batch is then empty,
+        # and no data is lost.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
-        # With AvailableNow everything is read, however few records are left.
+        # With AvailableNow, everything is read, however few records are left.
         if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -131,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return StreamPosition(end, target.topic_ids).json()
 
     def _log_ends(self, wanted: Offsets, latest: Offsets) -> Offsets:
-        """Returns the ends of the logs whose latest offset lies before the wanted one."""
+        """Returns the ends of the logs whose latest offset is before the wanted offset."""
         short = [each for each, offset in latest.items() if offset < wanted.get(each, 0)]
         return self._offsets.log_ends(short) if short else {}
 
@@ -146,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, planned = StreamPosition.read(start), StreamPosition.read(end)
-        there = self._latest()  # a batch that is planned again may belong to topics that have shrunk since
+        there = self._latest()  # if a batch is planned again, its topics may have shrunk in the meantime
         log_ends = self._log_ends(planned.offsets, there.offsets)
         self._log_losses(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
         kept = {each: at for each, at in planned.kept(there.topic_ids).items() if each in there.offsets}

@@ -1,4 +1,4 @@
-"""Names the steps of a task and of a commit, at which tests interrupt them."""
+"""The steps of a task and of a commit, at which tests interrupt them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import Enum, auto
 
 
 class CommitStep(Enum):
-    """Points at which a commit can be interrupted."""
+    """The points at which a commit can be interrupted."""
 
     BEGUN = auto()
     LEASED = auto()
     LISTED = auto()
     APPENDED = auto()  # the record is in the log, in an open transaction
     DECIDED = auto()
-    ENDING = auto()  # one transaction is about to end; observed once for each
+    ENDING = auto()  # one transaction is about to end; observed once per transaction
     ENDED = auto()  # all transactions have ended; the ledger does not record this yet
     FINISHED = auto()
 
@@ -28,12 +28,12 @@ async def observe_nothing(step: CommitStep, number: int) -> None:
 
 
 class TaskStep(Enum):
-    """Points at which a task can be interrupted."""
+    """The points at which a task can be interrupted."""
 
     BEGUN = auto()
-    NAMED = auto()  # the coordinator knows the transactional id; the task has not yet checked whether the run is sealed
+    NAMED = auto()  # the transactional id is registered; the task has not yet checked whether the run is sealed
     OPENED = auto()  # the transaction has begun and has no records yet
-    WRITTEN = auto()  # the rows are in the producer's buffer, and not flushed
+    WRITTEN = auto()  # the rows are in the producer's buffer, not yet flushed
     PREPARED = auto()
 
 

@@ -1,6 +1,6 @@
-"""The task of a sink: writes rows into a transaction of its own (docs/spec/spark.md#s2).
+"""The task of a sink. It writes rows into a separate transaction (docs/spec/spark.md#s2).
 
-Rows are handed to the producer as columns, grouped by topic and partition. A digest covers all of them.
+Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all of them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
-# wait for a topic that may have been created a moment ago, and that not every broker knows yet
+# Time to wait for a topic that may have been created a moment ago and may not be known to every broker yet.
 TOPIC_TIMEOUT_MS = 5_000
 _NO_KEY = 1  # seeds of the digest
 _NULL = 0x9E3779B97F4A7C15
 
 
 class RunSealed(SinkError):
-    """The driver has ended this write, so its tasks must not open transactions any more."""
+    """The driver has ended this write, so its tasks must not open any more transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """Rows for one partition, in their order.
+    """The rows for one partition, in their original order.
 
-    is_placed   for each row, whether the frame chose the partition; None if it has no such column
+    is_placed   for each row, whether the frame specified the partition; None if it has no such column
     """
 
     topic: str
@@ -55,7 +55,7 @@ class PartitionRows:
 
     def digest(self) -> int:
         """Computes the digest of version DIGEST_OF_ALL_COLUMNS: of topic, key, value, headers, and the partition if the
-        frame chose it. It depends neither on the order of the rows nor on their division into batches."""
+        frame specified it. The digest does not depend on the order of the rows or on their division into batches."""
         topic = xxhash.xxh3_64_intdigest(self.topic.encode())
         anywhere, here = _folded(topic, None), _folded(topic, b"%d" % self.partition)
         nothing = [None] * len(self.values)
@@ -71,8 +71,8 @@ class PartitionRows:
         return total & DIGEST_MASK
 
     def first_digest(self) -> int:
-        """Computes the digest of version DIGEST_OF_KEYS_AND_VALUES, to compare it with a digest that an earlier release
-        stored."""
+        """Computes the digest of version DIGEST_OF_KEYS_AND_VALUES, which can be compared with a digest stored by an
+        earlier release."""
         digest = xxhash.xxh3_64_intdigest
         topic = digest(self.topic.encode())
         keys = [None] * len(self.values) if self.keys is None else self.keys.to_pylist()
@@ -84,14 +84,14 @@ class PartitionRows:
 
 
 def _folded(seed: int, value: bytes | None) -> int:
-    """Extends a hash by one more value. `seed` is the hash of everything before the value."""
+    """Extends a hash by one more value. `seed` is the hash of everything before that value."""
     return xxhash.xxh3_64_intdigest(b"", seed ^ _NULL) if value is None else xxhash.xxh3_64_intdigest(value, seed)
 
 
 def groups(
     batch: pa.RecordBatch, topic: str | None, partition_count: Callable[[str], int], rng: random.Random
 ) -> Iterator[PartitionRows]:
-    """Groups rows by topic and partition. Rows have the columns of Spark's Kafka sink: value, and optionally key,
+    """Groups rows by topic and partition. The rows have the columns of Spark's Kafka sink: value, and optionally key,
     headers, topic and partition. The option `topic` overrides the column. Raises OptionError for columns that cannot be
     written."""
     names = set(batch.schema.names)
@@ -126,7 +126,7 @@ def groups(
 
 
 def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int64]:
-    """Like `partition_for_key`, for each key of a binary array without nulls."""
+    """Like `partition_for_key`, but for each key of a binary array without nulls."""
     offsets = np.frombuffer(keys.buffers()[1], dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(int)
     content = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)
     lengths = np.diff(offsets)
@@ -138,7 +138,7 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int6
 
 
 def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Hashes keys of equal length, one per row. Computes in 64 bits, so that a product does not overflow before it is
+    """Hashes keys of equal length, one per row. The arithmetic has 64 bits, so a product does not overflow before it is
     masked."""
     count, length = rows.shape
     wide = rows.astype(np.uint64)
@@ -158,8 +158,8 @@ def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def _partitions(keys: pa.Array | None, count: int, partition_count: int, rng: random.Random) -> NDArray[np.int64]:
-    """Chooses a partition for each row by the hash of its key. All rows without a key go to one partition, chosen at
-    random by each call."""
+    """Chooses a partition for each row by the hash of its key. All rows without a key go to one partition, which each
+    call chooses at random."""
     chosen = np.full(count, rng.randrange(partition_count), dtype=np.int64)
     if keys is not None:
         rows = np.flatnonzero(np.asarray(keys.is_valid()))
@@ -179,7 +179,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
         yield name, pa.array(np.flatnonzero(np.asarray(pc.equal(column, name))))
 
 
-# Arrow has the large types if `spark.sql.execution.arrow.useLargeVarTypes` is set.
+# Arrow uses the large types if `spark.sql.execution.arrow.useLargeVarTypes` is set.
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
@@ -204,8 +204,9 @@ def write_rows(
     rows: Iterable[pa.RecordBatch],
     observe: ObserveTask = observe_no_task,
 ) -> Vote | None:
-    """Writes rows in a transaction. Returns the task's vote, or None if the driver has nothing to decide: the task has
-    no rows, or writes without transactions. If an error is raised, the rows written so far are aborted."""
+    """Writes rows in a transaction. Returns the task's vote, or None if there is nothing for the driver to decide,
+    because the task has no rows or writes without transactions. If an error is raised, the rows written so far are
+    aborted."""
     task_id = sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}")
     task = _Task(options, task_id, sink.seal_id(run), observe)
     try:
@@ -227,7 +228,7 @@ class _Task:
         self._partition_counts: dict[str, int] = {}
         self._rng = random.Random()
         self._rows = self._bytes = self._digest = 0
-        # The ledger may hold the key with a digest that an earlier release computed.
+        # The ledger may contain the key with a digest that an earlier release computed.
         self._first_digest: int | None = None if options.idempotency_key is None else 0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -294,9 +295,9 @@ class _Task:
             ) from error
 
     def _require_unsealed(self) -> None:
-        """Raises RunSealed if the driver has ended this write. If the driver seals the run later than this check,
-        it finds the transactional id that `_initialize` has registered, and ends whatever transaction is opened
-        under it."""
+        """Raises RunSealed if the driver has ended this write. If the driver seals the run only after this check, it
+        finds the transactional id that `_initialize` has registered, and ends any transaction that is opened under
+        it."""
         with self._admin(self._options.brokers.timeout_ms) as admin:
             try:
                 admin.describe_transactions([self._seal_id])

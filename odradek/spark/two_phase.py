@@ -1,12 +1,12 @@
 """The two-phase commit of a sink's batches (docs/spec/spark.md#s2). Independent of Spark.
 
-Tasks prepare transactions under transactional ids that are used once, and vote. The driver decides in the ledger, and
-then ends the transactions. One rule makes this safe: before a process aborts transactions of others, it writes their
-ids into the ledger as doomed, under a lease. A driver that finds the id of one of its own transactions there can no
-longer decide the batch.
+Tasks prepare transactions, each under a transactional id that is used only once, and vote. The driver decides in the
+ledger, and then ends the transactions. One rule makes this safe: before a process aborts transactions of other
+processes, it lists their ids in the ledger as doomed, under a lease. A driver that finds the id of one of its own
+transactions there can no longer decide the batch.
 
-If the ledger lacks records that this driver has written, it is an older copy or another topic, and the driver decides
-nothing.
+If the ledger lacks records that this driver has written, it is an older copy or a different topic, and the driver
+decides nothing.
 
 | state of the ledger when batch `b` is to be committed | verdict |
 |---|---|
@@ -47,7 +47,8 @@ from odradek.spark.ledger import (
 from odradek.spark.names import Sink, sink_of, task_of
 from odradek.spark.steps import CommitStep, Observe, observe_nothing
 
-# The broker forgets a transactional id an hour after its transaction ended (odradek.transactional.id.expiration.rules).
+# The broker forgets a transactional id an hour after its transaction has ended
+# (odradek.transactional.id.expiration.rules).
 FORGOTTEN_AFTER_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10
 LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # upper limits of the random pauses before the lease is taken again
@@ -61,23 +62,23 @@ class SinkError(Exception):
 
 
 class CheckpointBehind(SinkError):
-    """The ledger has a later batch: the checkpoint is an old copy, and the output already contains the rows that the
-    query is about to write."""
+    """The ledger has a later batch. The checkpoint is therefore an old copy, and the output already contains the rows
+    that the query is about to write."""
 
 
 class LedgerBehind(SinkError):
-    """The ledger lacks a batch that this driver has decided: the broker was restored from an older copy, or the topic
-    was deleted and created again. Rows of committed batches may be lost as well."""
+    """The ledger lacks a batch that this driver has decided. The broker was restored from an older copy, or the topic
+    was deleted and created again. Rows of committed batches may be lost too."""
 
 
 class VotesDoomed(SinkError):
     """A recovery or an operator has aborted transactions of this batch, or is aborting them. Nothing was decided, and
-    the batch has to be written again."""
+    the batch must be written again."""
 
 
 class ReplayDiffers(SinkError):
-    """A batch that was decided earlier had another number of rows, or a batch write with this key had other rows. The
-    first decision stands."""
+    """A batch that was decided earlier had a different number of rows, or a batch write with this key had different
+    rows. The first decision stands."""
 
 
 class LeaseContested(SinkError):
@@ -95,12 +96,12 @@ class NotExactlyOnce(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A task's promise: its rows are written and flushed, in a prepared transaction, which no crash ends.
+    """A task's promise that its rows are written and flushed, in a prepared transaction that survives any crash.
 
-    `digest` covers all columns and does not depend on the order of the rows, so that digests of tasks can be added.
+    `digest` covers all columns. It does not depend on the order of the rows, so digests of tasks can be added.
 
     `first_digest` is the digest of version DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because
-    the ledger remembers the keys of earlier releases for as long as `idempotencyKeyRetention`.
+    the ledger retains the keys of earlier releases for the duration of `idempotencyKeyRetention`.
     """
 
     query: str
@@ -127,7 +128,7 @@ class BatchVerdict(Enum):
 
 
 def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict:
-    """Returns the verdict on committing `batch`, by the table in the module's docstring."""
+    """Returns the verdict on committing `batch`, following the table in the module's docstring."""
     if entry.batch > batch:
         return BatchVerdict.BEHIND
     if entry.batch == batch:
@@ -137,8 +138,8 @@ def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict
 
 
 def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> LedgerEntry:
-    """Returns the ledger record that decides the batch. Open transactions without a vote are doomed. Earlier doomed ids
-    are dropped, because the new batch number already rules out their commit."""
+    """Returns the ledger record that decides the batch. Open transactions without a vote become doomed. Ids that were
+    doomed earlier are dropped, because the new batch number already rules out their commit."""
     mine = {vote.transactional_id for vote in votes}
     return replace(
         entry,
@@ -155,14 +156,14 @@ def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: It
 
 
 def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
-    """Returns the ledger record to write before open transactions are aborted. It adds their ids to the doomed ones:
-    earlier doomed ids stay, because no batch is decided."""
+    """Returns the ledger record to write before open transactions are aborted. It adds their ids to the doomed ones.
+    Ids that were doomed earlier stay, because no batch is decided."""
     decided = {part.transactional_id for part in entry.parts}
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
 
 def futile_ids(entry: LedgerEntry, open_ids: Iterable[str]) -> set[str]:
-    """Returns the open transactions that no driver can commit any more: they belong to a batch that the ledger has
+    """Returns the open transactions that no driver can commit any more. They belong to a batch that the ledger has
     decided, or to an earlier batch, and the decision does not name them."""
     decided = {part.transactional_id for part in entry.parts}
     tasks = {each: task_of(each) for each in set(open_ids) - decided}
@@ -174,8 +175,8 @@ def wall_clock_ms() -> int:
 
 
 def digest_of(votes: Sequence[Vote], version: int) -> int | None:
-    """Adds up the votes' digests of this version. Returns None if a vote lacks it, or if the version belongs to a later
-    release."""
+    """Adds up the votes' digests of this version. Returns None if a vote lacks such a digest, or if the version belongs
+    to a later release."""
     match version:
         case _ if version == DIGEST_OF_ALL_COLUMNS:
             digests: list[int | None] = [vote.digest for vote in votes]
@@ -188,7 +189,8 @@ def digest_of(votes: Sequence[Vote], version: int) -> int | None:
 
 
 class TwoPhaseSink:
-    """The driver's side of one sink. Calls must not overlap. Each may be repeated after a crash at any point."""
+    """The driver's side of one sink. Only one call may run at a time. Each call may be repeated after a crash at any
+    point."""
 
     def __init__(
         self,
@@ -213,18 +215,18 @@ class TwoPhaseSink:
     async def commit(
         self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None, run: str | None = None
     ) -> None:
-        """Decides the batch, and returns when its transactions are committed. Raises SinkError or ClientError: then
-        call `abort`, which finishes the batch if it was decided after all.
+        """Decides the batch. Returns when its transactions are committed. Raises SinkError or ClientError. Call `abort`
+        in that case: it finishes the batch if it was decided after all.
 
-        kept_ms  for a batch write with a key: how long the ledger remembers the key. A repetition must have the same
-                 rows; a repeated batch of a stream may have others, as with rand().
-        run      for a run without further batches: the commit seals it, so that a task that lost against another
-                 attempt cannot open a transaction afterwards. In a stream the next batch ends such transactions.
+        kept_ms  for a batch write with a key: how long the ledger retains the key. A repeated write must have the same
+                 rows, whereas a repeated batch of a stream may have different ones, for example with rand().
+        run      for a run without further batches: the commit seals the run, so that a task that lost against another
+                 attempt cannot open a transaction afterwards. In a stream, the next batch ends such transactions.
         """
         await self._observe(CommitStep.BEGUN, 0)
         try:
             await self._commit(await self._ledger.leased_entry(), votes, batch, kept_ms, run)
-        except (LeaseLost, LedgerBehind):  # the record in memory may be outdated
+        except (LeaseLost, LedgerBehind):  # the record in memory may be out of date
 
             async def repeat_commit() -> None:
                 await self._commit(await self._ledger.acquire_lease(), votes, batch, kept_ms, run)
@@ -233,12 +235,12 @@ class TwoPhaseSink:
         await self._observe(CommitStep.FINISHED, 0)
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
-        """Ends a batch whose `commit` failed, or was never called: aborts its transactions, or finishes the batch if
+        """Ends a batch whose `commit` failed or was never called. Aborts its transactions, or finishes the batch if
         `commit` raised after its decision. Returns whether the decision named transactions of this call, in which case
         their rows are in the output.
 
         run  ends every transaction that tasks of this run have opened, whether or not they have voted, and seals the
-             run, so that no task of it opens a transaction afterwards
+             run, so that none of its tasks can open a transaction afterwards
 
         Raises LeftOpen, which names the transactions that could not be ended and the command that ends them. The call
         may be repeated.
@@ -253,21 +255,21 @@ class TwoPhaseSink:
             raise self._left_open(voted, run, error) from error
 
     async def recover(self, run: str | None = None) -> LedgerEntry:
-        """Finishes the decided batch and aborts all other open transactions (of this run). Meant for a query that
-        is gone: if it is still running, its next commit fails and the batch is written again. Returns the ledger's
-        record."""
+        """Finishes the decided batch and aborts all other open transactions (of this run). Meant for a query that is no
+        longer running. If it is still running, its next commit fails and the batch is written again. Returns the
+        ledger's record."""
         return await self._under_lease(lambda: self._recover(run))
 
     async def forget(self) -> None:
-        """Removes the sink from the ledger. Called for a sink that will not write again: a batch write without a key,
-        whose repetition could not be recognised anyway."""
+        """Removes the sink from the ledger. Called for a sink that will not write again, namely a batch write without a
+        key, which could not be recognised if it were repeated."""
         if (await self._ledger.leased_entry()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
-        """Removes from the ledger some of the sinks whose keys have expired, the oldest first. Each is removed under
-        its own lease."""
+        """Removes some of the sinks whose keys have expired from the ledger, oldest first. Each is removed under its
+        own lease."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
@@ -279,7 +281,7 @@ class TwoPhaseSink:
                 await ledger.release()
 
     async def open_ids(self, run: str | None = None) -> list[str]:
-        """Returns the open transactions of the sink's tasks (of this run). Takes no lease."""
+        """Returns the ids of the open transactions of the sink's tasks (of this run). Takes no lease."""
         async with self._brokers.admin() as admin:
             return await self._open_ids(admin, run)
 
@@ -293,8 +295,8 @@ class TwoPhaseSink:
         return doomed
 
     async def _under_lease(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs `work`, which takes the lease, and repeats it if another process has taken the lease meanwhile. The
-        pauses are random, so that two processes do not keep taking it from one another."""
+        """Runs `work`, which takes the lease. Repeats `work` if another process has taken the lease in the meantime.
+        The pauses are random, so that two processes do not keep taking the lease from each other."""
         for pause_s in LEASE_PAUSES_S:
             try:
                 return await work()
@@ -323,9 +325,9 @@ class TwoPhaseSink:
         return False
 
     async def _note_aborted(self, entry: LedgerEntry) -> None:
-        """Removes the doomed ids from the ledger, now that their transactions have ended. They are no longer needed: a
-        commit checks that its transactions are open before it decides. Without the removal, a batch that fails again
-        and again would let the record grow."""
+        """Removes the doomed ids from the ledger, now that their transactions have ended. The ids are no longer needed,
+        because a commit checks that its transactions are open before it decides. If they were not removed, a batch that
+        fails repeatedly would make the record grow."""
         try:
             if entry.batch == UNDECIDED:
                 await self._ledger.erase()
@@ -335,13 +337,13 @@ class TwoPhaseSink:
             _log.info("%s: the ledger still lists aborted transactions: %s", entry.sink, error)
 
     async def _seal(self, admin: Admin, run: str) -> None:
-        """Makes the coordinator know the run's seal. A task looks for the seal after the coordinator knows the task's
-        own transactional id, and before it opens a transaction. So either the task finds the seal, or the process that
-        lists the ids of the run after sealing it finds the task."""
+        """Registers the run's seal with the coordinator. A task checks for the seal after its own transactional id has
+        been registered and before it opens a transaction. So either the task finds the seal, or the process that lists
+        the run's ids after sealing the run finds the task."""
         await admin.force_terminate_transaction(self._sink.seal_id(run))
 
     async def _unended_ids(self, admin: Admin, run: str) -> set[str]:
-        """Returns the ids of the run's tasks whose transaction is open, or has not begun and may still begin."""
+        """Returns the ids of the run's tasks whose transaction is open, or has not begun but still may."""
         listed = await admin.list_transactions(
             states=[ONGOING, EMPTY], transactional_id_pattern=self._sink.pattern(run)
         )
@@ -357,7 +359,8 @@ class TwoPhaseSink:
         )
 
     async def _require_open(self, admin: Admin, votes: Iterable[Vote], open_ids: Collection[str], where: str) -> None:
-        """Raises VotesDoomed if a transaction has already ended: deciding it would lose its rows."""
+        """Raises VotesDoomed if a transaction has already ended. Deciding such a batch would lose the transaction's
+        rows."""
         for vote in votes:
             name = vote.transactional_id
             if name not in open_ids and await _state_of(admin, name) != ONGOING:
@@ -408,7 +411,7 @@ class TwoPhaseSink:
                     if run is not None:
                         open_ids |= await self._unended_ids(admin, run)
                     if not votes and not open_ids and kept_ms is None:
-                        return  # there is nothing to commit, abort or remember, and a replay finds the same
+                        return  # there is nothing to commit, abort or record, and a replay reaches the same result
                     await self._observe(CommitStep.LISTED, 0)
                     now_ms = self._clock_ms()
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
@@ -421,7 +424,7 @@ class TwoPhaseSink:
                     await self._note_finished(decided)
 
     async def _note_finished(self, entry: LedgerEntry) -> None:
-        """Records that the batch has ended, so that a late replay need not look up its transactions, and drops the
+        """Records that the batch has ended, so that a late replay need not look up its transactions. Also drops the
         doomed ids, whose transactions have ended. The batch is committed even if this record is not written."""
         finished = replace(entry, is_finished=True, doomed=())
         if finished == entry:
@@ -432,8 +435,8 @@ class TwoPhaseSink:
             _log.info("%s: batch %d is finished, which the ledger does not say: %s", entry.sink, entry.batch, error)
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
-        """Ends the decided transactions, then aborts the doomed ones. A commit is proved only by a reply without an
-        error, as long as the broker remembers the transactional id."""
+        """Ends the decided transactions, then aborts the doomed ones. While the broker still has the transactional id,
+        only a response without an error proves a commit."""
         parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(
             *(self._commit_part(admin, entry, part, number) for number, part in enumerate(parts)),
@@ -452,8 +455,8 @@ class TwoPhaseSink:
         except ProducerFenced as error:
             age_ms = self._clock_ms() - entry.at_ms
             if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= FORGOTTEN_AFTER_MS:
-                # The broker does not forget prepared transactions, so this one has ended: the driver that ended it did
-                # not record it.
+                # The broker does not forget prepared transactions, so this one has ended. The driver that ended it did
+                # not record this.
                 _log.warning(
                     "%s: batch %d was decided %d minutes ago, and the broker does not know %r any more; it is taken for"
                     " committed",
@@ -503,7 +506,7 @@ class TwoPhaseSink:
 
 
 async def _described(admin: Admin, transactional_id: str) -> TransactionDescription | None:
-    """Describes a transaction. Returns None if the coordinator does not know the id."""
+    """Describes a transaction. Returns None if the coordinator does not have the id."""
     try:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
     except ClientError as error:
@@ -518,8 +521,8 @@ async def _state_of(admin: Admin, transactional_id: str) -> str | None:
 
 
 async def _abort_one(admin: Admin, transactional_id: str) -> None:
-    """Aborts a transaction with the producer id and epoch that the coordinator reports. A transaction that has ended in
-    the meantime is left alone. If none has begun yet, the producer is fenced, so that it cannot begin one."""
+    """Aborts a transaction with the producer id and epoch that the coordinator reports. Leaves a transaction alone if
+    it has ended in the meantime. If no transaction has begun yet, fences the producer, so that it cannot begin one."""
     found = await _described(admin, transactional_id)
     if found is not None and found.state == EMPTY:
         await admin.force_terminate_transaction(transactional_id)

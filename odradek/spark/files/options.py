@@ -1,7 +1,8 @@
-"""Options of `format("odradek")` with `path`: those of Spark's Kafka source, those that only files have, and filters.
+"""The options of `format("odradek")` with `path`: those of Spark's Kafka source, options that only files have, and
+filters.
 
-A filter is an object with an `attribute` (the path of a column) and a `value`; its class has a name from
-`pyspark.sql.datasource`. Spark applies every filter again, so filters that are unknown here can be ignored safely.
+A filter is an object with an `attribute` (the path of a column) and a `value`. Its class has a name from
+`pyspark.sql.datasource`. Spark applies every filter again, so unknown filters can safely be ignored here.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _EQUAL = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """The part of the records that filters leave. Records outside of it need not be read. None means no bound.
+    """The part of the records that the filters may select. Records outside it need not be read. None means unbounded.
 
-    not_before  lower bound of a record's timestamp in ms. An upper bound would be of no use, because a batch header
-                does not contain the smallest timestamp.
+    not_before  lower bound of a record's timestamp in ms. An upper bound would be useless, because a batch header does
+                not contain the smallest timestamp.
     """
 
     topics: frozenset[str] | None = None
@@ -52,7 +53,7 @@ EVERYTHING = Pruning()
 
 
 def pruned(filters: Iterable[Any]) -> Pruning:
-    """Combines filters. Every wanted row satisfies all of them."""
+    """Combines filters. A row is selected only if it satisfies all of them."""
     found = EVERYTHING
     for each in filters:
         kind = type(each).__name__
@@ -99,15 +100,15 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any]) -> frozenset[Any
 
 
 def _ms(value: datetime) -> int:
-    """Converts to ms, rounded down. A time without a zone is taken as UTC."""
+    """Converts a time to ms, rounded down. A time without a time zone is taken to be UTC."""
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000) // 1_000
 
 
 E = TypeVar("E", bound=Enum)
 
-MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # like the default of spark.sql.files.maxPartitionBytes
-# Options that mean something only to a broker.
+MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # equal to the default of spark.sql.files.maxPartitionBytes
+# Options that are meaningful only to a broker.
 _OF_THE_NETWORK = ("kafka.bootstrap.servers",)
 _KNOWN = (
     *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -129,7 +130,8 @@ class LogView(Enum):
 
 
 class DamageMode(Enum):
-    """Effect of a damaged batch: either the query fails, or the batch is left out and reported in the worker's log."""
+    """The effect of a damaged batch. Either the query fails, or the batch is left out and reported in the worker's
+    log."""
 
     FAIL_FAST = "failfast"
     PERMISSIVE = "permissive"
@@ -139,9 +141,9 @@ class DamageMode(Enum):
 class FileOptions:
     """The options of a query that reads log files.
 
-    choice    None for all topics except internal ones
+    choice    the topics to read; None stands for all topics except internal ones
     by_index  `transactions=index`: trust the transaction indexes of finished segments
-    pruning   the part of the records that the query's filters leave
+    pruning   the part of the records that the query's filters may select
     """
 
     path: str
@@ -162,7 +164,7 @@ class FileOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> FileOptions:
-        """Parses options, whose names may be in any case. Raises OptionError."""
+        """Parses options, whose names are case-insensitive. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
         for name in _OF_THE_NETWORK:
             if name in given:

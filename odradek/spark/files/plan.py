@@ -1,7 +1,7 @@
-"""Plans a query on files: which parts of the files its tasks read. Independent of Spark.
+"""Plans a query on files by dividing it into tasks that each read part of a partition. Independent of Spark.
 
-Planning reads only batch headers. Each task contains the end of its range, so it reads the same records although a
-broker may keep writing, and reads them again if it is repeated.
+Planning reads only batch headers. Each task specifies the end of its range. It therefore reads the same records even
+while a broker keeps writing, and again if it is repeated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, log_losses, ranges, requested_offsets, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-# Distance between the places of a survey. A timestamp can exclude records only in units of this size.
+# Distance between the places of a survey. A filter on timestamps can exclude records only in units of this size.
 _PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """The part of one partition that a task reads.
+    """A task that reads part of one partition.
 
     hint     base offset and inode of a segment, and a position in it at or before the first batch
     aborted  the transactions to leave out
@@ -61,12 +61,12 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
 
 
 def wanted_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns the `chosen_logs` that the filters of the query leave."""
+    """Returns those of the `chosen_logs` that the filters of the query do not exclude."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 
 
 def plan(options: FileOptions) -> list[FileTask]:
-    """Plans tasks, ordered by topic, partition and offset. Raises DamagedLog, DataLost, OptionError."""
+    """Plans the tasks, ordered by topic, partition and offset. Raises DamagedLog, DataLost or OptionError."""
     logs = {TopicPartition(log.topic, log.partition): log for log in chosen_logs(options)}
     start_times, start_offsets = requested_offsets(options.starting, list(logs))
     end_times, end_offsets = requested_offsets(options.ending, list(logs))
@@ -134,8 +134,8 @@ def _resolved(
 
 
 def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
-    """Returns the offset of the first record whose timestamp is at least `timestamp_ms`, or None. Like ListOffsets,
-    also considers aborted records."""
+    """Returns the offset of the first record with at least the given timestamp, or None. As in ListOffsets, aborted
+    records count too."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:
@@ -157,8 +157,8 @@ def _pruned(whole: OffsetRange, options: FileOptions) -> OffsetRange:
 
 
 def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> Iterator[FileTask]:
-    """Cuts a range into tasks at the survey's places. A task has at most maxBytesPerPartition bytes, or one place.
-    Places without a record that is late enough are left out."""
+    """Cuts a range into tasks at the survey's places. A task has at most maxBytesPerPartition bytes, unless a single
+    place is larger. Places whose records are all too old are left out."""
     places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)

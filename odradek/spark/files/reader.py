@@ -20,7 +20,7 @@ def file_columns(options: Mapping[str, str]) -> str:
 
 
 def file_reader(options: Mapping[str, str], schema: StructType) -> FileReader:
-    """Returns the reader of these options. Raises OptionError."""
+    """Returns a reader with these options. Raises OptionError."""
     read = FileOptions.read(options)
     kind = FilteringReader if read.pushes_filters else FileReader
     return kind(read, chosen(schema.names, views.schema_of(read.view)))
@@ -35,17 +35,18 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(each) for each in views.tasks(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's own empty partition, used if there is nothing to read
+        if partition.value is None:  # the empty partition that Spark creates if there is nothing to read
             return iter(())
         return views.read(partition.value, self._options, self._wanted)
 
 
 class FilteringReader(FileReader):
-    """The reader if the option pushFilters is set. It is not the default for two reasons. PySpark 4.3.0 reuses the
-    pushed filters of a DataFrame's first query in the next query of the same DataFrame, whatever that query's filters.
-    And it refuses a reader with this method unless spark.sql.python.filterPushdown.enabled is set."""
+    """The reader that is used if the option pushFilters is set. It is not the default for two reasons. PySpark 4.3.0
+    reuses the pushed filters of a DataFrame's first query in the DataFrame's next query, even if that query has
+    different filters. PySpark also refuses a reader with `pushFilters` unless spark.sql.python.filterPushdown.enabled
+    is set."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Uses the filters to read less, and returns all of them, so that Spark applies them too."""
+        """Uses the filters to read fewer records. Returns all filters, so that Spark applies them too."""
         self._options = replace(self._options, pruning=pruned(filters))
         return filters

@@ -24,13 +24,13 @@ from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_
 
 
 def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads records with Spark's columns, some megabytes at a time. Raises DamagedLog."""
+    """Reads records with Spark's columns, a few megabytes at a time. Raises DamagedLog."""
     for table in record_tables(task, options, decoded_columns(wanted)):
         yield from as_spark_has_them(table, task.range.topic, task.range.partition, wanted)
 
 
 def record_tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:
-    """Reads the visible records, with columns of `odradek.client.columns.RECORD_SCHEMA`."""
+    """Reads the visible records with these columns of `odradek.client.columns.RECORD_SCHEMA`."""
     asked = task.range
     for stretch in stretches(
         task.directory,
@@ -63,7 +63,7 @@ def _decoded(task: FileTask, stretch: Stretch, columns: set[str]) -> pa.Table:
         start_offset=task.range.start_offset,
         end_offset=task.range.end_offset,
         columns=columns,
-        check_crcs=False,  # `stretches` has checked them
+        check_crcs=False,  # `stretches` has already checked them
     )
 
 
@@ -85,8 +85,8 @@ _TYPES = {
     "timestamp": TIMESTAMP,
 }
 # SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In the view
-# of internal records, `state` is the state of a transaction, `key` and `value` are JSON, and a null value deletes the
-# key.
+# of internal records, `state` is the state of a transaction, `key` and `value` are JSON, and a null value means that
+# the record deletes its key.
 _COLUMNS: Mapping[LogView, str] = {
     LogView.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
     " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
@@ -131,13 +131,13 @@ def columns(options: FileOptions) -> str:
 
 
 def tasks(options: FileOptions) -> Sequence[Task]:
-    """Returns the tasks of a query. Views that need a whole partition in order have one task per partition; tasks of
-    the other views are cut by size."""
+    """Returns the tasks of a query. A view that needs a whole partition in order has one task per partition. The tasks
+    of the other views are cut by size."""
     return wanted_logs(options) if options.view in _TABLES else plan(options)
 
 
 def read(task: Task, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the rows of a task, a group at a time, with columns of the view's schema."""
+    """Reads the rows of a task in groups, with columns of the view's schema."""
     match task:
         case PartitionLog():
             yield from _batched(_TABLES[options.view](task, on_damage(options)), wanted)
@@ -179,7 +179,7 @@ def _batch_rows(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iter
         asked.start_offset,
         asked.end_offset,
         hint=task.hint,
-        check_crcs=False,  # the view shows whether the CRC is right
+        check_crcs=False,  # the view shows whether each CRC is right
         on_damage=on_damage(options),
     ):
         file = str(stretch.path)
@@ -242,7 +242,7 @@ def _of_control(header: BatchHeader, data: memoryview) -> tables.Row:
 
 
 def _there(value: int) -> int | None:
-    """Converts the wire's -1 to None."""
+    """Converts -1, which stands for a missing value, to None."""
     return None if value == -1 else value
 
 
@@ -275,7 +275,7 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
 
 
 def _content(fields: Mapping[str, Any]) -> Any:
-    """Returns the value without the version in front of it."""
+    """Returns the content of a record's value, without the version that precedes it."""
     if "data" in fields:  # a record of the metadata log
         return fields["data"]
     value = fields.get("value")

@@ -1,6 +1,7 @@
-"""Audits a query: was each record of an input written to an output exactly once? Compares the two as multisets.
+"""Audits a query: was each record of an input written to an output exactly once? The two are compared as multisets.
 
-Records with equal columns `on` count as one value. A value has to be in the output as often as in the input.
+Records that are equal in the columns `on` count as one value. A value must occur in the output as often as in the
+input.
 
 | in the input | in the output | verdict |
 |---|---|---|
@@ -8,8 +9,8 @@ Records with equal columns `on` count as one value. A value has to be in the out
 | n > 0 | m > n | repeated, m - n times |
 | 0 | m > 0 | invented, m times |
 
-Spark shuffles the columns `on` and the place of each record, but no other columns. Data that does not fit into memory
-is spilled.
+Spark shuffles only the columns `on` and the place of each record. Data that does not fit into memory is spilled to
+disk.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _OFFSET_BITS = 48  # lower bits of a rank; the upper bits hold the partition
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A value that the output does not have as often as the input. Places are None if the rows have no such columns."""
+    """A value that occurs less or more often in the output than in the input. Places are None if the rows have no such
+    columns."""
 
     verdict: str
     value: dict[str, str | None]
@@ -69,14 +71,14 @@ class Comparison:
 
 
 def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None) -> DataFrame:
-    """Returns a row for each value that input and output do not have equally often. No row means: everything was
-    written exactly once.
+    """Returns a row for each value that does not occur equally often in input and output. If there is no row, every
+    record was written exactly once.
 
     on         columns or SQL expressions that identify a record of the input in the output
-    output_on  the same for the output if they differ: as many columns, of the same types
+    output_on  the corresponding columns of the output if they differ: the same number, with the same types
 
-    The result has the columns of `on`, verdict, input_count, output_count, and the places of the first and last records
-    (first_input, first_output, last_output: partition, offset), which are null for rows without these columns.
+    The result has the columns of `on`, verdict, input_count, output_count, and the places (partition, offset) of the
+    first and last records: first_input, first_output and last_output. A place is null for rows without these columns.
     """
     counted, names = _counted(input_df, output_df, on, output_on)
     different = _with_places(_judged(counted).where("verdict is not null"))
@@ -86,11 +88,11 @@ def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on
 def compare(
     input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None, examples: int = EXAMPLES
 ) -> Comparison:
-    """Runs the comparison once, and returns the counts with up to `examples` examples of each verdict."""
+    """Runs the comparison once. Returns the counts, with up to `examples` examples of each verdict."""
     counted, names = _counted(input_df, output_df, on, output_on)
     judged = _judged(counted)
-    # Values without a difference are merged into one row, by nulls in place of their columns. Values that differ are
-    # stored for the examples.
+    # Values without a difference get nulls in place of their columns, which merges them into one row. Values that
+    # differ are stored for the examples.
     of_the_different = [F.when(F.col("verdict").isNotNull(), F.col(name)).alias(name) for name in (*names, *_RANKS)]
     summed = (
         judged.select("verdict", *of_the_different, "input_count", "output_count")
@@ -130,7 +132,8 @@ def compare(
 
 
 def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
-    """Returns a row per value, with its counts and the ranks of its places, and the names of the value's columns."""
+    """Returns one row per value, with its counts and the ranks of its places. Also returns the names of the value's
+    columns."""
     wanted, wanted_there = _expressions(on), _expressions(on if output_on is None else output_on)
     if len(wanted) != len(wanted_there):
         raise ValueError(f"{len(wanted)} columns of the input, and {len(wanted_there)} of the output")
@@ -167,7 +170,7 @@ def _judged(counted: DataFrame) -> DataFrame:
 
 
 def _with_places(judged: DataFrame) -> DataFrame:
-    """Replaces ranks with places."""
+    """Converts ranks to places."""
     places = {
         name: F.when(
             F.col(name).isNotNull(),
@@ -182,7 +185,8 @@ def _with_places(judged: DataFrame) -> DataFrame:
 
 
 def _side(frame: DataFrame, wanted: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
-    """Selects the wanted columns, the side, and the place as one number: Spark aggregates numbers without sorting."""
+    """Selects the wanted columns, the side, and the place as a single number, because Spark can aggregate numbers
+    without sorting."""
     has_place = {"partition", "offset"} <= set(frame.columns)
     place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
     rank = place if has_place else F.lit(None).cast("long")
@@ -198,7 +202,7 @@ def _expressions(on: On) -> list[Column]:
 
 
 def _free_names(names: list[str]) -> list[str]:
-    """Makes column names unique, and different from the other columns of the result."""
+    """Makes column names unique and distinct from the other columns of the result."""
     taken = {"verdict", "input_count", "output_count", *_RANKS}
     found: list[str] = []
     for name in names:

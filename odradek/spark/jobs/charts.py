@@ -1,5 +1,5 @@
-"""Draws charts with pygal, as SVG elements of a page. Colours and fonts come from the page's style sheet, also in dark
-mode."""
+"""Draws charts with pygal, as SVG elements of a page. Their colours and fonts come from the page's style sheet, in dark
+mode too."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xml.etree.ElementTree import Element
 import pygal
 from pygal.style import Style
 
-# Importing pygal installs a meta path finder for its maps. It lacks `find_spec`, so code that asks all finders would
-# fail. Maps are not used here.
+# Importing pygal installs a meta path finder for its maps. The finder lacks `find_spec`, so code that queries all
+# finders would fail. Maps are not used here.
 sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
 
-WIDTH, WIDE = 520, 1_090  # widths of a chart in a column of the page, and of a chart as wide as the page
+WIDTH, WIDE = 520, 1_090  # widths of a chart in one column of the page, and of a chart across the page
 _FONT = 12
 _WIDEST = 90  # maximum width of a column
 _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, value_font_size=_FONT)
@@ -31,7 +31,7 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
-    """Draws horizontal bars, one below the other, with their values."""
+    """Draws horizontal bars, one below another, with their values."""
     chart = _chart(
         pygal.HorizontalBar,
         title,
@@ -49,7 +49,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
 
 
 def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WIDTH) -> str:
-    """Draws vertical bars, side by side. About `labels` of them have a label."""
+    """Draws vertical bars side by side. About `labels` of them are labelled."""
     chart = _chart(
         pygal.Bar,
         title,
@@ -94,7 +94,7 @@ def _chart(kind: type[pygal.Graph], title: str, height: int, **settings: object)
     )
 
     def plain(root: Element) -> Element:
-        """Removes scripts, styles, comments and addresses from the drawing. Texts that scripts would show become
+        """Removes scripts, styles, comments and addresses from the drawing. Texts that scripts would have shown become
         titles."""
         root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title}
         for parent in list(root.iter()):

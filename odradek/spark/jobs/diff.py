@@ -1,8 +1,8 @@
-"""Compares two directories of logs: a mirror, a restored backup, or a broker before and after an upgrade.
+"""Compares two directories of logs, such as a log and its mirror, a restored backup, or a broker's logs before and
+after an upgrade.
 
-Batches are compared by their offsets and CRCs, for which reading their headers is enough. Records are read only where
-batches differ, because two logs may hold the same records in different batches. Transaction markers are compared by
-their content.
+Batches are compared by offsets and CRCs, which requires reading only their headers. Records are read only where batches
+differ, because two logs may hold the same records in different batches. Transaction markers are compared by content.
 
 | record or marker | difference |
 |---|---|
@@ -26,7 +26,7 @@ from odradek.spark.jobs.shown import shown
 
 MISSING_LEFT, MISSING_RIGHT, CHANGED = "missing in the first", "missing in the second", "changed"
 EXAMPLES = 5
-BLOCK = 65_536  # number of offsets that are compared together
+BLOCK = 65_536  # number of offsets to compare together
 _CONTENT = ("key", "value", "timestamp", "headers")
 _BATCH = "topic string, partition int, baseOffset bigint, lastOffset bigint, crc bigint, isControl boolean"
 _MARKER = "topic string, partition int, baseOffset bigint, producerId bigint, isControl boolean, controlType string"
@@ -35,14 +35,14 @@ OffsetBounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionDiff:
-    """The differences of one partition. `left` and `right` are the start and the end of the log; None if that side
-    lacks the partition."""
+    """The differences in one partition. `left` and `right` are the start and end of the log on that side; None if that
+    side lacks the partition."""
 
     topic: str
     partition: int
     left: tuple[int, int] | None
     right: tuple[int, int] | None
-    batches: int = 0  # number of batches, on either side, that the other side lacks
+    batches: int = 0  # number of batches, on both sides together, that the other side lacks
     missing_left: int = 0
     missing_right: int = 0
     changed: int = 0
@@ -50,13 +50,14 @@ class PartitionDiff:
 
     @property
     def is_same(self) -> bool:
-        """Whether readers of both sides see the same records and markers."""
+        """True if readers of either side see the same records and markers."""
         return not (self.missing_left or self.missing_right or self.changed or self.markers)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecord:
-    """A record that differs. `left` and `right` are its columns on that side, or None if the side lacks the record."""
+    """A record that differs. `left` and `right` are the record's columns on that side; None if that side lacks the
+    record."""
 
     difference: str
     topic: str
@@ -78,8 +79,8 @@ class Diff:
 
 
 def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = False, examples: int = EXAMPLES) -> Diff:
-    """Compares two inputs. With `overlap`, compares only offsets that both sides have: a mirror may lag behind, or
-    retention may have deleted records of one side earlier."""
+    """Compares two inputs. With `overlap`, compares only offsets that both sides have, because a mirror may lag behind,
+    or retention may have deleted records earlier on one side."""
     ours, theirs = _bounds(spark, left), _bounds(spark, right)
     both = set(ours.keys() & theirs.keys()) if overlap else ours.keys() | theirs.keys()
     asked_left, asked_right = (_asked(one, other, both, overlap) for one, other in ((ours, theirs), (theirs, ours)))
@@ -115,20 +116,20 @@ def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = Fals
 
 
 def different_batches(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the batches that only one side has. Both frames have the columns of the view `batches`, or some of
-    these."""
+    """Returns the batches that exist on one side only. Both frames have all or some of the columns of the view
+    `batches`."""
     keys = ["topic", "partition", "baseOffset", "lastOffset", "crc", "isControl"]
     return _of_one_side(left.select(keys), right.select(keys), keys)
 
 
 def different_records(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns topic, partition, offset, difference, and the names of the columns that differ, for two frames of
-    records."""
+    """Compares two frames of records. Returns topic, partition, offset, difference, and the names of the columns that
+    differ."""
     place = ["topic", "partition", "offset"]
     present = [name for name in _CONTENT if name in left.columns and name in right.columns]
 
     def side(frame: DataFrame, number: int) -> DataFrame:
-        # A hash is never null, and a null key has another hash than an empty one.
+        # A hash is never null, so a null key and an empty key have different hashes.
         hashes = [
             (F.coalesce(F.xxhash64(name), F.lit(0)) + F.col(name).isNull().cast("long")).alias(name) for name in present
         ]
@@ -207,14 +208,14 @@ def _clipped(asked: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
 
 
 def _read(spark: SparkSession, source: Input, asked: OffsetBounds, schema: str | None, view: str) -> DataFrame:
-    """Reads the offsets `asked`, by partition."""
+    """Reads the offsets in `asked`, which are given by partition."""
     options: dict[str, dict[str, Any]] = {"startingOffsets": {}, "endingOffsets": {}}
     assigned: dict[str, list[int]] = {}
     for (topic, partition), (start, end) in sorted(asked.items()):
         assigned.setdefault(topic, []).append(partition)
         options["startingOffsets"].setdefault(topic, {})[str(partition)] = start
         options["endingOffsets"].setdefault(topic, {})[str(partition)] = end
-    if not assigned:  # this side has nothing to read: return an empty frame with the same columns
+    if not assigned:  # nothing to read on this side: return an empty frame with the same columns
         return source.with_options(view=view, includeHeaders="true").frame(spark, schema).where("false")
     told = {name: json.dumps(value) for name, value in (options | {"assign": assigned}).items()}
     bare = Input(source.text, source.bootstrap_servers, source.path, (), source.options | told)
@@ -222,7 +223,7 @@ def _read(spark: SparkSession, source: Input, asked: OffsetBounds, schema: str |
 
 
 def _shown(spark: SparkSession, left: Input, right: Input, rows: list[Any]) -> list[ChangedRecord]:
-    """Reads both sides again at the offsets of these rows, and returns their columns as text."""
+    """Reads both sides again at the offsets of these rows. Returns their columns as text."""
     places: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         places.setdefault((row["topic"], row["partition"]), []).append(row["offset"])

@@ -1,7 +1,7 @@
-"""`odradek spark export`: writes topics as Parquet, partitioned by topic and day, each record exactly once.
+"""`odradek spark export`: writes topics as Parquet, partitioned by topic and day, with each record exactly once.
 
-An export reads the topics of a cluster, or directories of logs. It cuts them into chunks, and each Spark task writes
-one chunk: it reads a range of offsets and writes its files. If an export crashes, the next call finishes its plan
+An export reads the topics of a cluster, or directories of logs. It divides them into chunks, which are ranges of
+offsets. Each Spark task reads one chunk and writes its files. If an export crashes, the next call finishes its plan
 (`export_plan.py`).
 """
 
@@ -42,23 +42,23 @@ from odradek.spark.offsets import OffsetRange, OffsetReader, Offsets
 from odradek.spark.options import SourceOptions
 from odradek.spark.record_columns import ARROW
 
-CHUNK_RECORDS = 1_000_000  # offsets in a chunk of a topic that is read over the network
-CHUNK_BYTES = 128 * 1024 * 1024  # bytes in a chunk of logs in a directory
+CHUNK_RECORDS = 1_000_000  # offsets in one chunk of a topic that is read over the network
+CHUNK_BYTES = 128 * 1024 * 1024  # bytes in one chunk of a log in a directory
 
 
 class ChunkTask(Protocol):
-    """A chunk to be written. Can be sent to another process."""
+    """A chunk to write. It can be pickled and sent to another process."""
 
     @property
     def chunk(self) -> ExportChunk: ...
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Reads the chunk's records, with all columns of ARROW."""
+        """Reads the records of the chunk, with all columns of ARROW."""
 
 
 class ExportSource(Protocol):
     def identity(self) -> Mapping[str, Any]:
-        """Returns the properties that must be the same for all plans of an export."""
+        """Returns the properties that all plans of an export must have in common."""
 
     def bounds(self) -> SourceBounds: ...
 
@@ -78,8 +78,8 @@ def export_source(
 ) -> ExportSource:
     """Creates the source of an export. Raises OptionError.
 
-    starting_ms  begin each partition at the first record that is not older
-    ending_ms    end each partition before the first record that is not older
+    starting_ms  begin each partition at the first record with at least this timestamp
+    ending_ms    end each partition before the first record with at least this timestamp
     """
     times: dict[str, str] = {}
     if starting_ms is not None:
@@ -111,7 +111,7 @@ class TopicExport:
             starting = reader.resolve(self._options.starting, partitions)
             ending = reader.resolve(self._options.ending, partitions)
             ids = {topic: bytes.fromhex(topic_id) for topic, topic_id in reader.topic_ids.items()}
-            told = {  # ids are written as in partition.metadata
+            told = {  # topic ids in the format of partition.metadata
                 topic: base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
                 for topic, topic_id in ids.items()
                 if any(topic_id)
@@ -133,14 +133,14 @@ class TopicChunk:
     options: SourceOptions
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        from odradek.spark.source import read_range  # imports pyspark, which a worker has
+        from odradek.spark.source import read_range  # imports pyspark, which workers have
 
         return read_range(self.options, OffsetRange(*self.chunk), ARROW)
 
 
 class DirectoryExport:
-    """Exports logs in a directory, whether or not a broker is writing them. Transactions and chunk boundaries are found
-    in the batch headers."""
+    """Exports logs in a directory, whether or not a broker is writing to them. Transactions and chunk boundaries are
+    determined from the batch headers."""
 
     def __init__(self, options: Mapping[str, str], times: Mapping[str, str], starting_ms: int | None) -> None:
         self._options = FileOptions.read(options)
@@ -227,7 +227,8 @@ class DirectoryChunk:
 
 
 def _cut_at(found: PartitionSurvey, start: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cuts a range at the survey's places, into parts of at most `most_bytes` unless a single place has more."""
+    """Cuts a range at the survey's places into parts of at most `most_bytes`. A part may be larger if it consists of a
+    single place."""
     at, size_bytes = start, 0
     for place in found.places:
         if place.offset <= start:
@@ -252,9 +253,9 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of an export.
+    """The options of an export.
 
-    by_date      write a file for each day
+    by_date      write a separate file for each day
     allows_loss  continue if records were deleted before they were exported
     """
 
@@ -265,7 +266,7 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """The result of one call. `resumed` counts plans that an earlier call had left unfinished."""
+    """The result of one export call. `resumed` counts plans that an earlier call had left unfinished."""
 
     plans: int = 0
     resumed: int = 0
@@ -282,8 +283,8 @@ class Exported:
 
 
 def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportOptions | None = None) -> Exported:
-    """Exports the records that the source has gained since the last call, or all on the first call. Returns when they
-    are on disk. Raises ExportError if the source is not the one that was exported so far.
+    """Exports the records that have been added to the source since the last call, or all records on the first call.
+    Returns when they are on disk. Raises ExportError if this is not the source that was exported before.
 
     to  a directory that all workers have mounted
     """
@@ -293,7 +294,7 @@ def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportO
 def export_with(
     run: Run, source: ExportSource, to: Path, options: ExportOptions, observe: Observe = observe_nothing
 ) -> Exported:
-    """Like `export`, but `run` decides where tasks run. They need not run in Spark."""
+    """Like `export`, but `run` determines where tasks run. It need not use Spark."""
     out = ExportDirectory(to.expanduser().resolve())
     out.open({"by_date": options.by_date, **source.identity()})
     exported = Exported()
@@ -326,7 +327,7 @@ def export_with(
         try:
             run(source.tasks(waiting), write)
         except Exception:
-            # If the plan is done, another export has finished it and removed the files that this one was writing.
+            # If the plan is done, another export has finished it and removed the files that this export was writing.
             if not out.is_done(plan):
                 raise
         exported.files += out.finish(plan)
@@ -346,7 +347,7 @@ def _planned(previous: Plan | None, source: ExportSource, options: ExportOptions
 
 
 def on_spark(spark: SparkSession) -> Run:
-    """Returns a function that runs each chunk as a task of Spark."""
+    """Returns a function that runs each chunk as a Spark task."""
     from pyspark.sql import functions as F
 
     def run(tasks: Sequence[ChunkTask], write: Write) -> None:
@@ -356,7 +357,7 @@ def on_spark(spark: SparkSession) -> Run:
         def work(number: int) -> int:
             return len(write(tasks[number]))
 
-        # A plain Python UDF, because Arrow UDFs need pandas.
+        # A plain Python UDF is used because Arrow UDFs need pandas.
         written = F.udf(work, "int", useArrow=False)("id")
         spark.range(0, len(tasks), 1, len(tasks)).select(written).collect()
 
@@ -364,6 +365,6 @@ def on_spark(spark: SparkSession) -> Run:
 
 
 def at_once(tasks: Sequence[ChunkTask], write: Write) -> None:
-    """Runs the tasks in this process, one after the other."""
+    """Runs the tasks in this process, one after another."""
     for task in tasks:
         write(task)

@@ -1,7 +1,8 @@
-"""The plans of an export: what it has written so far, and what it writes next. Independent of Spark and Parquet.
+"""The plans of an export, which record what has been written and what is written next. Independent of Spark and
+Parquet.
 
-An export is a sequence of plans. A plan is a list of chunks, which are ranges of offsets of one partition each. A plan
-is decided before its first record is read, and is stored under a name that only one export can take:
+An export is a sequence of plans. A plan is a list of chunks, each of which is a range of offsets in one partition. A
+plan is decided before its first record is read, and is stored under a name that only one export can take:
 
     OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
     OUT/_odradek/export.json                     properties that all plans share
@@ -16,8 +17,8 @@ is decided before its first record is read, and is stored under a name that only
 | when all chunks are complete | records that the plan is done |
 | two exports make a plan at the same time | the second finds the name taken, and works on the plan of the first |
 
-So each record is in exactly one file. The file's name is known before it is written, and the next plan begins where
-this one ends.
+Each record is therefore in exactly one file. The name of a file is determined before the file is written, and the next
+plan begins where the current one ends.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class ExportError(ValueError):
 
 
 class ExportStep(Enum):
-    """Points at which an export can be interrupted."""
+    """The points at which an export can be interrupted."""
 
     PLANNED = auto()  # the plan is stored
-    WRITTEN = auto()  # the files of a chunk are written, under temporary names
-    PUBLISHED = auto()  # one of these files has its final name; observed once for each
+    WRITTEN = auto()  # the files of a chunk have been written under temporary names
+    PUBLISHED = auto()  # one of these files has received its final name; observed once per file
     COMPLETED = auto()  # the chunk is complete
     DONE = auto()  # the plan is done
 
@@ -84,9 +85,9 @@ class ExportedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One plan. `start` and `end` cover all partitions; the chunks fill the ranges between them.
+    """A plan of an export. `start` and `end` cover all partitions, and the chunks fill the ranges between them.
 
-    topic_ids  ids of the topics whose id is known
+    topic_ids  ids of the topics, as far as they are known
     """
 
     number: int
@@ -117,10 +118,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class SourceBounds:
-    """The offsets that a source has, for each partition.
+    """The range of offsets in a source, for each partition.
 
     earliest  start of the log
-    first     where an export begins that has not yet read the partition
+    first     where an export begins if it has not read the partition before
     latest    where this export ends
     """
 
@@ -131,8 +132,8 @@ class SourceBounds:
 
 
 def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
-    """Returns where the next plan begins and ends, given the plan before it and the offsets of the source. Raises
-    ExportError.
+    """Returns where the next plan begins and where it ends, given the previous plan and the offsets of the source.
+    Raises ExportError.
 
     allows_loss  continue if records were deleted before they were exported
     """
@@ -164,7 +165,7 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
 def next_plan(
     previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[ExportChunk], topic_ids: Mapping[str, str]
 ) -> Plan:
-    """Returns the plan after `previous`. Partitions and topics that are not read this time keep their positions."""
+    """Returns the plan after `previous`. Partitions and topics that are not read in this plan keep their positions."""
     kept = {} if previous is None else previous.end
     known = {} if previous is None else previous.topic_ids
     number = 0 if previous is None else previous.number + 1
@@ -172,8 +173,8 @@ def next_plan(
 
 
 def cut(start: Offsets, end: Offsets, most_records: int) -> list[ExportChunk]:
-    """Cuts ranges into chunks of `most_records` offsets. Boundaries are multiples of that number, so that the files of
-    later exports are aligned."""
+    """Cuts ranges into chunks of `most_records` offsets. The boundaries are multiples of that number, so the files of
+    later exports are aligned too."""
     chunks = []
     for each in sorted(start):
         at = start[each]
@@ -185,8 +186,8 @@ def cut(start: Offsets, end: Offsets, most_records: int) -> list[ExportChunk]:
 
 
 class ExportDirectory:
-    """The state of an export. Every file in it is written under a temporary name, synced, and then renamed or
-    linked."""
+    """The state of an export. Every file in the directory is written under a temporary name, synced, and then renamed
+    or linked."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -194,8 +195,8 @@ class ExportDirectory:
         self._plans = self._state / "plans"
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Opens the directory for plans with this `identity`. Raises ExportError if the directory holds something
-        else."""
+        """Opens the directory for plans with this `identity`. Raises ExportError if the directory has other
+        contents."""
         wanted = {"layout": LAYOUT, **identity}
         path = self._state / "export.json"
         if not path.exists():
@@ -217,14 +218,14 @@ class ExportDirectory:
         return self._done(plan.number).exists()
 
     def store(self, plan: Plan) -> Plan:
-        """Stores a plan and returns it. If another export has already stored a plan with this number, returns that
-        plan."""
+        """Stores a plan and returns it. If another export has already stored a plan with this number, returns that plan
+        instead."""
         path = self._plan(plan.number)
         create(path, plan.to_json())
         return Plan.from_json(_read(path))
 
     def completed(self, plan: Plan) -> dict[ExportChunk, list[ExportedFile]]:
-        """Returns the complete chunks, whose files all have their final names, with these files."""
+        """Returns the complete chunks with their files, all of which have their final names."""
         folder = self._markers(plan.number)
         names = {path.stem for path in folder.glob("*.json")} if folder.exists() else set()
         return {chunk: self.files_of(plan.number, chunk) or [] for chunk in plan.chunks if chunk.name in names}
@@ -258,7 +259,7 @@ class ExportDirectory:
         return files
 
     def scratch(self, plan_number: int) -> Path:
-        """Returns the folder for files that are being written."""
+        """Returns the folder for files that are still being written."""
         return self._state / f"unfinished-{plan_number:08d}"
 
     def _plan(self, number: int) -> Path:
@@ -272,7 +273,7 @@ class ExportDirectory:
 
 
 def create(path: Path, fields: Mapping[str, Any]) -> bool:
-    """Creates a file atomically. Returns False if the name is taken."""
+    """Creates a file atomically. Returns False if the name is already taken."""
     unnamed = _written(path, fields)
     try:
         os.link(unnamed, path)

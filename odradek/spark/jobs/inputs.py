@@ -1,10 +1,10 @@
-"""The inputs of a job: topics of a cluster, or a directory with logs. Independent of Spark.
+"""The inputs of a job: topics of a cluster, or a directory of logs. Independent of Spark.
 
 | text | input |
 |---|---|
 | `kafka://HOST:PORT/TOPIC` | a topic of a running cluster; several brokers are separated by commas |
 | `kafka://HOST:PORT` | the topics that are named separately |
-| `DIR` | a data directory, a folder with topic directories, or one `TOPIC-0`; topics may be named separately |
+| `DIR` | a data directory, a folder of topic directories, or one `TOPIC-0`; topics may be named separately |
 | `DIR/TOPIC` | one topic of a data directory |
 """
 
@@ -25,7 +25,7 @@ SCHEME = "kafka://"
 
 
 class InputError(ValueError):
-    """The input does not exist or has no records. The message explains what to write instead."""
+    """The input does not exist or has no records. The message explains how to correct it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Input:
         return self.path is not None
 
     def source_options(self) -> dict[str, str]:
-        """Returns the options of `format("odradek")`."""
+        """Returns the options for `format("odradek")`."""
         found = dict(self.options)
         if self.bootstrap_servers is not None:
             found["kafka.bootstrap.servers"] = self.bootstrap_servers
@@ -60,13 +60,13 @@ class Input:
         return replace(self, options=self.options | options)
 
     def frame(self, spark: SparkSession, schema: str | None = None) -> DataFrame:
-        """Loads the records. `schema` limits the columns that are read."""
+        """Loads the records. `schema` restricts the columns to read."""
         reader = spark.read.format("odradek").options(**self.source_options())
         return (reader if schema is None else reader.schema(schema)).load()
 
 
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
-    """Parses an input as a user has typed it. Looks at the file system, but contacts no cluster. Raises InputError."""
+    """Parses an input as typed by a user. Checks the file system, but contacts no cluster. Raises InputError."""
     wanted = tuple(topics)
     if text.startswith(SCHEME):
         return _of_a_cluster(text, wanted)
@@ -90,7 +90,7 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
 
 
 def one_topic(source: Input) -> Input:
-    """Returns the input with its only topic. Raises InputError if there is none or more than one."""
+    """Returns the input with its only topic. Raises InputError if it has no topic or more than one."""
     topics = source.topics
     if not topics and source.path is not None:
         topics = tuple(topics_in(source.path))
@@ -101,7 +101,8 @@ def one_topic(source: Input) -> Input:
 
 
 def topics_in(path: Path) -> list[str]:
-    """Returns the topics that have partitions in a directory. `path` may also be the directory of one partition."""
+    """Returns the topics that have partitions in a directory. `path` may also be the directory of a single
+    partition."""
     own = partition_of(path.resolve())
     if own is not None:
         return [own[0]]

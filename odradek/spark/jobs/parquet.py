@@ -1,4 +1,5 @@
-"""Writes the records of one chunk as Parquet files, one per day (UTC) of their timestamps. Independent of Spark."""
+"""Writes the records of one chunk as Parquet files, one file per day (UTC) of their timestamps. Independent of
+Spark."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from odradek.spark.jobs.export_plan import (
 from odradek.system.files import sync_directory
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024  # size of the columns in memory
-WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit for all days together
-MOST_DAYS = 500  # limit for one chunk, because each day has an open file
+WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit on the buffered rows of all days together
+MOST_DAYS = 500  # limit per chunk, because each day has an open file
 
 
 def write_chunk(
@@ -38,11 +39,11 @@ def write_chunk(
     compression: str = "zstd",
     observe: Observe = observe_nothing,
 ) -> list[ExportedFile]:
-    """Writes a chunk, and returns when all its files have their final names and are synced. A chunk that is already
-    complete is not written again.
+    """Writes a chunk, and returns when all its files have their final names and are synced. Does nothing if the chunk
+    is already complete.
 
-    records  the records of the chunk, with a column `timestamp`; the column `topic` is dropped, as the directory's name
-             contains it
+    records  the records of the chunk, with a column `timestamp`; the column `topic` is dropped, because the directory's
+             name contains it
     """
     done = out.files_of(plan_number, chunk)
     if done is not None:
@@ -112,7 +113,7 @@ class _Days:
             largest.write()
 
     def close(self) -> dict[str, tuple[Path, int]]:
-        """Closes and syncs all files. Returns the file and the number of rows for each day."""
+        """Closes and syncs all files. Returns the file and its number of rows for each day."""
         for day in self._days.values():
             day.write()
             day.writer.close()

@@ -1,7 +1,7 @@
 """`odradek spark profile`: measures sizes, keys, skew, compression and latency of a topic.
 
-Records are read twice, the second time only their keys. If the topic lies in a directory, batch headers and markers are
-read too.
+All records are read once, and their keys a second time. If the topic is in a directory, its batch headers and markers
+are read too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.spark.jobs.profile_facts import STEPS, Distribution, KeyFacts, LogF
 from odradek.spark.jobs.shown import shown
 
 TOP_KEYS = 12
-TIMES = 72  # upper limit of the steps of a chart over time
+TIMES = 72  # maximum number of steps in a chart over time
 _ROUND_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000)
 _MINUTES = (600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000, 21_600_000, 43_200_000, 86_400_000)
 _RECORD = "key binary, value binary, partition int, timestamp timestamp"
@@ -29,7 +29,7 @@ _TRANSACTION = "state string, firstTimestamp timestamp, endTimestamp timestamp"
 
 
 def profile(spark: SparkSession, source: Input) -> Profile:
-    """Measures one topic. Raises InputError if the input does not have exactly one."""
+    """Measures one topic. Raises InputError if the input does not have exactly one topic."""
     source = one_topic(source)
     found = Profile(str(source), source.topics[0])
     measure_records(found, source.frame(spark, _RECORD))
@@ -44,7 +44,7 @@ def profile(spark: SparkSession, source: Input) -> Profile:
 
 
 def measure_records(found: Profile, records: DataFrame) -> None:
-    """Measures records, given their key, value, partition and timestamp."""
+    """Measures records, given their keys, values, partitions and timestamps."""
     key, value = F.coalesce(F.octet_length("key"), F.lit(0)), F.coalesce(F.octet_length("value"), F.lit(0))
     measured = records.select(
         "partition", key.alias("k"), value.alias("v"), "key", "value", F.unix_millis("timestamp").alias("ms")
@@ -153,7 +153,7 @@ def _distribution(rows: list[Any], counted: str) -> Distribution:
 
 
 def _bucket(value: Column) -> Column:
-    """Like `profile_facts.bucket_of`, but in SQL. Null for null."""
+    """Like `profile_facts.bucket_of`, but in SQL. Returns null for null."""
     return F.when(value < 1, F.lit(-1)).otherwise(F.floor(F.log2(value) * STEPS).cast("int"))
 
 

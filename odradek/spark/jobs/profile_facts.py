@@ -1,4 +1,4 @@
-"""The facts of a profile, as plain values: `profile.py` measures them, `profile_page.py` shows them."""
+"""The facts of a profile as plain values. `profile.py` measures them, and `profile_page.py` shows them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from odradek.spark.jobs.shown import size
 
-STEPS = 8  # buckets of a histogram per doubling of the value
-_SKEWED = 2.0  # skew that is worth a finding, in multiples of the mean
+STEPS = 8  # histogram buckets per doubling of the value
+_SKEWED = 2.0  # skew, in multiples of the mean, from which it is reported
 _HOT_KEY = 0.1  # share of all records from which a key counts as hot
-_SMALL_BATCH = 10  # number of records below which batches count as small
+_SMALL_BATCH = 10  # batches with fewer records than this count as small
 _MANY_ABORTED = 0.05
 
 
 class Bucket(NamedTuple):
-    """The number of values with start <= value < end."""
+    """A bucket of a histogram. It counts the values with start <= value < end."""
 
     start: float
     end: float
@@ -26,7 +26,7 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A histogram. Each bucket ends about 9 % above its start, which bounds the error of its quantiles."""
+    """A histogram. Each bucket ends about 9 % above its start, which limits the error of quantiles."""
 
     counts: Mapping[int, int] = field(default_factory=dict)  # number of values by the bucket's number
 
@@ -44,7 +44,7 @@ class Distribution:
         return 0
 
     def by_doubling(self) -> list[Bucket]:
-        """Merges the buckets into wider ones, one per doubling and without gaps, for charts."""
+        """Merges the buckets into wider ones for charts, with one bucket per doubling and no gaps."""
         doublings: dict[int, int] = {}
         for number, count in self.counts.items():
             place = -1 if number < 0 else number // STEPS
@@ -133,20 +133,20 @@ class Profile:
 
     @property
     def skew(self) -> float:
-        """The size of the largest partition, in multiples of the mean."""
+        """The size of the largest partition in multiples of the mean."""
         largest = max((each.records for each in self.partitions), default=0)
         return largest * len(self.partitions) / self.records if self.records else 1.0
 
     @property
     def compression_ratio(self) -> float | None:
-        """Bytes of keys and values divided by bytes in the log, with headers and markers. It is below 1 if these
-        outweigh the savings of compression."""
+        """The bytes of keys and values divided by the bytes in the log, including headers and markers. The ratio is
+        below 1 if headers and markers outweigh the savings of compression."""
         if self.log is None or not self.log.size_bytes:
             return None
         return self.payload_bytes / self.log.size_bytes
 
     def findings(self) -> list[str]:
-        """Returns sentences about noteworthy facts, the most striking first."""
+        """Returns sentences about noteworthy facts, with the most striking one first."""
         return list(_findings(self))
 
 

@@ -1,5 +1,5 @@
-"""Renders a profile as one HTML file. It contains no scripts, loads nothing, and suits light and dark screens and
-paper."""
+"""Renders a profile as one HTML file. The page contains no scripts, loads nothing, and works on light and dark screens
+and on paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STYLE = Path(__file__).parent / "assets" / "profile.css"
 
 
 def page(profile: Profile, made: datetime) -> str:
-    """Returns the HTML of a profile. `made` is the time of the profile, with its time zone."""
+    """Returns the HTML page of a profile. `made` is the time of the profile, with its time zone."""
     found = "".join(f"<li>{escape(each)}</li>" for each in profile.findings())
     body = "".join(
         [

@@ -1,7 +1,7 @@
-"""Opens the Spark session of a job, draws its progress bar, and explains failures to start Spark.
+"""Opens the Spark session of a job, draws the job's progress bar, and explains why Spark failed to start.
 
-The stderr of the JVM and of Python workers goes to a file, so that the terminal shows only the job. If the job fails,
-the last lines of that file are printed.
+The stderr of the JVM and of Python workers is redirected to a file, so that the terminal shows only the job. If the job
+fails, the last lines of that file are printed.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _LAST_CHARACTERS = 2_000
 
 
 class JobFailed(Exception):
-    """Spark could not be started, or a job in it failed. The message is meant for the user who started it."""
+    """Spark could not be started, or a Spark job failed. The message is meant for the user who started the job."""
 
 
 @contextmanager
 def session(
     title: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, is_verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """Yields a session with `format("odradek")`. Uses the active session if there is one, and leaves it running;
-    otherwise starts a session, and stops it at the end. Raises JobFailed for any failure of Spark, here and within the
-    block.
+    """Yields a session with `format("odradek")`. If there is an active session, uses it and leaves it running.
+    Otherwise starts a session, and stops it at the end of the block. Raises JobFailed for any failure of Spark, here or
+    within the block.
 
     master      by default the master of spark-submit, or `local[*]`
     is_verbose  leave the output of the JVM on stderr
@@ -100,7 +100,7 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], output
 
 
 def _is_submitted() -> bool:
-    """Returns whether spark-submit has started the JVM; it has its own options for master and settings."""
+    """Returns whether spark-submit has started the JVM. It has separate options for the master and the settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -116,7 +116,7 @@ class _ProcessOutput:
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Lets new processes inherit the file as their stderr within the block."""
+        """Makes new processes that are started within the block inherit the file as their stderr."""
         if self._path is None:
             yield
             return
@@ -149,8 +149,8 @@ def _not_started(error: Exception, output: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """Returns the line of a trace that explains the failure: the last one with the name of a Python error, else the
-    first."""
+    """Returns the line of a traceback that explains the failure: the last line with the name of a Python error, or else
+    the first line."""
     found = _OURS.findall(text)
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
 
@@ -161,8 +161,8 @@ _WIDTH = 30
 
 @contextmanager
 def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Iterator[None]:
-    """Draws a progress bar within the block. Draws nothing if stderr is not a terminal, or under Spark Connect, which
-    does not report progress."""
+    """Draws a progress bar within the block. Draws nothing if stderr is not a terminal, or if the session uses Spark
+    Connect, which does not report progress."""
     stream = sys.stderr if to is None else to
     context = getattr(spark, "_sc", None)
     if context is None or not stream.isatty():
@@ -184,8 +184,8 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 
 @contextmanager
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
-    """Draws a progress bar within the block, and erases it at the end. `counts` returns the numbers of done and planned
-    tasks, and is called from a separate thread."""
+    """Draws a progress bar within the block, and erases it at the end. `counts` returns the numbers of finished and
+    planned tasks, and is called from a separate thread."""
     begun = time.monotonic()
     ended = threading.Event()
 
@@ -210,7 +210,7 @@ def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, ever
 
 
 def bar(title: str, done: int, planned: int, seconds: float) -> str:
-    """Formats the progress bar as one line, without a line end."""
+    """Formats the progress bar as one line, without a line break."""
     filled = _WIDTH * done // planned if planned else 0
     minutes, rest = divmod(int(seconds), 60)
     tasks = f"{done:,} of {planned:,} tasks" if planned else "starting"

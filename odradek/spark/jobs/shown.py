@@ -15,7 +15,7 @@ class RecordPlace:
 
     @classmethod
     def of(cls, row: Any) -> RecordPlace | None:
-        """Converts a row of Spark that has these fields. None stays None."""
+        """Converts a row of Spark that has these fields. Returns None for None."""
         return None if row is None else cls(row["partition"], row["offset"])
 
     def __str__(self) -> str:
@@ -23,8 +23,8 @@ class RecordPlace:
 
 
 def shown(value: object) -> str | None:
-    """Formats a value as text, shortened. Bytes that are not printable text are shown in hexadecimal. None stays
-    None."""
+    """Formats a value as text, shortened if necessary. Bytes that are not printable text are shown in hexadecimal.
+    Returns None for None."""
     if value is None:
         return None
     if isinstance(value, bytes | bytearray):
