@@ -1,4 +1,4 @@
-"""The description of a control call, which the server, the OpenAPI document and the clients are based on."""
+"""The description of a control call, on which the server, the OpenAPI document and the clients are based."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class CallScope(Enum):
-    """The paths at which a call is available."""
+    """The scope of a call, which determines the paths at which it is available."""
 
     PROCESS = "once, for the whole process"
     NAMED = "below /clusters/{id} only"
@@ -20,7 +20,7 @@ class CallScope(Enum):
 
 
 class FieldKind(Enum):
-    """How a field is written on the command line."""
+    """The form in which a field is written on the command line."""
 
     TEXT = "text"
     NUMBER = "a whole number"
@@ -40,7 +40,7 @@ class CallField:
     schema       JSON schema of the values, without null
     words        the meaning, for the OpenAPI document and for `odradek control --help`
     is_nullable  whether null is allowed, with the same meaning as a missing field
-    option       the option of `odradek control` for this field; None: it is a positional argument
+    option       the option of `odradek control` for this field; None if the field is a positional argument
     metavar      the name of the value in the help; empty if `odradek control` does not offer the field
     default      the value that the command sends if the user gives none
     is_asked     whether the command requires the field although the call does not
@@ -75,13 +75,14 @@ class ControlCall:
     action         the action of `odradek control` for this call; None if there is none
     words          what the call does, as an imperative sentence without its full stop
     path           relative to the path of the cluster, or to /control/v1 if `scope` is PROCESS
-    path_fields    the fields in `path`. If the last one is not required, it can be omitted with the `/` before it
+    path_fields    the fields in `path`. If the last one is not required, it can be omitted together with the `/` before
+                   it
     body           fields of the JSON object in the body; None if the body is ignored, or described by `document`
-    document       describes the whole body if it is not an object with known fields
+    document       describes the whole body if the body is not an object with known fields
     has_any_field  whether the body may have fields besides those in `body`; the command accepts them as NAME=VALUE
     status         HTTP status of a successful response
-    answer         JSON schema of the response; None if it is not JSON, see `media_types`
-    also           further HTTP statuses that are not errors, with their descriptions
+    answer         JSON schema of the response; None if the response is not JSON, see `media_types`
+    also           other HTTP statuses that are not errors, with their descriptions
     is_noted       whether recordings of the cluster include the call, because it changes what clients observe
     python         the methods of `odradek.testing.sync` that make the call
     """
@@ -118,7 +119,7 @@ class ControlCall:
         return frozenset(field.name for field in self.query)
 
     def paths(self) -> Iterator[tuple[str, bool]]:
-        """Yields each path below /control/v1 at which the call is served, and whether it names a cluster."""
+        """Yields each path below /control/v1 at which the call is served, and whether the path names a cluster."""
         short = [self.path]
         if self.path_fields and not self.path_fields[-1].is_required:
             short.insert(0, self._without_last())
@@ -131,10 +132,10 @@ class ControlCall:
     def request(self, values: Mapping[str, object]) -> tuple[str, str, object]:
         """Returns the method, the path with the query, and the body of a request with these values.
 
-        The path is relative to that of the cluster. A value of None omits a field of the path or of the query; in the
-        body it becomes null.
+        The path is relative to the path of the cluster. A value of None omits a field of the path or of the query. In
+        the body, it becomes null.
 
-        Raises TypeError if a value has no field, or a required value is missing.
+        Raises TypeError if a value has no field, or if a required value is missing.
         """
         left = dict(values)
         path = self.path

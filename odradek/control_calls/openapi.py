@@ -27,7 +27,7 @@ IDENTIFIED_BY: Final[JsonSchema] = {"name": "id", "in": "path", "required": True
 
 
 def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
-    """Returns the OpenAPI document of these calls, with every path at which each of them is available."""
+    """Returns the OpenAPI document of these calls, including every path at which a call is available."""
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
         for path, names_cluster in call.paths():

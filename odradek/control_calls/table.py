@@ -1,4 +1,4 @@
-"""The calls of the control interface, one row each.
+"""The calls of the control interface, one per row.
 
 To add a call, add a row here and a handler in `odradek/broker/control/http/routes.py`.
 """

@@ -1,4 +1,4 @@
-"""Dual writes that cannot diverge: database rows and Kafka messages that are committed together (KIP-939).
+"""Dual writes that cannot diverge: database rows and Kafka messages are committed together (KIP-939).
 
 Begin with `DualWrite`:
 

@@ -1,8 +1,9 @@
-"""The database's side: one row per transactional id, with the prepared state and the generation that owns it.
+"""The database's side of a dual write: one row per transactional id, which holds the prepared state and the generation
+that owns the row.
 
-Every recovery increments `generation`. A writer stores its state only if it finds its own generation, in the same
-database transaction as its rows. After a recovery, therefore, no earlier writer can commit, and the recovery sees the
-state of the last one that did (docs/adr/0010-a-dual-write-takes-the-row-first.md).
+Every recovery increments `generation`. A writer stores its state only if it finds its own generation in the row, in the
+same database transaction as the application's rows. After a recovery, therefore, no earlier writer can commit, and the
+recovery sees the state of the last writer that did (docs/adr/0010-a-dual-write-takes-the-row-first.md).
 """
 
 from abc import ABC, abstractmethod
@@ -25,13 +26,13 @@ INSERT INTO {TABLE} (transactional_id, prepared_transaction_state, generation) V
 ON CONFLICT (transactional_id) DO UPDATE SET generation = {TABLE}.generation + 1
 RETURNING generation"""
 WRITE = f"UPDATE {TABLE} SET prepared_transaction_state = ? WHERE transactional_id = ? AND generation = ?"
-# Does not change the row, but locks it like a change.
+# Locks the row as a change would, without changing it.
 CHECK = f"UPDATE {TABLE} SET generation = generation WHERE transactional_id = ? AND generation = ?"
 READ = f"SELECT prepared_transaction_state, generation FROM {TABLE} WHERE transactional_id = ?"
 
 
 class Cursor(Protocol):
-    """The driver's own cursor, as statements in a block return it."""
+    """The cursor of the database driver, as returned by statements in a block."""
 
     @property
     def rowcount(self) -> int: ...
@@ -47,14 +48,14 @@ C = TypeVar("C", bound=DatabaseConnection)
 
 
 class Driver(ABC, Generic[C]):
-    """The statements for one kind of database. Transactions are begun and ended by explicit statements."""
+    """The statements for one kind of database. Explicit statements begin and end transactions."""
 
-    parameter = "?"  # placeholder of a parameter in a statement
-    lock_row = ""  # the end of a SELECT that waits for writers of the row, and locks it
+    parameter = "?"  # placeholder for a parameter in a statement
+    lock_row = ""  # end of a SELECT that waits for writers of the row and then locks it
 
     @abstractmethod
     def prepare(self, connection: C) -> None:
-        """Sets up a new connection: without automatic transactions, and with commits that survive a crash."""
+        """Configures a new connection: disables automatic transactions, and makes commits survive a crash."""
 
     @abstractmethod
     def begin(self, connection: C) -> None:
@@ -62,7 +63,8 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def begin_row_transaction(self, connection: C, timeout_ms: int) -> None:
-        """Begins a transaction that reads and writes only the row, and waits this long for its holder."""
+        """Begins a transaction that reads and writes only the row. It waits up to `timeout_ms` for another transaction
+        that holds the row."""
 
     @abstractmethod
     def is_in_transaction(self, connection: C) -> bool: ...
@@ -81,7 +83,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def rows(self, connection: C, statement: str, parameters: Parameters) -> Sequence[Row]:
-        """Returns rows as tuples, whatever row type the application has configured."""
+        """Returns rows as tuples, regardless of the row type that the application has configured."""
 
     def commit(self, connection: C) -> None:
         self.execute(connection, "COMMIT")
@@ -98,7 +100,7 @@ class StateRowContent:
 
 
 class StateRow(Generic[C]):
-    """The row of one transactional id. The connections belong to the caller."""
+    """The row of one transactional id. Each method is given a connection, which belongs to the caller."""
 
     def __init__(self, driver: Driver[C], transactional_id: str, timeout_ms: int) -> None:
         self._driver = driver
@@ -106,7 +108,7 @@ class StateRow(Generic[C]):
         self._timeout_ms = timeout_ms
 
     def take_over(self, connection: C) -> int:
-        """Makes the row ours, in a transaction of its own. Returns the generation with which to write from now on."""
+        """Takes ownership of the row, in a separate transaction. Returns the generation to write with from now on."""
         self._create(connection)
         self._driver.begin_row_transaction(connection, self._timeout_ms)
         ((generation,),) = self._driver.rows(connection, self._statement(TAKE_OVER), (self._id,))
@@ -115,14 +117,14 @@ class StateRow(Generic[C]):
         return generation
 
     def forget(self, connection: C, generation: int) -> bool:
-        """Empties the state, in a transaction of its own. Returns False if the row is no longer ours."""
+        """Clears the state, in a separate transaction. Returns False if the row now belongs to another generation."""
         self._driver.begin_row_transaction(connection, self._timeout_ms)
         is_ours = self.write(connection, "", generation)
         self._driver.commit(connection)
         return is_ours
 
     def read(self, connection: C) -> StateRowContent:
-        """Reads the row in a transaction of its own, after waiting until no other transaction holds it."""
+        """Reads the row in a separate transaction. Waits until no other transaction holds the row."""
         self._driver.begin_row_transaction(connection, self._timeout_ms)
         ((state, generation),) = self._driver.rows(
             connection, self._statement(READ + self._driver.lock_row), (self._id,)
@@ -133,11 +135,11 @@ class StateRow(Generic[C]):
         return StateRowContent(state, generation)
 
     def write(self, connection: C, state: str, generation: int) -> bool:
-        """Writes the state in the open transaction. Returns False if the row is no longer ours."""
+        """Writes the state in the open transaction. Returns False if the row now belongs to another generation."""
         return self._changes_row(connection, WRITE, state, self._id, generation)
 
     def check(self, connection: C, generation: int) -> bool:
-        """Returns whether the row is ours, and locks it until the end of the open transaction."""
+        """Returns whether the row still belongs to this generation, and locks it until the open transaction ends."""
         return self._changes_row(connection, CHECK, self._id, generation)
 
     def _create(self, connection: C) -> None:

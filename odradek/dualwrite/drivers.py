@@ -1,4 +1,5 @@
-"""The driver for SQLite through the standard library's `sqlite3`, and the choice of the driver for a connection."""
+"""The driver for SQLite, which uses the standard library's `sqlite3`, and the function that selects the driver for a
+connection."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -11,17 +12,18 @@ RETURNING_SINCE = (3, 35, 0)
 
 
 class SqliteDriver(Driver[sqlite3.Connection]):
-    """The driver for SQLite. A block locks the database for writing at its beginning (BEGIN IMMEDIATE), because later
-    the lock could be refused in the middle of the block."""
+    """The driver for SQLite. A block locks the database for writing at its beginning (BEGIN IMMEDIATE), because
+    otherwise the lock could be refused in the middle of the block."""
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         if sqlite3.sqlite_version_info < RETURNING_SINCE:
             raise RuntimeError(f"SQLite 3.35 or later is needed; this is {sqlite3.sqlite_version}")
-        # Python 3.12 added this second switch; the value lets `isolation_level` decide.
+        # Python 3.12 added `autocommit` as a second switch. With this value, `isolation_level` decides.
         if hasattr(connection, "autocommit"):
             connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
         connection.isolation_level = None
-        # Below FULL, a power failure may undo committed transactions (also with NORMAL if the journal is a WAL).
+        # At any level below FULL, a power failure may undo committed transactions. With a WAL journal, this includes
+        # NORMAL.
         ((synchronous,),) = self.rows(connection, "PRAGMA synchronous", ())
         if isinstance(synchronous, int) and synchronous < FULL:
             connection.execute(f"PRAGMA synchronous = {FULL}")
@@ -37,7 +39,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
         return connection.in_transaction
 
     def is_usable(self, connection: sqlite3.Connection) -> bool:
-        return True  # no connection to a server that could be lost
+        return True  # there is no server to which a connection could be lost
 
     def has_table(self, connection: sqlite3.Connection) -> bool:
         return bool(self.rows(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)))
@@ -55,11 +57,11 @@ class SqliteDriver(Driver[sqlite3.Connection]):
 
 
 def driver_of(connection: C) -> Driver[C]:
-    """Returns the driver for a connection. Raises TypeError for an unknown library."""
+    """Returns the driver for a connection. Raises TypeError if its library is unknown."""
     if isinstance(connection, sqlite3.Connection):
         return cast("Driver[C]", SqliteDriver())
     if any(each.__module__.partition(".")[0] == "psycopg" for each in type(connection).__mro__):
-        # Imported here, because psycopg need not be installed.
+        # Imported here because psycopg is optional.
         from odradek.dualwrite.postgresql import PostgresqlDriver
 
         return cast("Driver[C]", PostgresqlDriver())

@@ -1,4 +1,4 @@
-"""The dual write: follows the recipe, and reports the outcome to the application."""
+"""The dual write, which follows the recipe and reports the outcome to the application."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from odradek.dualwrite.performer import Performer
 from odradek.dualwrite.recipe import End, Fate, Phase, Result, Step
 from odradek.dualwrite.transaction import Transaction
 
-# Called before each step with None, and after it with its result.
+# Called with None before each step, and with the step's result after it.
 Observer: TypeAlias = Callable[[Step, Result | None], None]
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
@@ -28,31 +28,32 @@ def observe_nothing(step: Step, result: Result | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The result of `recover()`: the state stored in the database, and that of the open Kafka transaction, each empty
-    if there was none."""
+    """The result of `recover()`: the state stored in the database, and the state of the open Kafka transaction. Each is
+    empty if there was none."""
 
     stored_state: str
     open_state: str
 
     @property
     def messages(self) -> Fate | None:
-        """The outcome of the open transaction, or None if there was none."""
+        """The outcome of the open transaction, or None if no transaction was open."""
         if not self.open_state:
             return None
         return Fate.COMMITTED if self.open_state == self.stored_state else Fate.ROLLED_BACK
 
 
 class DualWrite(Generic[C]):
-    """Rows and messages that are committed together, or not at all.
+    """Writes rows and messages that are committed together, or not at all.
 
-    connect      returns a new connection to the same database at each call: `sqlite3` to a file, or psycopg 3. After
-                 a crash, and after a commit without an answer, the database is read over another connection.
-    timeout_ms   how long a step waits for the broker at most, and how long recovery waits, in the database, for an
-                 earlier writer that is about to commit. The connection determines all other waits for the database.
-    participant  creates a producer of the transactional id, at every recovery; replaces one for `bootstrap_servers`
+    connect      returns a new connection to the same database at each call: `sqlite3` to a file, or psycopg 3. After a
+                 crash, and after a commit without an answer, the database is read over another connection.
+    timeout_ms   how long a step waits for the broker at most, and how long recovery waits in the database for an
+                 earlier writer that is about to commit. The settings of the connection determine all other waits for
+                 the database.
+    participant  creates a producer with the transactional id, for each recovery; replaces `bootstrap_servers`
     observe      see `Observer`
 
-    Use it in one thread, for one transaction at a time. As a context manager it recovers on entry and closes on exit.
+    Use it in one thread, for one transaction at a time. As a context manager, it recovers on entry and closes on exit.
     """
 
     def __init__(
@@ -90,12 +91,12 @@ class DualWrite(Generic[C]):
         self.close()
 
     def recover(self) -> Recovery:
-        """Decides the transaction that an earlier process, or this one, has left open, by the state stored in the
-        database.
+        """Decides the transaction that this process or an earlier one has left open, according to the state stored in
+        the database.
 
-        First takes over the transactional id on both sides, so that no earlier instance can change anything. Waits for
-        a bounded time, and can be repeated any number of times. Raises NotRecovered, or Fenced if another instance is
-        faster.
+        This first takes over the transactional id on both sides, so that no earlier instance can change anything. It
+        waits for a limited time, and can be repeated any number of times. Raises NotRecovered, or Fenced if another
+        instance has taken over first.
         """
         self._expect(Phase.UNRECOVERED, Phase.READY, Phase.FENCED)
         performer = self._performer
@@ -109,10 +110,10 @@ class DualWrite(Generic[C]):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[C]]:
-        """Runs a block whose rows and messages become visible when it ends, or never if it raises an error.
+        """Runs a block whose rows and messages become visible when the block ends, or never if it raises an error.
 
-        Raises the block's own error after both sides are rolled back; NotCommitted if they are rolled back because the
-        commit failed; InDoubt or Fenced, whose `rows` is the outcome of the rows as far as it is known.
+        Raises the block's own error after both sides have been rolled back; NotCommitted if they were rolled back
+        because the commit failed; InDoubt or Fenced, whose `rows` is the outcome of the rows as far as it is known.
         """
         self._expect(Phase.READY)
         _, end = self._walk(recipe.TRANSACTION_BEGINS)
@@ -131,7 +132,7 @@ class DualWrite(Generic[C]):
             raise self._failure(end)
 
     def close(self) -> None:
-        """Closes connection and producer. Open transactions stay in doubt, for a later `recover()`."""
+        """Closes the connection and the producer. Open transactions stay in doubt until a later `recover()`."""
         if self._phase is Phase.IN_TRANSACTION:
             raise IllegalUse("a transaction is open")
         self._performer.give_up_connection()
@@ -139,8 +140,9 @@ class DualWrite(Generic[C]):
         self._phase = Phase.CLOSED
 
     def _walk(self, step: Step) -> tuple[Step, End | None]:
-        """Performs `step` and those that follow. Returns the last one, and the end, or None if the block runs next."""
-        self._phase = Phase.UNRECOVERED  # an interrupted step, for example by Ctrl-C, leaves the rest to recovery
+        """Performs `step` and the steps that follow it. Returns the last step and the end that was reached, which is
+        None if the block runs next."""
+        self._phase = Phase.UNRECOVERED  # if a step is interrupted, for example by Ctrl-C, recovery must do the rest
         self._performer.cause = None
         while True:
             self._observe(step, None)
@@ -170,7 +172,7 @@ class DualWrite(Generic[C]):
             raise IllegalUse(f"what this may do now: {self._phase.value}")
 
     def _failure(self, end: End) -> DualWriteError:
-        """Returns the exception for the `end` of a transaction that was not committed, with its cause."""
+        """Returns the exception, including its cause, for a transaction that was not committed."""
         error: DualWriteError
         cause = self._performer.cause
         if isinstance(cause, IllegalUse):

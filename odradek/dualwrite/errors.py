@@ -8,15 +8,15 @@ class DualWriteError(Exception):
 
 
 class IllegalUse(DualWriteError):
-    """The call is not allowed here. Nothing was done."""
+    """The call is not allowed in the current state. Nothing was done."""
 
 
 class NotCommitted(DualWriteError):
-    """The transaction is rolled back: neither its rows nor its messages will ever be visible. `__cause__` is the
+    """The transaction was rolled back: neither its rows nor its messages will ever be visible. `__cause__` is the
     reason.
 
     If the broker could not be reached for the abort, `messages` is PENDING, and readers of the topics wait until
-    `recover()`.
+    `recover()` is called.
     """
 
     def __init__(self, messages: Fate) -> None:
@@ -25,10 +25,11 @@ class NotCommitted(DualWriteError):
 
 
 class InDoubt(DualWriteError):
-    """The transaction cannot be completed now. `__cause__` is the reason. Call `recover()`, now or in a later process.
+    """The transaction cannot be completed now. `__cause__` is the reason. Call `recover()`, in this process or a later
+    one.
 
-    rows  COMMITTED: the messages will be committed, too. UNKNOWN: the database will decide, once it can be read. If the
-          block sent nothing, only the rows are UNKNOWN, as with any database, and nothing needs recovery.
+    rows  COMMITTED: the messages will be committed too. UNKNOWN: the database determines the outcome, once it can be
+          read. If the block sent nothing, only the rows are UNKNOWN, as with any database, and no recovery is needed.
     """
 
     def __init__(self, rows: Fate, messages: Fate) -> None:
@@ -38,9 +39,10 @@ class InDoubt(DualWriteError):
 
 
 class Fenced(DualWriteError):
-    """Another instance has taken over the transactional id. It decides by the state in the database.
+    """Another instance has taken over the transactional id. It decides according to the state in the database.
 
-    rows  COMMITTED: it will commit the messages. ROLLED_BACK: it will abort them. UNKNOWN: either is possible.
+    rows  COMMITTED: the other instance will commit the messages. ROLLED_BACK: it will abort them. UNKNOWN: it may do
+          either.
     """
 
     def __init__(self, rows: Fate) -> None:
@@ -49,7 +51,8 @@ class Fenced(DualWriteError):
 
 
 class NotRecovered(DualWriteError):
-    """`recover()` could not be completed. `__cause__` is the reason. Open transactions stay in doubt; call it again."""
+    """`recover()` could not be completed. `__cause__` is the reason. Open transactions stay in doubt; repeat the
+    call."""
 
     def __init__(self, doing: str) -> None:
         super().__init__(f"recovery came no further than this step: {doing}")

@@ -22,8 +22,8 @@ class KafkaParticipant:
     def __init__(self, new_producer: Callable[[], Producer]) -> None:
         self._new_producer = new_producer
         self._producer: Producer | None = None
-        self._has_kept = False  # a transaction of an earlier process is open, and must be completed first
-        self._has_begun = False  # whether the next transaction has already begun
+        self._has_kept = False  # True while a transaction of an earlier process is open, which must be completed first
+        self._has_begun = False  # True if the next transaction has already begun
 
     def take_over(self) -> str:
         self._producer = self._new_producer()
@@ -67,8 +67,8 @@ class KafkaParticipant:
         with _fencing():
             self._of().complete_transaction(state)
         if self._has_kept:
-            # After a recovered transaction, the client requests a new epoch from the coordinator. That belongs to
-            # recovery, which may fail; the beginning of a block must not.
+            # After a recovered transaction, the client requests a new epoch from the coordinator. That request is part
+            # of recovery, which may fail. The beginning of a block must not fail.
             self._has_kept = False
             self.begin()
             self._has_begun = True
@@ -97,14 +97,15 @@ def _fencing() -> Iterator[None]:
 def participant_factory(
     bootstrap_servers: str, transactional_id: str, timeout_ms: int
 ) -> Callable[[], KafkaParticipant]:
-    """Returns a factory of participants with the producer's defaults, in which no wait exceeds `timeout_ms`."""
+    """Returns a factory of participants. Their producers have the default settings, except that no wait exceeds
+    `timeout_ms`."""
 
     def new_producer() -> Producer:
         return Producer(
             bootstrap_servers=bootstrap_servers,
             transactional_id=transactional_id,
             two_phase_commit=True,
-            linger_ms=0,  # a block waits for its messages anyway
+            linger_ms=0,  # not needed, because a block waits for its messages anyway
             bootstrap_timeout_ms=timeout_ms,
             max_block_ms=timeout_ms,
             delivery_timeout_ms=timeout_ms,

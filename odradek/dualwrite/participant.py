@@ -19,7 +19,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class ParticipantFenced(Exception):
-    """The broker has seen a newer producer for this transactional id."""
+    """The broker has registered a newer producer for this transactional id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,40 +27,40 @@ class OutgoingMessage:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
-    partition: int | None = None  # None: chosen by the key
+    partition: int | None = None  # None: determined by the key
     timestamp_ms: int | None = None  # None: now
     headers: Headers = ()
 
 
 class Participant(Protocol):
-    """One producer of one transactional id, which never lets the broker decide by itself.
+    """A producer with a transactional id. The broker never decides its transactions on its own.
 
-    A prepared state is text that identifies one transaction; "" identifies none. All calls wait for a bounded time.
-    They raise ParticipantFenced if another producer has the id, and other exceptions for other failures.
+    A prepared state is text that identifies one transaction; "" identifies none. All calls wait for a limited time.
+    They raise ParticipantFenced if another producer has taken over the id, and other exceptions for other failures.
     """
 
     def take_over(self) -> str:
-        """Fences earlier producers, but keeps their open transaction. Returns its state. Called once, before everything
-        else."""
+        """Fences earlier producers, but keeps their open transaction. Returns the state of that transaction. This is
+        called once, before all other calls."""
 
     def begin(self) -> None: ...
 
     def send(self, message: OutgoingMessage) -> "Future[RecordMetadata]":
-        """Adds a message to the producer's buffer. `prepare` reports failures."""
+        """Adds a message to the producer's buffer. Failures are reported by `prepare`."""
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
         """Adds offsets to the transaction. Raises an error if that fails."""
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Like `send_offsets`, for records of a share group."""
+        """Adds acknowledgements of a share group's records to the transaction. Raises an error if that fails."""
 
     def prepare(self) -> str:
-        """Waits until every message is acknowledged, and returns the state of the transaction. Raises an error if a
-        message could not be written."""
+        """Waits until all messages have been acknowledged, and returns the state of the transaction. Raises an error if
+        a message could not be written."""
 
     def complete(self, stored_state: str) -> None:
-        """Commits the prepared transaction if this is its state, and aborts it otherwise. It may also be one that
-        `take_over` found."""
+        """Commits the prepared transaction if `stored_state` is its state, and aborts it otherwise. The transaction may
+        also be one that `take_over` found."""
 
     def abort(self) -> None: ...
 

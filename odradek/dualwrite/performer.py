@@ -1,4 +1,4 @@
-"""Performs each step of the recipe. The recipe determines their order."""
+"""Performs the steps of the recipe. The recipe determines their order."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class Performer(Generic[C]):
-    """Owns the connection and the producer. Both are reused for the next transaction until a step fails."""
+    """Performs steps, using a connection and a producer that it owns. Both are reused for the next transaction until a
+    step fails."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class Performer(Generic[C]):
         self._new_participant = new_participant
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self._database: tuple[Driver[C], StateRow[C]] | None = None  # known after the first connection
+        self._database: tuple[Driver[C], StateRow[C]] | None = None  # set after the first connection
         self._connection: C | None = None
         self._participant: Participant | None = None
         self._generation = 0
@@ -57,7 +58,8 @@ class Performer(Generic[C]):
         self.cause: Exception | None = None  # the first failure, until it is reset to None
 
     def perform(self, step: Step) -> Result:
-        """Performs a step, and returns its result. Exceptions become results; the first one is stored as `cause`."""
+        """Performs a step, and returns its result. An exception is converted to a result; the first one is stored as
+        `cause`."""
         try:
             return self._steps[step]()
         except ParticipantFenced as error:
@@ -91,7 +93,7 @@ class Performer(Generic[C]):
         """Closes the connection. The database rolls back its open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(Exception):  # it may be broken, which is why it is given up
+            with suppress(Exception):  # the connection may be broken, which is why it is given up
                 connection.close()
 
     def give_up_participant(self) -> None:
@@ -125,7 +127,7 @@ class Performer(Generic[C]):
         try:
             self.driver.commit(self.connection)
         except BaseException:
-            self.give_up_connection()  # if its transaction is still open, it would keep the row locked
+            self.give_up_connection()  # a transaction that is still open would keep the row locked
             raise
         return Result.DONE
 

@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg 3 (the extra `postgresql`)."""
+"""The driver for PostgreSQL, which uses psycopg 3 (the extra `postgresql`)."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -13,7 +13,8 @@ PsycopgConnection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
 
 
 class PostgresqlDriver(Driver[PsycopgConnection]):
-    """The driver for psycopg 3. Statements are passed as bytes, psycopg's way to mark them as not being literals."""
+    """The driver for psycopg 3. Statements are passed as bytes, because psycopg's type hints accept strings only if
+    they are literals."""
 
     parameter = "%s"
     lock_row = " FOR UPDATE"
@@ -21,17 +22,19 @@ class PostgresqlDriver(Driver[PsycopgConnection]):
     def prepare(self, connection: PsycopgConnection) -> None:
         connection.autocommit = True  # BEGIN and COMMIT are sent explicitly
         ((committing,),) = self.rows(connection, "SELECT current_setting('synchronous_commit')", ())
-        if committing == "off":  # otherwise a crash of the server could undo committed transactions
+        if committing == "off":  # with "off", a crash of the server could undo committed transactions
             connection.execute("SET synchronous_commit TO on")
 
     def begin(self, connection: PsycopgConnection) -> None:
-        """Begins at the isolation level of the connection, or the server's default. Every level is sufficient."""
+        """Begins a transaction at the isolation level of the connection, or else at the server's default. Every level
+        is sufficient."""
         level = connection.isolation_level
         words = f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}" if level is not None else "BEGIN"
         self.execute(connection, words)
 
     def begin_row_transaction(self, connection: PsycopgConnection, timeout_ms: int) -> None:
-        # After waiting for the row, its new value must be visible; the higher isolation levels raise an error instead.
+        # After waiting for the row, the transaction must see the row's new value. At higher isolation levels it would
+        # raise an error instead.
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         self.execute(connection, f"SET LOCAL lock_timeout = {timeout_ms}")
 

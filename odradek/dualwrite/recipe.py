@@ -1,8 +1,8 @@
 """The recipe of a dual write, and of its recovery, as tables. Source: KIP-939, "Motivation"; ADR 10 adds the ownership.
 
-`dual_write.py` performs a step, looks its result up here, and receives the next step or the end. The point of no return
-is COMMIT_DATABASE: every failure before it rolls both sides back. Once it has been tried, only the state stored in the
-database decides.
+`dual_write.py` performs a step, looks up the result here, and gets the next step or the end. The point of no return is
+COMMIT_DATABASE. Every failure before it rolls back both sides. Once COMMIT_DATABASE has been attempted, only the state
+stored in the database determines the outcome.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ class Step(Enum):
     WRITE_STATE = "write the prepared state into the row of the transactional id, if that row is still ours"
     COMMIT_DATABASE = "commit the database transaction"
     COMMIT_KAFKA = "commit the Kafka transaction"
-    # For a block that sent no messages, offsets or acknowledgements. Kafka gives the next transaction the same prepared
-    # state as this one, so this state must not be stored.
+    # The step for a block that sent no messages, offsets or acknowledgements. Kafka will give the next transaction the
+    # same prepared state, so the state of this one must not be stored.
     CHECK_OWNER = "check that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
     # Failures.
@@ -39,14 +39,14 @@ class Step(Enum):
 class Result(Enum):
     DONE = auto()
     FAILED = auto()  # for COMMIT_* and COMPLETE_KAFKA, the outcome is unknown
-    FENCED = auto()  # another instance has the transactional id, according to the row's generation or the broker
-    NOTHING_SENT = auto()  # result of APPLICATION: it has sent nothing
-    FAILED_UNSENT = auto()  # result of APPLICATION: it raised an error before it had sent anything
+    FENCED = auto()  # another instance owns the transactional id, according to the row's generation or the broker
+    NOTHING_SENT = auto()  # result of APPLICATION: the block sent nothing
+    FAILED_UNSENT = auto()  # result of APPLICATION: the block raised an error before it had sent anything
     OTHER_STATE = auto()  # result of READ_BACK: another state is stored, so this transaction was rolled back
 
 
 class Fate(Enum):
-    """The outcome for the rows, or for the messages, of a transaction."""
+    """The outcome of a transaction's rows, or of its messages."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -56,7 +56,7 @@ class Fate(Enum):
 
 
 class Phase(Enum):
-    """The state of a `DualWrite`, which determines the allowed calls."""
+    """The state of a `DualWrite`. It determines which calls are allowed."""
 
     UNRECOVERED = "recover() first: something may be open"
     READY = "a transaction"
@@ -81,7 +81,7 @@ ROWS_IN_DOUBT = End(Fate.UNKNOWN, Fate.ROLLED_BACK, Phase.READY)
 LET_GO = End(Fate.ROLLED_BACK, Fate.OTHERS, Phase.FENCED)
 COMMITTED_HERE = End(Fate.COMMITTED, Fate.OTHERS, Phase.FENCED)
 FENCED_IN_DOUBT = End(Fate.UNKNOWN, Fate.OTHERS, Phase.FENCED)
-RECOVERED = COMMITTED  # both sides have the same outcome for the transaction that was open
+RECOVERED = COMMITTED  # the transaction that was open has the same outcome on both sides
 
 S, R = Step, Result
 # fmt: off
@@ -99,7 +99,7 @@ NEXT: Mapping[Step, Mapping[Result, Step | End]] = {
 
     S.READ_BACK:          {R.DONE: S.COMMIT_KAFKA,       R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT,
                            R.OTHER_STATE: S.ABORT_KAFKA},
-    # A roll-back cannot fail: the commit was never requested, and the connection is closed.
+    # A roll-back cannot fail, because the commit was never requested and the connection is closed.
     S.ROLL_BACK_ROWS:     {R.DONE: ROLLED_BACK,          R.FAILED: ROLLED_BACK},
     S.ROLL_BACK_DATABASE: {R.DONE: S.ABORT_KAFKA,        R.FAILED: S.ABORT_KAFKA},
     S.ABORT_KAFKA:        {R.DONE: ROLLED_BACK,          R.FAILED: LEFT_OPEN,            R.FENCED: LET_GO},
@@ -117,10 +117,11 @@ RECOVERY_BEGINS = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
-    """Decides the outcome of a transaction whose database commit was not answered, by the row.
+    """Uses the row to determine the outcome of a transaction whose database commit was not answered.
 
-    A prepared state identifies one transaction. If ours is stored, our transaction was committed, whoever owns the row.
-    If another state is stored, it was not committed, unless a new owner may have overwritten our state.
+    A prepared state identifies one transaction. If the stored state is our own, our transaction was committed,
+    regardless of who owns the row now. If a different state is stored, our transaction was not committed, unless a new
+    owner may have overwritten our state.
     """
     if stored_state == own_state:
         return Result.DONE

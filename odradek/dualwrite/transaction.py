@@ -1,4 +1,4 @@
-"""The transaction object that the block of a dual write uses."""
+"""The transaction object that the application uses within the block of a dual write."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,9 +12,9 @@ from odradek.dualwrite.participant import Headers, Offsets, OutgoingMessage, Par
 
 
 class Transaction(Generic[C]):
-    """Rows and messages of one block. It ends with the block.
+    """The rows and messages of one block. The transaction ends with the block.
 
-    has_sent    messages, offsets or acknowledgements were sent, so there is a Kafka transaction to commit
+    has_sent    True if messages, offsets or acknowledgements were sent, so that there is a Kafka transaction to commit
     connection  the connection, for other functions of the driver; only the end of the block may end the transaction
     """
 
@@ -26,7 +26,7 @@ class Transaction(Generic[C]):
         self._is_over = False
 
     def execute(self, statement: str, parameters: Parameters = ()) -> Cursor:
-        """Executes an SQL statement of the database. Parameters are marked in the style of its driver."""
+        """Executes an SQL statement in the database. Parameters are marked in the style of the database driver."""
         self._check_open()
         return self._driver.execute(self.connection, statement, parameters)
 
@@ -44,10 +44,10 @@ class Transaction(Generic[C]):
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> "Future[RecordMetadata]":
-        """Adds a message to the producer's buffer. Waits only for room there.
+        """Adds a message to the producer's buffer. Waits only if the buffer is full.
 
-        The future resolves to the position of the message once it is acknowledged. If a message cannot be written, the
-        end of the block fails, even if nobody reads the future.
+        The future resolves to the position of the message once the message has been acknowledged. If a message cannot
+        be written, the end of the block fails, even if the future is never read.
         """
         self._begin()
         return self._participant.send(
@@ -57,20 +57,21 @@ class Transaction(Generic[C]):
         )
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
-        """Commits offsets of a consumer group with the block: the offset of the next record to read in each partition.
+        """Commits offsets of a consumer group together with the block: the offset of the next record to read in each
+        partition.
 
         Pass the consumer's `group_metadata()` as `group`, so that the broker refuses the offsets of a member that was
-        removed from the group. Raises ClientError if it refuses them.
+        removed from the group. Raises ClientError if the broker refuses the offsets.
         """
         self._begin()
         self._participant.send_offsets(offsets, group)
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Acknowledges records of a share group with the block (KIP-1289): accepts records, or handles ranges of
-        offsets by their types.
+        """Acknowledges records of a share group together with the block (KIP-1289). Records are accepted; ranges of
+        offsets are acknowledged according to their types.
 
         `group` is the share consumer's `share_group_metadata()`. Raises ClientError if a record no longer belongs to
-        that consumer, or the broker does not serve the request.
+        that consumer, or if the broker does not support the request.
         """
         self._begin()
         self._participant.acknowledge(records, group)

@@ -1,4 +1,4 @@
-"""The schema registry: Confluent's HTTP interface for schemas, as far as docs/schema-registry.md lists it.
+"""The schema registry: Confluent's HTTP interface for schemas, to the extent listed in docs/schema-registry.md.
 
 No module of this package is imported unless `odradek.schema.registry.enable` is set or a command decodes values.
 
@@ -13,7 +13,7 @@ json_values      values of JSON Schemas
 protobuf_values  values of Protobuf schemas
 levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
 records          the keys and values of the topic `_schemas`
-state            subjects, versions, ids, levels and modes, changed by replaying records only
-facts            parsed schemas and results of comparisons, which decisions need: computed at once or in threads
+state            subjects, versions, ids, levels and modes, which only replayed records change
+facts            parsed schemas and results of comparisons, which decisions need; computed immediately or in threads
 core             the requests: decisions over the state, which return a response and the records to write
 """

@@ -1,7 +1,8 @@
-"""Avro schemas: canonical text, and whether data of one schema can be read with another.
+"""Avro schemas: canonical text, and whether data written with one schema can be read with another.
 
-Apache's `avro` parses and compares. The canonical text is that of Avro's Java library, which Confluent's registry
-stores: JSON without white space, with the properties of a type in a fixed order and a named type written out once.
+Apache's `avro` parses and compares the schemas. The canonical text is the one that Avro's Java library produces and
+that Confluent's registry stores: JSON without white space, in which the properties of a type have a fixed order and a
+named type is written out only once.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from odradek.registry.schemas import Incompatibility, Json, Reference
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-# The properties of each type, in the order of the canonical text. Other properties follow in the order in which they
-# were written.
+# The properties of each type, in the order of the canonical text. All other properties follow in their original order.
 OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
     "error": ("type", "name", "namespace", "doc", "fields", "aliases"),
@@ -32,7 +32,7 @@ OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "field": ("name", "type", "doc", "default", "order", "aliases"),
 }
 WHOLE_NUMBERS: Final = {"int": 31, "long": 63}  # bits
-MOST_FIELDS: Final = 10_000  # fields of one record. The library compares the name of each with those of all others
+MOST_FIELDS: Final = 10_000  # fields of one record; the library compares each name with all others
 
 
 class AvroSchema:
@@ -61,8 +61,8 @@ class AvroSchema:
 
 
 class _WriterFields:
-    """A writer's record with an index of its fields by name. The library's own property builds a list of the fields for
-    each look-up."""
+    """A writer's record with an index of its fields by name. The library's own property rebuilds a list of the fields
+    for each look-up."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -73,22 +73,22 @@ class _WriterFields:
 
 
 class _AvroComparison(avro.compatibility.ReaderWriterCompatibilityChecker):
-    """Compares two schemas in a time that grows with their size.
+    """Compares two schemas in time that grows only with their size.
 
-    The library remembers the pairs that it has compared, but the hashes of its pairs collide: `id(a) ^ id(b)` is 0 for
-    each pair of a schema with itself. With 2,000 fields, that took 20 s.
+    The library stores the pairs that it has compared, but the hashes of the pairs collide: `id(a) ^ id(b)` is 0 for
+    each pair of a schema with itself. With 2,000 fields, a comparison took 20 s.
     """
 
     def __init__(self) -> None:
         self._results: dict[tuple[int, int], Any] = {}
-        self._kept: list[_WriterFields] = []  # kept alive, so that no other object gets the id of one of them
+        self._kept: list[_WriterFields] = []  # keeps them alive, so that no other object can get the id of one of them
 
     def get_compatibility(
         self, reader: Any, writer: Any, reference_token: str = "/", location: list[str] | None = None
     ) -> Any:
         pair = id(reader), id(writer)
         if pair not in self._results:
-            # assumed where a schema contains itself, until the result is found
+            # assumed where a schema contains itself, until the result is known
             self._results[pair] = avro.compatibility.CompatibleResult
             self._results[pair] = self.calculate_compatibility(reader, writer, [*(location or ()), reference_token])
         return self._results[pair]
@@ -117,8 +117,8 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> AvroSchema:
 
 
 def _check_sizes(document: Json) -> None:
-    """Raises ValueError if a record has too many fields. With 28,000 fields, which fit into the largest schema, the
-    library takes 9 s."""
+    """Raises ValueError if a record has too many fields. The library takes 9 s for 28,000 fields, which still fit into
+    the largest schema."""
     waiting = [document]
     while waiting:
         each = waiting.pop()
@@ -145,10 +145,10 @@ def _dumped(document: Json) -> str:
 
 
 class _Canonical:
-    """Rewrites the JSON of one schema.
+    """Rewrites the JSON of one schema in canonical form.
 
-    known      full names that references define, which are not written out
-    is_sorted  whether properties that have no meaning for Avro are sorted too
+    known      full names of types that references define, which are not written out
+    is_sorted  whether to sort properties that have no meaning for Avro as well
     """
 
     def __init__(self, known: Mapping[str, None], *, is_sorted: bool = False) -> None:
@@ -224,14 +224,15 @@ def _full_name(name: str, space: str) -> str:
 
 
 def _shortened(full_name: str, space: str) -> str:
-    """Returns a name as written inside a namespace. A type with the name of a primitive type keeps its namespace."""
+    """Returns a type name as it is written inside a namespace. A type with the name of a primitive type keeps its
+    namespace."""
     own_space, _, name = full_name.rpartition(".")
     return name if own_space == space and name not in PRIMITIVES else full_name
 
 
 def _check_defaults(schema: Any, checked: set[int]) -> None:
-    """Raises ValueError if a field's default is not a value of the field's type, as Confluent's registry does for a new
-    schema."""
+    """Raises ValueError if the default of a field is not a value of the field's type. Confluent's registry does the
+    same for a new schema."""
     if id(schema) in checked:
         return
     checked.add(id(schema))
@@ -252,8 +253,8 @@ def _check_defaults(schema: Any, checked: set[int]) -> None:
 
 
 def _is_value(value: Json, schema: Any) -> bool:
-    """Returns whether a JSON value is a default of this type. A union accepts a value of any branch, as in Avro
-    1.12."""
+    """Returns whether a JSON value is a valid default of this type. A union accepts a value of any of its branches, as
+    in Avro 1.12."""
     kind = schema.type
     if kind == "null":
         return value is None

@@ -1,7 +1,7 @@
-"""Converts values of Avro schemas to JSON for people, and back.
+"""Converts values of Avro schemas to human-readable JSON, and back.
 
-A value of a union is shown as it is, without the name of its branch. Dates, times, timestamps and decimals are shown as
-texts. Bytes are shown as Avro's JSON does: each byte is the character with that number.
+A value of a union is shown without the name of its branch. Dates, times, timestamps and decimals are shown as text.
+Bytes are shown as in Avro's JSON: each byte becomes the character with that code.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 BITS: Final = {"int": 32, "long": 64}
-MOST_DIGITS: Final = 10_000  # maximum number of digits of a decimal; more would take seconds to convert
+MOST_DIGITS: Final = 10_000  # maximum number of digits of a decimal; longer ones would take seconds to convert
 NOT_A_NUMBER: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NAMED: Final = ("record", "error", "enum", "fixed")
-# The errors that Avro's library raises for bytes that are not a value of the schema.
+# Errors that Avro's library raises for bytes that are not a value of the schema.
 BAD_BYTES: Final = (avro.errors.AvroException, ArithmeticError, ValueError, TypeError, LookupError, struct.error)
 
 
 class _TextDecoder(avro.io.BinaryDecoder):
-    """Reads dates and times as texts. Dates and times after the year 9999, at which the library would fail, are
+    """Reads dates and times as text. Dates and times after the year 9999, for which the library would fail, are
     returned as the stored numbers."""
 
     def read_date_from_int(self) -> Any:
@@ -78,7 +78,7 @@ def _timestamp(micros: int, precision: str) -> str:
 
 
 class _BudgetedReader(avro.io.DatumReader):
-    """Counts the values that it reads. The library itself limits only the values that take no bytes."""
+    """Counts the values that it reads. The library itself limits only values that occupy no bytes."""
 
     def __init__(self, schema: avro.schema.Schema, budget: DecodingBudget) -> None:
         super().__init__(schema)
@@ -109,8 +109,8 @@ def decode(payload: bytes, schema: AvroSchema, budget: DecodingBudget) -> str:
 def encode(value: Json, schema: AvroSchema) -> bytes:
     """Returns the bytes of a JSON value. Raises DoesNotFitSchema, whose message names the field.
 
-    A value of a union may name its branch, as in Avro's JSON: {"string": "x"}. Otherwise it becomes the first branch
-    that it fits.
+    A value of a union may name its branch, as in Avro's JSON: {"string": "x"}. Otherwise the first branch that the
+    value fits is used.
     """
     if _is_raw(schema.parsed):
         return _bytes(value, "")
@@ -120,7 +120,7 @@ def encode(value: Json, schema: AvroSchema) -> bytes:
 
 
 def _is_raw(schema: Any) -> bool:
-    """Returns whether a value is written as its bytes alone, without their length: Confluent's serializers do so if the
+    """Returns whether a value is written without its length, as bytes alone. Confluent's serializers do this if the
     whole schema is "bytes"."""
     return bool(schema.type == "bytes") and schema.get_prop("logicalType") is None
 
@@ -249,7 +249,8 @@ def _expected_type(schema: Any) -> str:
 
 
 def _number(value: Json, logical: str | None) -> Json:
-    """Returns the number as which a text of a logical type is stored, or the value itself if it is not such a text."""
+    """Converts the text form of a logical type to the number that is stored. Returns the value itself if it is not such
+    a text."""
     if not isinstance(value, str):
         return value
     try:

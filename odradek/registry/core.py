@@ -1,7 +1,7 @@
-"""The registry's requests: decisions over the state that return a response and the records to write.
+"""The requests to the registry: decisions over the state, which return a response and the records to write.
 
-The caller writes the records to the topic `_schemas` and gives each to `RegistryState.replay`. Between a decision and
-its replay, no other request that writes may be decided.
+The caller writes the records to the topic `_schemas` and passes each one to `RegistryState.replay`. Between a decision
+and its replay, no other request that writes may be decided.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ LATEST: Final = "latest"
 VersionName = int | Literal["latest"]
 DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
-# Limits of a schema. A larger one would not fit into a record of `_schemas` with the default max.message.bytes.
+# Limit on the size of a schema. A larger one would not fit into a record of `_schemas` with the default
+# max.message.bytes.
 MOST_SCHEMA_BYTES: Final = 1_000_000
-MOST_REFERENCES: Final = 1_000  # maximum number, including the references of its references
-MOST_REFERENCE_DEPTH: Final = 100  # a reference of a reference has the depth 2
+MOST_REFERENCES: Final = 1_000  # maximum number, including indirect references
+MOST_REFERENCE_DEPTH: Final = 100  # a reference of a reference has depth 2
 MOST_REFERENCED_BYTES: Final = 4_000_000  # maximum total size of the referenced schemas
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A schema to register under a subject. A client gives the id and the version only in mode IMPORT."""
+    """A schema to register under a subject. Only in mode IMPORT do clients choose the id and the version."""
 
     text: SchemaText
     schema_id: int | None = None
@@ -42,8 +43,8 @@ class Registration:
 class Registry:
     """Decides the outcome of each request.
 
-    level  the compatibility level of subjects without one of their own, unless a request has changed it
-    facts  parses and compares schemas. Decisions raise NotGathered if it does not have a fact yet
+    level  the compatibility level of subjects that have none of their own, unless a request has changed it
+    facts  parses and compares schemas. A decision raises NotGathered if a fact is not available yet
     """
 
     level: str = DEFAULT_LEVEL
@@ -51,13 +52,14 @@ class Registry:
     facts: Facts = field(default_factory=ParsedAtOnce)
 
     def using(self, facts: Facts) -> Registry:
-        """Returns a registry with the same state that decides with other facts."""
+        """Returns a registry with the same state that uses other facts for its decisions."""
         return replace(self, facts=facts)
 
     # Schemas.
 
     def register(self, subject: str, registration: Registration) -> tuple[int, list[RegistryRecord]]:
-        """Registers a schema. Returns its id, and the records to write: none if the subject has this schema already."""
+        """Registers a schema. Returns its id and the records to write. There are none if the subject already has this
+        schema."""
         mode = self.mode_of(subject)
         if mode in ("READONLY", "READONLY_OVERRIDE"):
             raise errors.not_permitted(f"Subject {subject} is in read-only mode")
@@ -115,7 +117,7 @@ class Registry:
         ]
 
     def is_listed(self, subject: str, with_deleted: bool = False, deleted_only: bool = False) -> bool:
-        """Whether a subject is in the list of subjects."""
+        """Returns whether a subject appears in the list of subjects."""
         versions = self.state.subjects.get(subject, {}).values()
         if deleted_only:
             return bool(versions) and all(version.is_deleted for version in versions)
@@ -128,7 +130,7 @@ class Registry:
         return [version.number for version in versions if version.is_deleted or not deleted_only]
 
     def referenced_by(self, subject: str, number: VersionName) -> list[int]:
-        """Returns the ids of the schemas that refer to a version."""
+        """Returns the ids of the schemas that refer to this version."""
         version = self.version(subject, number)
         users = self.state.referenced.get((subject, version.number), {})
         found = (self.state.subjects[user][used] for user, used in users)
@@ -189,7 +191,8 @@ class Registry:
         return [LevelRecord(subject, level.upper())]
 
     def remove_level(self, subject: str | None) -> tuple[str, list[RegistryRecord]]:
-        """Removes the level of a subject, or of all others if `subject` is None. Returns the removed level."""
+        """Removes the level of a subject, or the level of all other subjects if `subject` is None. Returns the removed
+        level."""
         self._require_writable(subject)
         level = self.state.levels.get(subject)
         if level is None:
@@ -199,8 +202,8 @@ class Registry:
         return level, [LevelRecord(subject, None)]
 
     def test(self, subject: str, text: SchemaText, number: VersionName | None, *, normalize: bool = False) -> list[str]:
-        """Compares a schema with one version or, if `number` is None, with the versions that a registration would use.
-        Returns the incompatibilities."""
+        """Compares a schema with one version. If `number` is None, compares it with the versions that a registration
+        would use. Returns the incompatibilities."""
         versions = self.state.versions(subject)
         if number is not None:
             versions = versions[-1:] if number == LATEST else [self.version(subject, number)]
@@ -228,7 +231,7 @@ class Registry:
         return mode, [ModeRecord(subject, None)]
 
     def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, SchemaSource]:
-        """Returns the schema in the form in which it is stored, and in the form in which it was sent."""
+        """Returns the schema both in the form in which it is stored and in the form in which it was sent."""
         size = len(text.text.encode())
         if size > MOST_SCHEMA_BYTES:
             raise errors.invalid_schema(f"it has {size} bytes; the most are {MOST_SCHEMA_BYTES}")
@@ -256,8 +259,8 @@ class Registry:
             ) from None
 
     def _resolved(self, text: SchemaText) -> tuple[tuple[Reference, str], ...]:
-        """Returns all schemas that a schema refers to, directly or not. Each comes after the schemas that it refers to
-        itself."""
+        """Returns all schemas that a schema refers to, directly or indirectly. Each schema follows the schemas that it
+        refers to itself."""
         found: dict[str, tuple[Reference, str]] = {}
         waiting: list[tuple[Reference, int, bool]] = [(each, 1, False) for each in reversed(text.references)]
         size = 0
@@ -294,7 +297,7 @@ class Registry:
         level = self.level_of(subject)
 
         def differences(reader: Version | None, writer: Version | None) -> list[str]:
-            """Compares two schemas. None stands for the new one."""
+            """Compares two schemas. None stands for the new schema."""
             earlier = reader or writer
             if earlier is not None and earlier.text.schema_type != source.text.schema_type:
                 words = f"The earlier schema is {earlier.text.schema_type}"

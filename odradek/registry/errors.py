@@ -10,7 +10,7 @@ MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 
 
 class RegistryError(Exception):
-    """A request that the registry refuses. `code` begins with the HTTP status: 40401 is sent with status 404."""
+    """The registry refuses the request. `code` begins with the HTTP status: 40401 is sent with status 404."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

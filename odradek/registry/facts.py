@@ -1,10 +1,10 @@
-"""The facts about schemas that decisions need and that take long to compute: parsed schemas, and results of
+"""Facts about schemas that decisions need and that take long to compute: parsed schemas, and the results of
 comparisons.
 
 A decision requests facts from its `Facts`. `ParsedAtOnce` computes them while the decision waits. `GatheredFacts`
-computes nothing: if a fact is missing, it raises NotGathered, which contains the work. The caller does the work in a
-thread and then decides again. So a decision is short whatever the size of its schemas, and no lock is held while a
-schema is parsed.
+computes nothing: if a fact is missing, it raises NotGathered, which describes the necessary work. The caller does this
+work in a thread and then decides again. A decision therefore takes little time, however large its schemas are, and no
+lock is held while a schema is parsed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Final, Protocol, cast
 
 from odradek.registry.schemas import ParsedSchema, Reference, SchemaText, parse
 
-MOST_PARSED: Final = 1_000  # maximum number of schemas that stay parsed
-MOST_PARSED_BYTES: Final = 8 << 20  # maximum total size of their texts, including those of their references
+MOST_PARSED: Final = 1_000  # maximum number of parsed schemas in the cache
+MOST_PARSED_BYTES: Final = 8 << 20  # maximum total size of their texts, including the texts of their references
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A schema with all schemas that it refers to, directly or not. Each comes after the schemas that it refers to
-    itself."""
+    """A schema with all schemas that it refers to, directly or indirectly. Each schema follows the schemas that it
+    refers to itself."""
 
     text: SchemaText
     references: tuple[tuple[Reference, str], ...] = ()
@@ -36,23 +36,23 @@ class SchemaSource:
 
 class Facts(Protocol):
     def parsed(self, source: SchemaSource) -> ParsedSchema:
-        """Returns the parsed schema. Raises RegistryError if it is invalid, or NotGathered."""
+        """Returns the parsed schema. Raises RegistryError if the schema is invalid, or NotGathered."""
 
     def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
-        """Returns why the reader's schema cannot read the data of the writer's schema, which has the same type. Raises
-        NotGathered."""
+        """Returns the reasons why the reader's schema cannot read data of the writer's schema, which has the same type.
+        Raises NotGathered."""
 
 
 @dataclass(slots=True)
 class ParsedSchemas:
-    """Parses schemas, and caches those that were used last. Thread-safe."""
+    """Parses schemas, and caches the most recently used ones. Thread-safe."""
 
     _parsed: OrderedDict[SchemaSource, ParsedSchema] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def of(self, source: SchemaSource) -> ParsedSchema:
-        """Returns the parsed schema. Raises RegistryError if it is invalid."""
+        """Returns the parsed schema. Raises RegistryError if the schema is invalid."""
         with self._lock:
             found = self._parsed.get(source)
             if found is not None:
@@ -87,7 +87,7 @@ Question = tuple[SchemaSource, ...]  # a schema to parse, or a reader's and a wr
 
 
 class NotGathered(Exception):
-    """A fact that a decision needs is missing. `work` computes it, in any thread; pass the result to
+    """A fact that a decision needs is missing. `work` computes it, in any thread. Pass the result to
     `GatheredFacts.add`.
 
     size  number of characters in the texts that `work` parses or compares
@@ -102,7 +102,8 @@ class NotGathered(Exception):
 
 @dataclass(slots=True)
 class GatheredFacts:
-    """The facts that were gathered for one request. They are kept, so each attempt to decide gets further."""
+    """The facts that have been gathered for one request. They are retained, so each attempt to decide makes
+    progress."""
 
     _found: dict[Question, Any] = field(default_factory=dict)
 

@@ -1,9 +1,9 @@
-"""Gives JSON Schemas a canonical text, and checks whether documents of one schema are valid under another one.
+"""JSON Schemas: canonical text, and whether documents of one schema are valid under another.
 
 The rules are those that Confluent documents for the evolution of JSON Schemas: a property may be added to a closed
 content model if it is optional or has a default, and removed from an open one. A keyword that these rules do not cover
-may be removed; a schema that adds or changes one is incompatible, because this module cannot determine which documents
-it refuses.
+may be removed. A schema that adds or changes such a keyword is incompatible, because this module cannot determine which
+documents it refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from odradek.registry.errors import invalid_schema
 from odradek.registry.schemas import Incompatibility, Json, Reference
 
 ANY_TYPE: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-# Keywords that restrict values of one type only. A schema with one of them and without `type` is of that type.
+# Keywords that restrict values of only one type. A schema that has one of them but no `type` is treated as having that
+# type.
 KEYWORDS_OF_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset(
         {"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties"}
@@ -40,7 +41,7 @@ NOT_COVERED: Final = (
     *("if", "then", "else", "$dynamicRef", "$recursiveRef"),
 )
 SUMS: Final = ("anyOf", "oneOf")
-# maximum number of compared pairs of subschemas, so that one request cannot hold a thread for long
+# Maximum number of pairs of subschemas to compare, so that one request cannot occupy a thread for long.
 MOST_COMPARISONS: Final = 100_000
 
 
@@ -48,7 +49,8 @@ class JsonSchema:
     __slots__ = ("canonical", "document", "documents")
 
     def __init__(self, document: Json, documents: Mapping[str, Json]) -> None:
-        """
+        """Creates a schema.
+
         document   the schema
         documents  the schemas that references name, by URI
         """
@@ -153,7 +155,7 @@ class _Resolver:
         return _Place(document, document_uri)
 
     def resolved(self, place: _Place) -> _Place:
-        """Follows `$ref` until the schema is not a reference."""
+        """Follows `$ref` until it reaches a schema that is not a reference."""
         for _ in range(100):
             schema = place.schema
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
@@ -172,7 +174,7 @@ def _without_fragment(uri: str) -> str:
 
 
 class _Comparison:
-    """Finds why documents of a writer's schema may be invalid under a reader's schema."""
+    """Finds the reasons why documents of a writer's schema may be invalid under a reader's schema."""
 
     def __init__(self, writers: _Resolver, readers: _Resolver) -> None:
         self._writers = writers
@@ -363,8 +365,8 @@ def _has_reference(schema: Json) -> bool:
 
 
 def _alternatives(place: _Place) -> Iterator[_Place]:
-    """Yields the schemas of anyOf or oneOf, each combined with the other keywords, or one schema per type if there are
-    several types."""
+    """Yields the schemas of anyOf or oneOf, each combined with the other keywords. If the schema lists several types
+    instead, yields one schema per type."""
     schema = place.schema
     for keyword in SUMS:
         if keyword in schema:
@@ -434,7 +436,7 @@ def _bounds(old: Json, new: Json, path: str) -> Iterator[Incompatibility]:
         if later is None or later == earlier:
             continue
         name = "".join(f"_{letter}" if letter.isupper() else letter for letter in keyword).upper()
-        if isinstance(later, bool) or isinstance(earlier, bool):  # exclusiveMinimum or exclusiveMaximum of draft 4
+        if isinstance(later, bool) or isinstance(earlier, bool):  # exclusiveMinimum or exclusiveMaximum as in draft 4
             if later is True and earlier is not True:
                 yield Incompatibility(f"{name}_ADDED", f"{keyword} is added", path + keyword)
         elif earlier is None:
@@ -468,14 +470,14 @@ def _has_default(schema: Json) -> bool:
 def _unnamed(schema: Json) -> list[Json]:
     """Returns the schemas that may apply to a property that `properties` does not name.
 
-    This function does not determine which of the patterns match a name: a value has to fit the schemas of all patterns.
-    That refuses more schemas than necessary, but no pattern of a client is ever executed.
+    This function does not determine which of the patterns match a name. Instead, a value has to fit the schemas of all
+    patterns. This refuses more schemas than necessary, but no pattern of a client is ever executed.
     """
     return [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties", True)]
 
 
 def _items(schema: Json) -> tuple[list[Json], Json]:
-    """Returns the schemas of the first items and the schema of all others."""
+    """Returns the schemas of the first items, and the schema of all other items."""
     if "prefixItems" in schema:
         return schema["prefixItems"], schema.get("items", True)
     if isinstance(schema.get("items"), list):

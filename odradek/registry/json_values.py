@@ -15,13 +15,13 @@ from odradek.registry.json_schemas import JsonSchema
 from odradek.registry.schemas import Json
 from odradek.registry.values import DecodingBudget, DoesNotFitSchema
 
-ON_ONE_LINE: Final = str.maketrans("\r\n", "  ")  # line breaks of JSON are between its tokens, never inside a text
+ON_ONE_LINE: Final = str.maketrans("\r\n", "  ")  # line breaks in JSON occur between tokens, never inside a string
 
 
 def decode(payload: bytes, _schema: JsonSchema, budget: DecodingBudget) -> str:
-    """Returns the JSON as it was written, on one line. Raises DoesNotFitSchema or TooMuchToDecode.
+    """Returns the JSON as it was written, but on one line. Raises DoesNotFitSchema or TooMuchToDecode.
 
-    Like Confluent's deserializers by default, it does not validate values that others have written.
+    Like Confluent's deserializers by default, it does not validate the value.
     """
     try:
         text = payload.decode(json.detect_encoding(payload))
@@ -37,9 +37,9 @@ def _refuse_constant(name: str) -> None:
 
 
 def encode(value: Json, schema: JsonSchema) -> bytes:
-    """Returns the bytes of a value. Raises DoesNotFitSchema, whose message names the place in the value."""
+    """Returns the bytes of a value. Raises DoesNotFitSchema, whose message gives the place in the value."""
     kind = jsonschema.validators.validator_for(schema.document, default=jsonschema.validators.Draft7Validator)
-    # With a registry of the referenced documents, the validator never requests a `$ref` from the network.
+    # Because the validator has a registry of the referenced documents, it never fetches a `$ref` over the network.
     known: Registry[Json] = Registry().with_resources(
         (name, Resource.from_contents(document, default_specification=DRAFT7))
         for name, document in schema.documents.items()

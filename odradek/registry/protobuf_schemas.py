@@ -1,8 +1,8 @@
 """Protobuf schemas: canonical text, and whether messages of one schema can be read with another.
 
-The rules are those that Confluent documents: fields are identified by their numbers; fields may come and go unless they
-are required; a field's type may change to one with the same bytes on the wire; a field may not leave a oneof, and of
-the fields of a message at most one may move into a new oneof.
+The rules are those that Confluent documents. Fields are identified by their numbers. Fields may be added and removed
+unless they are required. A field's type may change to one with the same encoding. A field may not leave a oneof, and at
+most one field of a message may move into a new oneof.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from odradek.registry.protobuf_text import descriptor_of, text_of
 from odradek.registry.schemas import Incompatibility, Reference
 
 Types = FieldDescriptor
-# Groups of types with the same bytes on the wire. A reader with one type of a group accepts values of another
-# unchanged.
+# Groups of types with the same encoding. A reader with one type of a group accepts values of the other types unchanged.
 SAME_BYTES: Final[Sequence[frozenset[int]]] = (
     frozenset(
         {Types.TYPE_INT32, Types.TYPE_INT64, Types.TYPE_UINT32, Types.TYPE_UINT64, Types.TYPE_BOOL, Types.TYPE_ENUM}
@@ -43,16 +42,17 @@ class ProtobufSchema:
     def __init__(
         self, file: FileDescriptor, proto: pb.FileDescriptorProto, pool: descriptor_pool.DescriptorPool
     ) -> None:
-        """
+        """Creates a schema.
+
         file  the resolved file
-        pool  holds the file and all its imports
+        pool  contains the file and all its imports
         """
         self.file = file
         self.pool = pool
         self.canonical = text_of(proto)
 
     def normalized(self) -> str:
-        """Returns the text with full type names, and with declarations ordered by name and fields by number."""
+        """Returns the text with full type names. Declarations are ordered by name, and fields by number."""
         proto = pb.FileDescriptorProto()
         self.file.CopyToProto(proto)
         _sort(proto)
@@ -75,12 +75,12 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> ProtobufSch
         return ProtobufSchema(_add(pool, proto, NAME), proto, pool)
     except (TypeError, ValueError, KeyError, AttributeError, DecodeError) as error:
         raise invalid_schema(str(error)) from error
-    except Exception as error:  # the parser raises its own error, which is not a ValueError
+    except Exception as error:  # the parser raises an error of its own, which is not a ValueError
         raise invalid_schema(f"no Protobuf schema: {error}") from error
 
 
 def _read(text: str, name: str) -> pb.FileDescriptorProto:
-    """Reads a `.proto` text or a FileDescriptorProto in base64."""
+    """Parses a `.proto` text or a FileDescriptorProto in base64."""
     if not text.strip():
         raise ValueError("an empty schema")
     try:
@@ -100,7 +100,7 @@ def _add(pool: descriptor_pool.DescriptorPool, proto: pb.FileDescriptorProto, na
 
 
 def _add_well_known(pool: descriptor_pool.DescriptorPool, name: str) -> None:
-    """Adds a file that comes with Protobuf, such as google/protobuf/timestamp.proto. Raises ValueError if the import is
+    """Adds a file that is part of Protobuf, such as google/protobuf/timestamp.proto. Raises ValueError if the import is
     neither such a file nor a reference."""
     try:
         pool.FindFileByName(name)
@@ -130,7 +130,7 @@ def _well_known(name: str) -> FileDescriptor:
 
 
 def _resolvable(proto: pb.FileDescriptorProto) -> pb.FileDescriptorProto:
-    """Returns a copy without options whose definitions are missing, because the pool would refuse them."""
+    """Returns a copy without the options whose definitions are missing, because the pool would refuse such options."""
     copy = pb.FileDescriptorProto()
     copy.CopyFrom(proto)
     copy.options.ClearField("uninterpreted_option")
@@ -217,7 +217,7 @@ def _fields(old: Descriptor, new: Descriptor, path: str) -> Iterator[Incompatibi
             )
     for choice in new.oneofs:
         if len(choice.fields) == 1 and choice.name.startswith("_"):
-            continue  # this oneof only stands for the presence of an optional field of proto3
+            continue  # this oneof only represents the presence of an optional field in proto3
         moved = [
             field.name
             for field in choice.fields
@@ -235,7 +235,7 @@ def _fields(old: Descriptor, new: Descriptor, path: str) -> Iterator[Incompatibi
 
 
 def _oneof(field: FieldDescriptor) -> str | None:
-    """Returns the name of the field's oneof, if the schema's author wrote one."""
+    """Returns the name of the field's oneof, unless the compiler generated it."""
     choice = field.containing_oneof
     if choice is None or (len(choice.fields) == 1 and choice.name == f"_{field.name}"):
         return None

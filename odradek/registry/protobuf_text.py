@@ -1,7 +1,7 @@
 """Converts the text of `.proto` files to descriptors, and descriptors to text.
 
-`proto-schema-parser` parses the text. Clients in Python and Rust send a serialized FileDescriptorProto instead of a
-text. The registry stores the text that this module writes, so that both become the same schema.
+`proto-schema-parser` parses the text. Clients in Python and Rust send a serialized FileDescriptorProto instead of text.
+The registry stores the text that this module generates, so that both forms become the same schema.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LAST_ENUM_NUMBER: Final = 2_147_483_647
 
 
 def descriptor_of(text: str, name: str) -> pb.FileDescriptorProto:
-    """Parses a `.proto` text into a descriptor of a file with this name, whose type names are not resolved yet. Raises
-    ValueError if it is invalid, or uses editions or groups, which are not supported."""
+    """Parses a `.proto` text into the descriptor of a file with this name. Type names are not resolved yet. Raises
+    ValueError if the text is invalid, or if it uses editions or groups, which are not supported."""
     parsed = Parser(setup_lexer=_be_strict, setup_parser=_be_strict).parse(text)
     if parsed.edition is not None:
         raise ValueError(f"editions of Protobuf ({parsed.edition}) are not supported; use syntax proto2 or proto3")
@@ -71,7 +71,7 @@ def descriptor_of(text: str, name: str) -> pb.FileDescriptorProto:
 
 
 class _Refusal(ErrorListener):  # type: ignore[misc]
-    """Refuses a text at its first error. The parser would print the error and continue."""
+    """Rejects a text at its first error. The parser itself would print the error and continue."""
 
     def syntaxError(self, recognizer: Any, symbol: Any, line: int, column: int, message: str, error: Any) -> None:
         raise ValueError(f"line {line}, column {column}: {message[:200]}")
@@ -84,7 +84,7 @@ def _be_strict(stage: Any) -> None:
 
 def _fill_message(found: Message, message: ast.Message, syntax: str) -> None:
     found.name = message.name
-    presences: list[Field] = []  # optional fields of proto3, each of which has a oneof of its own
+    presences: list[Field] = []  # optional fields of proto3, each of which has a separate oneof
     for element in message.elements:
         if isinstance(element, ast.Field):
             field = _fill_field(found.field.add(), element)
@@ -204,7 +204,7 @@ def _ranges(texts: Iterable[str], last: int) -> Iterator[tuple[int, int]]:
 
 
 def _set_option(options: Any, option: ast.Option) -> None:
-    """Sets a standard option. Keeps any other option uninterpreted, so that the text still contains it."""
+    """Sets a standard option. Any other option is stored uninterpreted, so that the text still contains it."""
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     value = option.value
     if field is None or isinstance(value, ast.MessageLiteral) or field.message_type is not None:
@@ -247,7 +247,7 @@ def _literal(value: Any) -> str:
 
 
 def text_of(file: pb.FileDescriptorProto) -> str:
-    """Writes a descriptor as a `.proto` text without comments. Equal descriptors have equal texts."""
+    """Converts a descriptor to a `.proto` text without comments. Equal descriptors yield equal texts."""
     is_proto3 = file.syntax == "proto3"
     parts = [f'syntax = "{file.syntax or "proto2"}";\n' + (f"package {file.package};\n" if file.package else "")]
     if file.dependency:
@@ -321,7 +321,7 @@ def _in_brackets(options: Sequence[str]) -> str:
 
 
 def json_name(name: str) -> str:
-    """Returns the JSON name of a field without a `json_name` option: its name in lower camel case."""
+    """Returns the JSON name of a field without a `json_name` option, which is its name in lower camel case."""
     first, *others = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in others)
 

@@ -1,4 +1,4 @@
-"""Converts values of Protobuf schemas to JSON in Protobuf's own form, with field names as in the schema, and back."""
+"""Converts values of Protobuf schemas to and from JSON in Protobuf's own format, with field names as in the schema."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from odradek.registry.schemas import Json
 from odradek.registry.values import DecodingBudget, DoesNotFitSchema, NotInWireFormat, json_text
 
 FIRST_MESSAGE: Final = b"\0"  # stands for the list of indexes [0]
-MOST_INDEXES: Final = 100  # Protobuf's limit for messages within messages
+MOST_INDEXES: Final = 100  # Protobuf's limit on the nesting of messages
 LONGEST_NUMBER: Final = 5  # bytes
-ANY: Final = "google.protobuf.Any"  # contains another message, encoded
-# The errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
+ANY: Final = "google.protobuf.Any"  # contains another message in encoded form
+# Errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
 REFUSALS: Final = (json_format.Error, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)
 
 
@@ -40,8 +40,8 @@ def decode(payload: bytes, schema: ProtobufSchema, budget: DecodingBudget) -> st
 
 
 def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget) -> None:
-    """Counts the values of the JSON before it is made: every field of each message, since fields with their default
-    value are shown too, and the elements of lists and maps. Raises TooMuchToDecode."""
+    """Counts the values in the JSON before the JSON is created: every field of each message, because fields with their
+    default value are shown too, and the elements of lists and maps. Raises TooMuchToDecode."""
     waiting = [message]
     while waiting:
         each = waiting.pop()
@@ -61,7 +61,8 @@ def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget)
 
 
 def _in_any(message: Any, pool: DescriptorPool) -> list[Message]:
-    """Returns the message inside an Any; none if the schema does not know its type, for then it cannot be shown."""
+    """Returns a list with the message inside an Any. The list is empty if the type is not in the schema, because the
+    message cannot be shown then."""
     try:
         inner = message_factory.GetMessageClass(pool.FindMessageTypeByName(message.type_url.rpartition("/")[2]))()
         inner.ParseFromString(message.value)
@@ -81,8 +82,8 @@ def encode(value: Json, schema: ProtobufSchema) -> bytes:
 
 
 def _indexes(payload: bytes) -> tuple[list[int], int]:
-    """Returns the indexes that lead to the message, first in the file and then in each outer message; and the position
-    after them."""
+    """Returns the indexes that lead to the message (first within the file, then within each enclosing message), and the
+    position after them."""
     count, position = _number(payload, 0)
     if count == 0:
         return [0], position
@@ -96,7 +97,7 @@ def _indexes(payload: bytes) -> tuple[list[int], int]:
 
 
 def _number(payload: bytes, position: int) -> tuple[int, int]:
-    """Reads a zigzag varint. Returns it and the position after it."""
+    """Reads a zigzag varint. Returns its value and the position after it."""
     number = 0
     for length, byte in enumerate(payload[position : position + LONGEST_NUMBER]):
         number |= (byte & 0x7F) << 7 * length

@@ -1,7 +1,7 @@
-"""The keys and values of the topic `_schemas`, as Confluent's registry writes them.
+"""The keys and values of the topic `_schemas`, in the format of Confluent's registry.
 
 Both are JSON. A record without a value removes the item that its key names; Karapace writes an empty value instead.
-Unknown fields are ignored, so that the registry can read a topic that another one has written.
+Unknown fields are ignored, so the registry can read a topic that another registry has written.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ TOPIC: Final = "_schemas"
 
 @dataclass(frozen=True, slots=True)
 class SchemaRecord:
-    """A version of a subject. `text` is None if the version was deleted permanently."""
+    """A version of a subject. `text` is None if the version has been deleted permanently."""
 
     subject: str
     version: int
     schema_id: int = 0
     text: SchemaText | None = None
-    is_deleted: bool = False  # softly: requests with `deleted=true` still find it
+    is_deleted: bool = False  # soft deletion: requests with `deleted=true` still find the version
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectDeleted:
-    """All versions of the subject up to this one are deleted softly."""
+    """Soft-deletes all versions of the subject up to this one."""
 
     subject: str
     last_version: int
@@ -36,14 +36,15 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCleared:
-    """The subject is removed, after all of its versions were deleted."""
+    """Removes the subject, after all its versions have been deleted."""
 
     subject: str
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRecord:
-    """The compatibility level of a subject, or of all others if `subject` is None. A level of None removes it."""
+    """The compatibility level of a subject, or of all other subjects if `subject` is None. A level of None removes the
+    setting."""
 
     subject: str | None
     level: str | None
@@ -51,7 +52,7 @@ class LevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class ModeRecord:
-    """The mode of a subject, or of all others if `subject` is None. A mode of None removes it."""
+    """The mode of a subject, or of all other subjects if `subject` is None. A mode of None removes the setting."""
 
     subject: str | None
     mode: str | None
@@ -61,7 +62,7 @@ RegistryRecord = SchemaRecord | SubjectDeleted | SubjectCleared | LevelRecord | 
 
 
 def encode(record: RegistryRecord) -> tuple[bytes, bytes | None]:
-    """Returns key and value."""
+    """Encodes a record. Returns its key and value."""
     key: dict[str, Json]
     value: dict[str, Json] | None
     if isinstance(record, SchemaRecord):
@@ -87,7 +88,7 @@ def encode(record: RegistryRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
-    """Decodes a record. Returns None for a key that changes nothing here, such as NOOP. Raises ValueError for a record
+    """Decodes a record. Returns None for a key that has no effect here, such as NOOP. Raises ValueError for a record
     that cannot be read."""
     if key is None:
         raise ValueError("a record without a key")

@@ -1,7 +1,7 @@
 """A schema as clients send it, and the interface of a schema type.
 
-Each schema type is a module with a function `parse` (its type is `Parse`). The module is imported when the first schema
-of the type arrives.
+Each schema type is a module with a function `parse` (whose type is `Parse`). The module is imported when the first
+schema of that type arrives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ PACKAGES: Final[Mapping[str, str]] = {AVRO: "avro", JSON: "jsonschema", PROTOBUF
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema that another one uses by `name`: an Avro full name, the URI of a JSON Schema, the path of an import."""
+    """A schema that another schema uses under `name`: an Avro full name, the URI of a JSON Schema, or the path of an
+    import."""
 
     name: str
     subject: str
@@ -45,8 +46,8 @@ class SchemaText:
     references: tuple[Reference, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """Returns the fields of the schema in responses and records. They omit the type if it is AVRO, and empty
-        references."""
+        """Returns the schema's fields for responses and records. The type is omitted if it is AVRO, and references are
+        omitted if there are none."""
         fields: dict[str, Json] = {}
         if self.schema_type != AVRO:
             fields["schemaType"] = self.schema_type
@@ -69,23 +70,25 @@ class Incompatibility:
 
 
 class ParsedSchema(Protocol):
-    """A schema that is valid. Two schemas with the same canonical text are the same schema."""
+    """A valid schema. Two schemas with the same canonical text are the same schema."""
 
     @property
     def canonical(self) -> str: ...
 
     def normalized(self) -> str:
-        """Returns the text without differences that have no meaning, such as the order of properties."""
+        """Returns the text without meaningless differences, such as the order of properties."""
 
     def cannot_read(self, writer: Any) -> list[Incompatibility]:
-        """Returns why this schema, as the reader's, cannot read the data of a writer's schema of the same type."""
+        """Returns the reasons why this schema, as the reader's, cannot read the data of a writer's schema of the same
+        type."""
 
 
 Parse = Callable[[str, Sequence[tuple[Reference, str]]], ParsedSchema]
 
 
 def parse(schema_type: str, text: str, references: Sequence[tuple[Reference, str]] = ()) -> ParsedSchema:
-    """Parses a schema whose references are resolved: each comes with its text, after the schemas that it uses itself.
+    """Parses a schema whose references are resolved. Each reference comes with its text, and follows the schemas that
+    it uses itself.
 
     Raises RegistryError if the type is unknown or not installed, or if the schema is invalid.
     """

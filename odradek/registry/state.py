@@ -1,7 +1,7 @@
 """The subjects, versions, ids, levels and modes of a registry. Only `replay` changes them.
 
-A version that is deleted softly keeps its place: responses omit it unless the request includes deleted versions, and
-the next version of the subject has a higher number. Equal schemas share one id, whatever their subjects.
+A soft-deleted version keeps its number: responses omit the version unless the request includes deleted versions, and
+the next version of the subject gets a higher number. Equal schemas share one id, even in different subjects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RegistryState:
     texts: dict[int, SchemaText] = field(default_factory=dict)  # by id
     ids: dict[SchemaText, int] = field(default_factory=dict)
     places: dict[int, dict[Place, None]] = field(default_factory=dict)  # by id
-    referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # versions that refer to a version
+    referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # by version: versions that refer to it
     levels: dict[str | None, str] = field(default_factory=dict)  # by subject; None stands for all other subjects
     modes: dict[str | None, str] = field(default_factory=dict)
     last_id: int = 0
@@ -59,7 +59,7 @@ class RegistryState:
             _set(self.modes, record.subject, record.mode)
 
     def versions(self, subject: str, *, with_deleted: bool = False) -> list[Version]:
-        """Returns the versions of a subject in ascending order; none if the subject does not exist."""
+        """Returns the versions of a subject in ascending order. The list is empty if the subject does not exist."""
         found = self.subjects.get(subject, {})
         return [version for version in found.values() if with_deleted or not version.is_deleted]
 
@@ -100,7 +100,7 @@ class RegistryState:
             users.pop(place, None)
             if not users:
                 self.referenced.pop((reference.subject, reference.version), None)
-        if not self.places[version.schema_id]:  # the last version with this schema; its id is never used again
+        if not self.places[version.schema_id]:  # that was the last version with this schema; its id is never used again
             del self.places[version.schema_id]
             if self.ids.get(version.text) == version.schema_id:
                 del self.ids[version.text]

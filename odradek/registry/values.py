@@ -1,7 +1,7 @@
-"""Converts keys and values of records, which a schema describes, from Confluent's wire format to JSON and back.
+"""Converts keys and values of records, for which there is a schema, from Confluent's wire format to JSON and back.
 
-The bytes begin with a zero byte and the id of the schema. For Protobuf, the place of the message in its file follows.
-Each schema type has a separate module, which is imported with the first value of that type.
+The bytes begin with a zero byte and the id of the schema. For Protobuf, they are followed by the place of the message
+in its file. Each schema type has a separate module, which is imported with the first value of that type.
 """
 
 from __future__ import annotations
@@ -31,44 +31,45 @@ class SchemaValueError(Exception):
 
 
 class TooMuchToDecode(SchemaValueError):
-    """Decoding needs more work than its budget allows."""
+    """Decoding needs more work than the budget allows."""
 
 
 class NotInWireFormat(SchemaValueError):
-    """The bytes do not begin with a zero byte and a schema id, so no serializer of a registry wrote them."""
+    """The bytes do not begin with a zero byte and a schema id, so they were not written by a serializer that uses a
+    registry."""
 
 
 class DoesNotFitSchema(SchemaValueError):
-    """The bytes, or the JSON, are not a value of the schema."""
+    """The bytes or the JSON are not a value of the schema."""
 
 
 @dataclass(slots=True)
 class DecodingBudget:
-    """The work that decoding may still do. The number of bytes does not limit it: in Avro, an array of a million nulls
-    takes a few bytes, and the name of a field, however long, is repeated with each value.
+    """The work that decoding may still do. The number of bytes does not limit this work: in Avro, an array of a million
+    nulls takes a few bytes, and the name of a field, however long, is repeated with each value.
 
-    values      how many values may be read: numbers, texts, arrays, records and so on, with those inside them
-    characters  how long the JSON may be
+    values      how many more values may be read: numbers, texts, arrays, records and so on, including nested ones
+    characters  how many more characters the JSON may have
     """
 
     values: int = sys.maxsize
     characters: int = sys.maxsize
 
     def take_values(self, count: int = 1) -> None:
-        """Raises TooMuchToDecode."""
+        """Takes this many values from the budget. Raises TooMuchToDecode if there are not enough left."""
         self.values -= count
         if self.values < 0:
             raise TooMuchToDecode("it contains more values than are decoded here")
 
     def take_characters(self, count: int) -> None:
-        """Raises TooMuchToDecode."""
+        """Takes this many characters from the budget. Raises TooMuchToDecode if there are not enough left."""
         self.characters -= count
         if self.characters < 0:
             raise TooMuchToDecode("its JSON is longer than what is decoded here")
 
 
 def schema_id_of(content: bytes) -> int:
-    """Returns the id of the schema that a key or value was written with. Raises NotInWireFormat."""
+    """Returns the id of the schema with which a key or value was written. Raises NotInWireFormat."""
     if len(content) < HEADER.size:
         raise NotInWireFormat(f"it has {len(content)} bytes, but a schema id needs {HEADER.size}")
     magic, schema_id = HEADER.unpack_from(content)
@@ -80,10 +81,10 @@ def schema_id_of(content: bytes) -> int:
 
 
 def decode(content: bytes, schema_type: str, schema: ParsedSchema, budget: DecodingBudget | None = None) -> str:
-    """Returns a key or value in wire format as JSON on one line, in which numbers are as they were written. Raises
-    SchemaValueError.
+    """Decodes a key or value in wire format to JSON on one line. Numbers keep the form in which they were written.
+    Raises SchemaValueError.
 
-    budget  limits the work, and is reduced by it. None means no limit
+    budget  limits the work and is reduced by it; None means no limit
     """
     schema_id_of(content)
     payload = content[HEADER.size :]
@@ -97,7 +98,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
 def json_text(value: Json, budget: DecodingBudget) -> str:
-    """Returns a value as JSON. Raises TooMuchToDecode before the text gets longer than the budget allows."""
+    """Returns a value as JSON. Raises TooMuchToDecode before the text exceeds the budget."""
     chunks = []
     for chunk in _ENCODER.iterencode(value):
         budget.take_characters(len(chunk))

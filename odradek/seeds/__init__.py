@@ -3,8 +3,8 @@
 No module of this package is imported unless a seed is given.
 
 plan         topics, records, groups, users and ACLs to create, as values
-tree         the text of a seed, in YAML or JSON, as a tree whose nodes know their line and their field
-document     turns that tree into a plan
+tree         parses a seed in YAML or JSON into a tree whose nodes have their line and field
+document     turns this tree into a plan
 demo         the seed of `odradek seed --demo`
 short_forms  parses `--topic` and `KAFKA_CREATE_TOPICS`
 """

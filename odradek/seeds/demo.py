@@ -1,4 +1,4 @@
-"""The seed of `odradek seed --demo`: four topics of a shop, with records of every kind that the page shows.
+"""The seed of `odradek seed --demo`: four topics of a shop, with records in every format that the page can show.
 
 orders     JSON without a schema
 customers  Avro, compacted by the customer's number
@@ -54,7 +54,7 @@ AUDIT: Final = {
 
 
 def demo_seed() -> str:
-    """Returns a seed file in JSON. It is the same at each call, and its records have no timestamps."""
+    """Returns a seed file in JSON. It is the same for each call, and its records have no timestamps."""
     return json.dumps({"schemas": _schemas(), "topics": _topics()}, indent=2)
 
 

@@ -1,4 +1,4 @@
-"""Turns a seed into a plan. Every error names the field, and if the seed is a text, the line."""
+"""Turns a seed into a plan. Every error names the field and, if the seed is text, the line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from odradek.seeds.tree import Node, read_json, read_value, read_yaml
 
 E = TypeVar("E", bound=Enum)
 
-PARTS: Final = ("key", "value")  # of a record
+PARTS: Final = ("key", "value")  # the parts of a record that may have a schema
 INT_32: Final = 2**31 - 1
 INT_64: Final = 2**63 - 1
 RESOURCES: Final = {
@@ -40,12 +40,12 @@ RESOURCES: Final = {
     "delegation_token": ResourceType.DELEGATION_TOKEN,
     "user": ResourceType.USER,
 }
-# Values that only ACL filters can have.
+# Values that only the filters of ACL requests can have.
 ONLY_IN_FILTERS: Final = frozenset({"UNKNOWN", "ANY", "MATCH"})
 
 
 def parse_seed(text: str, file: str) -> SeedPlan:
-    """Parses a seed as YAML if the file's name ends in .yaml or .yml, otherwise as JSON. Raises SeedError."""
+    """Parses a seed: as YAML if the name of the file ends in .yaml or .yml, otherwise as JSON. Raises SeedError."""
     is_yaml = file.endswith((".yaml", ".yml"))
     return plan_of(read_yaml(text, Place(file)) if is_yaml else read_json(text, Place(file)))
 
@@ -53,7 +53,7 @@ def parse_seed(text: str, file: str) -> SeedPlan:
 def plan_of_field(value: object, name: str) -> SeedPlan:
     """Returns the plan of a seed in the field `name` of a JSON document. Raises SeedError.
 
-    value  the seed as an object, or as a text: JSON if its first character is {, otherwise YAML
+    value  the seed, either as an object or as text: JSON if its first character is {, otherwise YAML
     """
     root = Place(field=name)
     if not isinstance(value, str):
@@ -123,10 +123,9 @@ def _setting(node: Node) -> str:
 
 
 def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
-    """
-    Returns the record that a node describes.
+    """Returns the record that a node describes.
 
-    subjects  by "key" and "value": subjects of the schemas by which the topic's keys and values are encoded
+    subjects  maps "key" and "value" to the subjects of the schemas with which the topic's keys and values are encoded
     """
     names = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
     fields = _fields(node, names)
@@ -143,8 +142,8 @@ def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
 
 
 def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes | JsonContent | None:
-    """Returns a key or a value: the bytes of a text, of base64, or the JSON text of anything else. If the topic has a
-    schema for this part of its records, the result is JSON that the broker encodes."""
+    """Returns a key or a value as bytes: of a text, of base64, or of the JSON text of anything else. If the topic has a
+    schema for this part of its records, returns JSON that the broker encodes."""
     plain, encoded = fields.get(name), fields.get(f"{name}_base64")
     if plain is not None and encoded is not None:
         raise encoded.place.error(f"a record has either {name} or {name}_base64, not both")
@@ -168,7 +167,7 @@ def _json(node: Node) -> str:
 
 
 def _headers(node: Node) -> Iterator[tuple[str, bytes | None]]:
-    """Yields the headers of a mapping. If a header occurs several times, its value is a list."""
+    """Yields the headers in a mapping. A header that occurs several times has a list as its value."""
     for name, each in _mapping(node):
         for value in each.value if isinstance(each.value, list) else [each]:
             yield name, None if value.value is None else _utf8(value, _text(value))
@@ -256,7 +255,7 @@ def _member(kind: type[E], node: Node) -> E:
     return kind[text]
 
 
-# Shared by all parts of the document.
+# The following functions are shared by all parts of the document.
 
 
 def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:

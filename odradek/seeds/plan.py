@@ -1,4 +1,4 @@
-"""The contents of a seed as values. Each value knows its `place` in the seed, with which its errors begin."""
+"""The contents of a seed as values. Each value has a `place` in the seed, with which its error messages begin."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from odradek.protocol.records import Headers
 from odradek.protocol.scram import ScramMechanism
 from odradek.registry.schemas import SchemaText
 
-DEFAULT = -1  # CreateTopics: the broker's num.partitions or default.replication.factor
+DEFAULT = -1  # in CreateTopics, stands for the broker's num.partitions or default.replication.factor
 
 
 class SeedError(Exception):
-    """The seed cannot be read or applied. The message is meant for the author of the seed, and begins with the
-    place."""
+    """The seed cannot be read or applied. The message is meant for the author of the seed, and begins with the place of
+    the error."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(f"{place}: {reason}")
@@ -25,8 +25,8 @@ class SeedError(Exception):
 class Place:
     """The place of a value in a seed. It is shown as `SOURCE:LINE: FIELD`, without the parts that are unknown.
 
-    source  the file, the option or the variable that the value comes from; empty for the field of a request
-    line    counted from 1; 0 if the seed is not a text
+    source  the file, option or variable that the value comes from; empty for the field of a request
+    line    counted from 1; 0 if the seed is not text
     field   path of the field; empty for the whole document
     """
 
@@ -41,7 +41,7 @@ class Place:
         return f"{source}: {self.field}" if self.field else source
 
     def below(self, name: str, line: int | None = None) -> Place:
-        """Returns the place of a field of this value. None for the line: that of this value."""
+        """Returns the place of a field of this value. If `line` is None, the field has the same line as this value."""
         return Place(self.source, self.line if line is None else line, f"{self.field}.{name}" if self.field else name)
 
     def at(self, index: int, line: int) -> Place:
@@ -49,14 +49,15 @@ class Place:
 
     @property
     def subject(self) -> str:
-        """The subject of the sentences in errors: the last part of the field, such as `partitions`."""
+        """The subject of the sentences in error messages: the last part of the field, such as `partitions`."""
         return self.field.rpartition(".")[2] or "the document"
 
     def error(self, reason: str) -> SeedError:
         return SeedError(self, reason)
 
     def rule_error(self, rule: str) -> SeedError:
-        """Returns an error whose sentence has the field as its subject: rule_error("be true")."""
+        """Returns an error that states a rule for the field. `rule_error("be true")` yields a sentence whose subject is
+        the field."""
         return self.error(f"{self.subject} must {rule}")
 
 
@@ -72,7 +73,7 @@ class SeedSchema:
 
 @dataclass(frozen=True, slots=True)
 class JsonContent:
-    """A key or a value that is encoded by the latest schema of a subject.
+    """A key or a value that is encoded with the latest schema of a subject.
 
     text  the JSON of the key or value
     """
@@ -86,8 +87,8 @@ class JsonContent:
 class SeedRecord:
     """A record to write.
 
-    timestamp_ms  None for the time of the start
-    partition     None to choose it by the key or, if there is no key, round robin
+    timestamp_ms  None for the time at which the broker starts
+    partition     None to choose it by the key or, if there is no key, round-robin
     """
 
     key: bytes | JsonContent | None = None
@@ -154,13 +155,13 @@ class SeedPlan:
 
     @property
     def uses_schemas(self) -> Place | None:
-        """Returns the place of the first part that needs a schema registry, or None."""
+        """Returns the place of the first part that needs a schema registry, or None if no part does."""
         contents = (each for topic in self.topics for record in topic.records for each in (record.key, record.value))
         places = (each.place for each in contents if isinstance(each, JsonContent))
         return self.schemas[0].place if self.schemas else next(places, None)
 
     def with_topics(self, topics: tuple[SeedTopic, ...]) -> SeedPlan:
-        """Returns a plan with more topics. Raises SeedError if a topic would be named twice."""
+        """Returns a plan that contains these topics as well. Raises SeedError if a topic would be named twice."""
         named = {topic.name for topic in self.topics}
         for topic in topics:
             if topic.name in named:

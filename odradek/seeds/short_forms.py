@@ -31,7 +31,7 @@ def topic_of_option(text: str) -> SeedTopic:
 
 
 def topics_of_environment(environ: Mapping[str, str]) -> tuple[SeedTopic, ...]:
-    """Parses NAME:PARTITIONS:REPLICAS[:CLEANUP_POLICY], repeated after commas. Raises SeedError.
+    """Parses NAME:PARTITIONS:REPLICAS[:CLEANUP_POLICY]. Several topics are separated by commas. Raises SeedError.
 
     KAFKA_CREATE_TOPICS_SEPARATOR replaces the comma. Its value may be quoted as in bash, such as $'\\n'.
     """

@@ -1,6 +1,6 @@
-"""A seed as a tree whose nodes know the field, and for a text also the line, that they come from.
+"""A seed as a tree whose nodes have the field and, if the seed is text, the line that they come from.
 
-JSON is read here, because Python's own reader does not report lines of valid values. YAML requires PyYAML, which
+JSON is parsed here, because Python's own parser does not report the lines of valid values. YAML requires PyYAML, which
 `odradek[yaml]` installs.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import yaml
 
 MOST_DEPTH: Final = 50
-MOST_NODES: Final = 2_000_000  # limited because aliases of YAML can make a large tree of a small file
+MOST_NODES: Final = 2_000_000  # limited because YAML aliases can turn a small file into a large tree
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -31,7 +31,7 @@ class Node:
     value: str | int | float | bool | list[Node] | dict[str, Node] | None
 
     def plain(self) -> object:
-        """Returns the value without places, as `json.loads` would."""
+        """Returns the value without places, in the form that `json.loads` would return."""
         if isinstance(self.value, list):
             return [each.plain() for each in self.value]
         if isinstance(self.value, dict):
@@ -40,7 +40,7 @@ class Node:
 
 
 def read_value(value: object, place: Place, depth: int = MOST_DEPTH) -> Node:
-    """Returns the tree of a value that `json.loads` has returned. Raises SeedError."""
+    """Converts a value returned by `json.loads` to a tree. Raises SeedError."""
     if depth == 0:
         raise _too_deep(place)
     if isinstance(value, dict):
@@ -228,4 +228,4 @@ class _Yaml:
             except ValueError as error:
                 raise place.error(str(error)) from None
             return Node(place, value)
-        return Node(place, str(found.value))  # dates and times stay text as well
+        return Node(place, str(found.value))  # dates and times remain text as well
