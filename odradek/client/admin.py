@@ -54,8 +54,8 @@ M = TypeVar("M", bound=Message)
 THE_BROKERS_DEFAULT = -1
 FENCED_AT_ONCE = 500  # producers to fence at the same time; each needs a separate request
 DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
-# First version of EndTxn that is safe to repeat: a broker recognises the repeated request until the next transaction
-# has ended.
+# First version of EndTxn that is safe to repeat: a broker recognises the repeated
+# request until the next transaction has ended.
 END_TXN_OF_ONE_EPOCH = 5
 EPOCHS_PER_TRANSACTION = 2  # lowest level of transaction.version that gives each transaction its own epoch
 NOT_ENDED_SO = frozenset(

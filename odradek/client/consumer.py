@@ -454,8 +454,8 @@ class Consumer(ConnectedClient):
         self._is_polling = True
         self._metrics.polls.begin_poll()
         try:
-            # Without this pause, an application that only takes records would leave no time for Fetch and Heartbeat
-            # requests.
+            # Without this pause, an application that only takes records would leave
+            # no time for Fetch and Heartbeat requests.
             await asyncio.sleep(0)
             while True:
                 self._change.clear()  # any change from here on ends the wait below

@@ -253,8 +253,8 @@ class Producer(ConnectedClient):
         self._is_closed = True
         try:
             if self._sender is not None:
-                # If the abort fails here, the transaction is aborted by its timeout, or by the next producer with this
-                # transactional id.
+                # If the abort fails here, the transaction is aborted by its timeout, or by the
+                # next producer with this transactional id.
                 with suppress(TimeoutError, ClientError):
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await self._finish(self._sender)
@@ -311,8 +311,8 @@ class Producer(ConnectedClient):
         if self._session is not None:
             self._session.note_sending()
         if is_batch_full:
-            # A batch has just been sent. Let the event loop read responses, even if the application never pauses
-            # between calls.
+            # A batch has just been sent. Let the event loop read responses, even if
+            # the application never pauses between calls.
             await asyncio.sleep(0)
         return cast("asyncio.Future[RecordMetadata]", future)
 

@@ -44,7 +44,7 @@ OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | 
 
 
 class AcknowledgementMode(Enum):
-    """How records that `getmany` has returned are acknowledged."""
+    """The modes in which records that `getmany` has returned can be acknowledged."""
 
     IMPLICIT = "implicit"  # the next `getmany` or `commit` accepts them
     EXPLICIT = "explicit"  # the application acknowledges each record

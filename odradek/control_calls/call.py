@@ -79,7 +79,8 @@ class ControlCall:
                    it
     body           fields of the JSON object in the body; None if the body is ignored, or described by `document`
     document       describes the whole body if the body is not an object with known fields
-    has_any_field  whether the body may have fields besides those in `body`; the command accepts them as NAME=VALUE
+    has_any_field  whether the body may have fields in addition to those in `body`; the command accepts them as
+                   NAME=VALUE
     status         HTTP status of a successful response
     answer         JSON schema of the response; None if the response is not JSON, see `media_types`
     also           other HTTP statuses that are not errors, with their descriptions

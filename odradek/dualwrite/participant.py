@@ -28,7 +28,7 @@ class OutgoingMessage:
     value: bytes | None = None
     key: bytes | None = None
     partition: int | None = None  # None: determined by the key
-    timestamp_ms: int | None = None  # None: now
+    timestamp_ms: int | None = None  # None: the current time
     headers: Headers = ()
 
 

@@ -21,8 +21,8 @@ LATEST: Final = "latest"
 VersionName = int | Literal["latest"]
 DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
-# Limit on the size of a schema. A larger one would not fit into a record of `_schemas` with the default
-# max.message.bytes.
+# Limit on the size of a schema. A larger one would not fit into a record of
+# `_schemas` with the default max.message.bytes.
 MOST_SCHEMA_BYTES: Final = 1_000_000
 MOST_REFERENCES: Final = 1_000  # maximum number, including indirect references
 MOST_REFERENCE_DEPTH: Final = 100  # a reference of a reference has depth 2

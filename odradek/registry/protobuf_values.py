@@ -15,7 +15,7 @@ from odradek.registry.values import DecodingBudget, DoesNotFitSchema, NotInWireF
 
 FIRST_MESSAGE: Final = b"\0"  # stands for the list of indexes [0]
 MOST_INDEXES: Final = 100  # Protobuf's limit on the nesting of messages
-LONGEST_NUMBER: Final = 5  # bytes
+LONGEST_NUMBER: Final = 5  # maximum size of a varint in bytes
 ANY: Final = "google.protobuf.Any"  # contains another message in encoded form
 # Errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
 REFUSALS: Final = (json_format.Error, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)

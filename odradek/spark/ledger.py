@@ -33,8 +33,8 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-# Timeout of the ledger's transactions. After a crash, an open transaction delays other sinks in its partition for this
-# long.
+# Timeout of the ledger's transactions. After a crash, an open transaction delays
+# other sinks in its partition for this long.
 LEASE_TIMEOUT_MS = 10_000
 POLL_MS = 50
 CLOSE_MS = 1_000
@@ -42,8 +42,8 @@ UNDECIDED = -1  # the batch number before the first batch
 ONGOING, EMPTY = "Ongoing", "Empty"  # states of a transactional id as brokers spell them
 
 
-# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value. Version 2 covers every column that is
-# written.
+# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value.
+# Version 2 covers every column that is written.
 DIGEST_OF_KEYS_AND_VALUES = 1
 DIGEST_OF_ALL_COLUMNS = 2
 

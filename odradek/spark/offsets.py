@@ -20,8 +20,8 @@ TopicIds = dict[str, str]  # topic ids in hexadecimal, by topic name
 # checkpoints of earlier releases and of Spark's own source.
 TOPIC_IDS = "#topicIds"
 
-# Bytes to fetch from a partition at a time. The number is large because each Fetch costs the reader and the broker a
-# round trip.
+# Bytes to fetch from a partition at a time. The number is large because each Fetch
+# costs the reader and the broker a round trip.
 FETCH_BYTES = 8 * 1024 * 1024
 _FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range contains few records
 _LARGE_RECORD_BYTES = 1024

@@ -52,8 +52,8 @@ _BOTH = {
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
 
-# Options of the source and of the sink. Each accepts the options of the other, so a program may pass the same options
-# to both.
+# Options of the source and of the sink. Each accepts the options of the other, so a
+# program may pass the same options to both.
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
@@ -91,8 +91,8 @@ class DeliveryMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: either at an offset (`offsets` for single partitions, `everywhere` for all others;
-    an offset, EARLIEST or LATEST), or at the first record with at least a given timestamp (ms)."""
+    """The point where reading begins or ends: either at an offset (`offsets` for single partitions, `everywhere` for
+    all others; an offset, EARLIEST or LATEST), or at the first record with at least a given timestamp (ms)."""
 
     everywhere: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)

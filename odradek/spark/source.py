@@ -120,9 +120,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
         self._log_losses(losses(begun, end, target.topic_ids, new, log_ends))
         first = known | earliest
-        # If the log itself extends to the checkpoint, the latest offset is before the checkpoint only because a
-        # transaction is open, whose records an earlier run has read without read_committed. The batch is then empty,
-        # and no data is lost.
+        # If the log itself extends to the checkpoint, the latest offset is before the checkpoint only
+        # because a transaction is open, whose records an earlier run has read without read_committed. The
+        # batch is then empty, and no data is lost.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
         # With AvailableNow, everything is read, however few records are left.
         if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):

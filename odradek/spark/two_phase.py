@@ -268,7 +268,7 @@ class TwoPhaseSink:
             self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
-        """Removes some of the sinks whose keys have expired from the ledger, oldest first. Each is removed under its
+        """Removes from the ledger some of the sinks whose keys have expired, oldest first. Each is removed under its
         own lease."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
@@ -455,8 +455,8 @@ class TwoPhaseSink:
         except ProducerFenced as error:
             age_ms = self._clock_ms() - entry.at_ms
             if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= FORGOTTEN_AFTER_MS:
-                # The broker does not forget prepared transactions, so this one has ended. The driver that ended it did
-                # not record this.
+                # The broker does not forget prepared transactions, so this one has ended. The
+                # driver that ended it did not record this.
                 _log.warning(
                     "%s: batch %d was decided %d minutes ago, and the broker does not know %r any more; it is taken for"
                     " committed",

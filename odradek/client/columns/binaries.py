@@ -93,8 +93,8 @@ def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes,
 _INLINE_BYTES = 12  # a view holds values up to this size inline; for a longer value it holds the position
 READABLE_BEHIND = _INLINE_BYTES  # number of bytes after the last value that must be readable
 _INLINE = np.dtype(f"V{_INLINE_BYTES}")
-# For a long value, the first four bytes and the buffer number (0) stay empty, because Arrow's cast reads neither of
-# them.
+# For a long value, the first four bytes and the buffer number (0) stay empty,
+# because Arrow's cast reads neither of them.
 _VIEW = np.dtype(
     {"names": ["size", "inline", "place"], "formats": ["<i4", _INLINE, "<i4"], "offsets": [0, 4, 12], "itemsize": 16}
 )

@@ -176,8 +176,8 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
 
 
-# Number of partitions to name in one request. Brokers process this many without delaying other requests, and refuse
-# 20,000.
+# Number of partitions to name in one request. Brokers process this many without
+# delaying other requests, and refuse 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 

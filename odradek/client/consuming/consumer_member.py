@@ -188,7 +188,7 @@ class ConsumerMember:
         self._on_change()
 
     async def _offer_target(self) -> None:
-        """Offers the assigned partitions whose topic names are known to `poll_coordinator`. Unknown names are looked up
+        """Offers `poll_coordinator` the assigned partitions whose topic names are known. Unknown names are looked up
         again after each heartbeat."""
         target = self._membership.target
         if target is None:

@@ -83,7 +83,7 @@ class RecordTaker:
             taken = self._positions.take(max_records)
         except MalformedMessage as error:
             raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
-        if self._positions.exhausted_fetches != exhausted_fetches:  # much rarer than a take
+        if self._positions.exhausted_fetches != exhausted_fetches:  # happens far less often than a take
             self._fetcher.wake()
         if taken is not None:
             self._on_returned(taken[0].topic, len(taken[1]))

@@ -248,7 +248,7 @@ class FetchedRecords:
         offset    offset of the first requested record, whose batch may begin earlier
         aborted   aborted transactions; None to include the records of aborted and open transactions (read_uncommitted)
 
-        Raises MalformedMessage if the batches cannot be told apart.
+        Raises MalformedMessage if `records` cannot be divided into batches.
         """
         self._topic_partition = topic_partition
         self._records = memoryview(records)

@@ -236,8 +236,8 @@ class GroupMember:
             if owned and self.has_lost_its_partitions:
                 return None
         self._membership.set_stable()
-        # Stays set after the membership is lost. Commits in the member's name are then refused, whereas commits without
-        # a member would be accepted.
+        # Stays set after the membership is lost. Commits in the member's name are then refused, whereas
+        # commits without a member would be accepted.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
         self._heartbeats = asyncio.get_running_loop().create_task(self._run_heartbeats())
@@ -265,7 +265,7 @@ class GroupMember:
         if not member_id or self._membership.instance_id is not None:
             return
         request = LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
-        with suppress(ClientError):  # an unreachable coordinator will notice the missing heartbeats
+        with suppress(ClientError):  # if the coordinator cannot be reached, it removes the member later
             group_id = self._settings.group_id
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, LeaveGroupResponse, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)

@@ -174,7 +174,7 @@ class Heartbeats(Generic[ReportedState, Answer]):
     async def _send_leave(self) -> None:
         request, group_id = self._decisions.leave_request(), self._decisions.group_id
         self._decisions.end_membership()
-        with suppress(ClientError):  # an unreachable coordinator will notice the missing heartbeats
+        with suppress(ClientError):  # if the coordinator cannot be reached, it removes the member later
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, self._answer, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)
 

@@ -35,7 +35,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """The response of one partition's leader."""
+    """The response of a partition's leader."""
 
     code: ErrorCode
     offset: int

@@ -63,7 +63,7 @@ class Metrics:
         return len(self._metrics)
 
     def value(self, name: str, *, group: str | None = None, **tags: str) -> float:
-        """Returns the value of the metric with this name and, besides "client-id", exactly these tags, such as
+        """Returns the value of the metric that has this name and exactly these tags in addition to "client-id", such as
         `topic="orders"`. In the name of a tag, `_` stands for "-".
 
         Raises KeyError if there is no such metric, or if several groups have it.

@@ -351,8 +351,8 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(after_s, self._start_renewal)
 
     def _start_renewal(self) -> None:
-        # When the throttle ends, renew the session before the waiting requests are sent, because the session may have
-        # expired by then.
+        # When the throttle ends, renew the session before the waiting requests are sent,
+        # because the session may have expired by then.
         if self._throttle_ends is not None:
             self.hold_requests()
             self._renewal = self._loop.call_at(self._throttle.until_s, self._start_renewal)

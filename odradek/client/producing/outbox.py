@@ -62,7 +62,7 @@ class Outbox:
         self._orders = 0
         self._next_sequence = 0
         self._written_to = 0  # sequence after the last batch that is known to have been written
-        self._last_written = NONE  # the order of that batch
+        self._last_written = NONE  # order of the last batch that is known to have been written
         self._is_known = False  # True if the broker has accepted a batch of this identity
         self._is_halted = False  # True if a batch has to be sent again
         self._unresolved = NONE  # order of the last batch that was given up without a known outcome
@@ -85,8 +85,8 @@ class Outbox:
         has_sequence = bool(self.waiting) and self.waiting[0].has_sequence
         if self.in_flight or (identity != self.identity and not has_sequence):
             return False
-        # A batch with a sequence must be tried first. Its sequence is right if the batch that was given up has been
-        # written.
+        # A batch with a sequence must be tried first. Its sequence is right if the
+        # batch that was given up has been written.
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
     def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:

@@ -60,8 +60,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Encoded varints for the numbers in nearly every record: its size, its position in the batch, and the milliseconds
-# since the first record.
+# Encoded varints for the numbers in nearly every record: its size, its position in the batch, and
+# the milliseconds since the first record.
 _SMALL = 2048
 _VARINTS = tuple(_varint(value) for value in range(_SMALL))
 

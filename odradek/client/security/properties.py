@@ -36,8 +36,8 @@ class UnsecuredTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL. Both
-    happen anew for each login."""
+    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL. It
+    does so for each login."""
 
     url: str
     client_id: str = ""

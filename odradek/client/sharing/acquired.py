@@ -40,8 +40,8 @@ RENEWED = 0xFE  # lock renewed: the application may acknowledge it again, but `g
 RENEWING = 0xFD  # the renewal has been sent but not yet answered
 DONE = 0xFC  # acknowledgement sent, record lost, or left to another transaction
 PENDING = 0xFB  # a transaction acknowledges it; until that transaction ends, the application must not
-# The transaction that acknowledged it was aborted: the application may acknowledge it again, but `getmany` does not
-# require that.
+# The transaction that acknowledged it was aborted: the application may acknowledge it
+# again, but `getmany` does not require that.
 RETURNED = 0xFA
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")

@@ -84,9 +84,9 @@ _TYPES = {
     "bigint": pa.int64(),
     "timestamp": TIMESTAMP,
 }
-# SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In the view
-# of internal records, `state` is the state of a transaction, `key` and `value` are JSON, and a null value means that
-# the record deletes its key.
+# SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In
+# the view of internal records, `state` is the state of a transaction, `key` and `value` are JSON, and a null
+# value means that the record deletes its key.
 _COLUMNS: Mapping[LogView, str] = {
     LogView.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
     " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
