@@ -48,7 +48,8 @@ class Consumer(ConnectedClient):
     A consumer with a `group_id` and topics shares the partitions of these topics with the other members of the group. A
     consumer that uses `assign` reads exactly the given partitions, without a group.
 
-    Rebalances happen only during calls that return records. Only one task at a time may use a consumer.
+    A consumer must be started before use and closed afterwards, preferably with `async with`. Rebalances happen only
+    during calls that return records. Only one task at a time may use a consumer.
     """
 
     def __init__(
@@ -90,6 +91,22 @@ class Consumer(ConnectedClient):
         committed offset the consumer begins at the start of the partition. `enable_auto_commit` is False: the
         application commits.
 
+        bootstrap_servers               one or more brokers as `host:port`, in a sequence or separated by commas
+        group_id                        the group with which the consumer shares topics; needed to subscribe and to
+                                        commit
+        group_instance_id               makes the member static (KIP-345): its partitions stay reserved while it
+                                        restarts
+        client_rack                     the rack of this client. The leader may then direct it to a follower in the same
+                                        rack (KIP-392).
+        fetch_min_bytes                 how many bytes a broker collects before it answers a Fetch
+        fetch_max_wait_ms               how long a broker waits at most for `fetch_min_bytes`
+        fetch_max_bytes                 size limit of a Fetch response
+        max_partition_fetch_bytes       size limit of a partition's records in a Fetch response
+        check_crcs                      verify the CRC of each batch
+        max_poll_interval_ms            how long the application may process records before the member leaves the group
+        session_timeout_ms              classic only: how long a member may send no heartbeats before it is removed from
+                                        the group
+        heartbeat_interval_ms           classic only: how often to send heartbeats
         group_protocol                  classic, or consumer (KIP-848). With consumer, the broker assigns the
                                         partitions, using `group_remote_assignor` if that is set, and chooses the
                                         heartbeat interval.

@@ -62,7 +62,8 @@ class ShareConsumer(ConnectedClient):
     Each record goes to one member at a time. If the member does not acknowledge it before its acquisition lock expires,
     the record is delivered again.
 
-    Only one task at a time may use a consumer.
+    A consumer must be started before use and closed afterwards, preferably with `async with`. Only one task at a time
+    may use it.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ class Consumer(Blocking[consumer.Consumer]):
                 ...
                 consumer.commit()
 
-    The consumer fetches ahead and sends heartbeats in the background. Only one thread at a time may use it.
+    A consumer must be started before use and closed afterwards, preferably with `with`. It fetches ahead and sends
+    heartbeats in the background. Only one thread at a time may use it.
     """
 
     @with_parameters_of(consumer.Consumer)
@@ -138,9 +139,9 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
             for records in consumer.getmany().values():
                 ...
 
-    Heartbeats continue in the background. `on_acknowledged` runs in the thread of the event loop, and must not call
-    this consumer. Only one thread at a time may use the consumer, except for `share_group_metadata`, which is
-    thread-safe.
+    A consumer must be started before use and closed afterwards, preferably with `with`. It sends heartbeats in the
+    background. `on_acknowledged` runs in the thread of the event loop, and must not call this consumer. Only one thread
+    at a time may use the consumer, except for `share_group_metadata`, which is thread-safe.
     """
 
     @with_parameters_of(share_consumer.ShareConsumer)

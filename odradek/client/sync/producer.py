@@ -44,7 +44,8 @@ class Producer(Blocking[producer.Producer]):
         with Producer(bootstrap_servers="localhost:9092") as producer:
             producer.send("orders", b"value", key=b"key")
 
-    Several threads may use a producer. A transaction, however, belongs to the producer, not to a thread.
+    A producer must be started before use and closed afterwards, preferably with `with`. Several threads may use it. A
+    transaction, however, belongs to the producer, not to a thread.
     """
 
     @with_parameters_of(producer.Producer)
