@@ -88,7 +88,7 @@ class FailedWrites:
                 if write.bootstrap_servers == bootstrap_servers:
                     yield write
                     path.unlink(missing_ok=True)
-            except (OSError, TypeError, ValueError) as error:  # another process has created it but not written it yet
+            except (OSError, TypeError, ValueError) as error:  # another process has created it but not written it
                 _log.debug("%s is passed over: %s", path, error)
             finally:
                 os.close(handle)

@@ -232,7 +232,7 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
     places, at, counts = (np.cumsum(counts) - counts)[order], begins[order], counts[order]
     ends = ends[order]
     step, smallest, most, tries_at = 0, np.int64(0), int(counts[0]), 1
-    # for each `step`, the number of batches that have more records than that
+    # for each `step`, the number of batches that have more than `step` records
     more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()
     while (going := more_than[step]) >= _SIDE_BY_SIDE:
         here = at[:going].copy()

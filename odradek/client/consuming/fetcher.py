@@ -77,7 +77,7 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
-        self._error: BaseException | None = None  # of a topic, or a bug in a task; must be raised in the application
+        self._error: BaseException | None = None  # a topic's error or a task's bug; must be raised in the application
         self._is_closed = False
 
     def wake(self) -> None:

@@ -120,7 +120,7 @@ class Membership:
 
 
 CHANNEL = "group"  # a separate connection, because JoinGroup and SyncGroup wait for the other members
-JOIN_EXTRA_MS = 5_000  # added to the rebalance timeout, after which the coordinator answers at the latest
+JOIN_EXTRA_MS = 5_000  # added to the rebalance timeout, by the end of which the coordinator answers
 
 
 class GroupMember:
