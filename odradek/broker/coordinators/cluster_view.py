@@ -1,4 +1,5 @@
-"""The cluster as groups see it: topics of the metadata image, and settings from the image and the configuration."""
+"""The group coordinator's view of the cluster: topics from the metadata image, and settings from the image and the
+broker's configuration."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ PARSED: Final = 256
 
 @lru_cache(PARSED)
 def parse_setting(name: str, text: str | None) -> object:
-    """Returns a parsed broker setting. The result is cached, since every heartbeat needs two settings. Raises
-    InvalidSetting."""
+    """Returns the parsed value of a broker setting. Results are cached because every heartbeat reads two settings.
+    Raises InvalidSetting."""
     return BROKER_SETTINGS[name].parse(text)
 
 
@@ -41,12 +42,12 @@ class ImageView:
         """Creates a view of this metadata image.
 
         broker_setting  returns the current value of a broker setting as text
-        targets         computes the targets of large groups; made here if None
+        targets         computes the target assignments of large groups; None to create a new object
         """
         self._image = image
         self._broker_setting = broker_setting
-        self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat needs the topics of its group
-        # The version of the topics and the racks of the brokers for which the views were created.
+        self._views: dict[bytes, TopicView] = {}  # by topic id; cached because every heartbeat needs its group's topics
+        # The topics version and the broker racks from which the views were created.
         self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
         self._targets = TargetComputations() if targets is None else targets
@@ -68,7 +69,7 @@ class ImageView:
             try:
                 value = setting.parse(own[name])
             except InvalidSetting:
-                value = None  # recorded by another Kafka release that allowed this value
+                value = None  # stored by a Kafka release that allowed this value
             if isinstance(value, int):
                 return clamp(name, value, self._broker_setting)
         broker_name = f"group.{name}"
@@ -118,7 +119,7 @@ class ImageView:
 
     def _create_view(self, topic: TopicImage) -> TopicView:
         racks = {number: broker.rack for number, broker in self._image.brokers.items() if broker.rack is not None}
-        if not racks:  # the usual case, in which nothing needs to be computed for each partition
+        if not racks:  # the usual case, in which no racks have to be collected for each partition
             return TopicView(topic.name, topic.topic_id, ((),) * len(topic.partitions))
         return TopicView(
             topic.name,

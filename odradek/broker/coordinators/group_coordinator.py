@@ -1,7 +1,7 @@
 """The group coordinator: all partitions of `__consumer_offsets`, each a `Shard` with a `GroupCore`.
 
-Finds the shard of a group, loads shards at the start and when the topic is created, triggers expiry, and removes the
-offsets of deleted topics. Decisions are in `odradek/broker/groups`.
+Finds the shard of a group, loads shards at startup and when the topic is created, triggers expiry, and removes the
+offsets of deleted topics. Decisions are made in `odradek/broker/groups`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class CoordinatorSettings:
 
 
 def _ignore_end(group_id: str, result: object = None) -> None:
-    """Does nothing when a topic search or a computation ends, once the coordinator has stopped."""
+    """Ignores the end of a topic search or a computation. Replaces the real callback once the coordinator has
+    stopped."""
 
 
 class GroupCoordinator:
@@ -121,8 +122,8 @@ class GroupCoordinator:
         open_log      opens the log of a partition of `__consumer_offsets`; raises KafkaError if the log is unusable
         spawn         runs a coroutine as a task of the loop
         new_uuid      creates the random part of a member id
-        cluster       topics, and the settings of groups
-        member_id     replaces the generated id of a new member, or returns it unchanged
+        cluster       provides topics and the settings of groups
+        member_id     receives the generated id of a new member, and returns the id to use
         first_epoch   returns a number to add to the first epoch, or generation, of a new group
         random_below  returns a random number below its argument
         """
@@ -142,8 +143,8 @@ class GroupCoordinator:
             open_log=open_log,
             new_shard=lambda _, name, log: Shard(name, log, new_core, record_format, clock, timers),
             spawn=spawn,
-            # After a crash between the deletion of a topic and the deletion of its offsets, a new topic with this name
-            # must not get them.
+            # If the broker crashed after a topic was deleted but before its offsets were, a new topic with the same
+            # name must not inherit those offsets.
             loaded=lambda shard: shard.submit_maintenance(
                 lambda core, _: core.forget_missing_topics(self._topic_exists)
             ),
@@ -152,7 +153,7 @@ class GroupCoordinator:
     # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
-        """Starts to load if the topic exists. Requests for an unloaded partition are answered
+        """Starts loading if the topic exists. Until a partition is loaded, its requests fail with
         COORDINATOR_LOAD_IN_PROGRESS."""
         self._scans.repeat(
             self.settings.offsets_retention_check_interval_ms,
@@ -163,15 +164,15 @@ class GroupCoordinator:
             self.shards.open(partition_count)
 
     def offsets_topic_created(self, partition_count: int) -> None:
-        """Opens the topic's partitions. Also called when partitions were added."""
+        """Opens the topic's partitions. Also called after partitions have been added."""
         self.shards.open(partition_count)
 
     def offsets_topic_deleted(self) -> None:
-        """Drops all groups, because the topic was deleted."""
+        """Drops all groups after the topic has been deleted."""
         self.shards.delete()
 
     def stop(self) -> None:
-        """Answers waiting requests NOT_COORDINATOR, and stops."""
+        """Stops the coordinator. Waiting requests fail with NOT_COORDINATOR."""
         self._scans.stop()
         self.shards.unload()
         # This breaks the reference cycles with the searches and computations.
@@ -211,7 +212,7 @@ class GroupCoordinator:
         return self._member_id(f"{name}-{hex_text(self._new_uuid())}")
 
     def plain_member_id(self) -> str:
-        """Creates an id for a member of a consumer group that sends none."""
+        """Creates the id of a consumer-group member that joins without one."""
         return self._member_id(urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii"))
 
     # Background work.
@@ -225,8 +226,8 @@ class GroupCoordinator:
             shard.submit_maintenance(lambda core, _: core.forget_topic(topic, topic_id))
 
     def _topics_found(self, group_id: str) -> None:
-        """Called when the search for the topics of a group's regular expressions has ended. Lets the group use the
-        result, unless its partition was unloaded or deleted meanwhile."""
+        """Called when the search for topics that match a group's regular expressions has ended. Lets the group use the
+        result, unless its partition has been unloaded or deleted in the meantime."""
         with suppress(KafkaError):
             shard = self.shard_for(group_id)
             if shard.is_loaded:
@@ -236,7 +237,7 @@ class GroupCoordinator:
 
     def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
         """Called when the computation of a large group's target has ended. Lets the group use the result."""
-        with suppress(KafkaError):  # The groups were deleted meanwhile, together with their topic.
+        with suppress(KafkaError):  # The topic, and with it all groups, may have been deleted.
             self.shard_for(group_id).submit_maintenance(
                 lambda core, now_ms: core.target_computed(group_id, computed, now_ms)
             )

@@ -1,7 +1,8 @@
-"""Creates the coordinators of a broker when they are first needed, since their modules are a third of the imports at
-startup.
+"""Creates a broker's coordinators when they are first needed, because importing them eagerly would make up a third of
+the startup imports.
 
-A coordinator is created by the first request that needs it, or, if its topic exists, as soon as the broker listens.
+If a coordinator's topic exists, the coordinator is created as soon as the broker listens. Otherwise the first request
+that needs it creates it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class LocalPartitionSync:
             try:
                 partition = self._partitions.get(topic, index)
             except KafkaError:
-                continue  # the topic was deleted
+                continue  # the topic has been deleted
             syncing.sync_started()
             partition.flush()
             partition.when_durable(partition.log.log_end_offset, syncing.sync_ended, must_sync=True)
@@ -48,7 +48,8 @@ class LocalPartitionSync:
 
 
 class SyncCounter:
-    """Counts running syncs. One more sync is counted at first; the caller ends it after starting all others."""
+    """Counts the syncs in progress. The count starts at one, so that it cannot reach zero before the caller has started
+    all syncs; the caller then calls `sync_ended` once."""
 
     def __init__(self, then: OnSynced) -> None:
         self._then = then
@@ -59,7 +60,7 @@ class SyncCounter:
         self._missing += 1
 
     def sync_ended(self, failure: KafkaError | None) -> None:
-        # If a topic is deleted meanwhile, its records need no sync.
+        # If a topic has been deleted in the meantime, its records need no sync.
         if failure is not None and failure.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._failure = self._failure or failure
         self._missing -= 1

@@ -1,8 +1,8 @@
 """Producer ids for idempotent and transactional producers, allocated from the metadata log in blocks of 1,000.
 
-A block is durable in the metadata log before its first id is used; a restart discards the rest of the block. So no id
-is used twice, and one record is enough for a thousand producers. If no block can be allocated, requests are answered
-COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after it.
+A block is durable in the metadata log before its first id is used, and a restart discards the rest of the block.
+Therefore no id is used twice, and one record is enough for a thousand producers. If no block can be allocated, requests
+fail with COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after this error.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE: Final = 1000
 RETRY_AFTER_MS: Final = 50  # pause after a failed allocation
-# Number of used ids of a block after which the next block is allocated, so that no request waits for it.
+# The next block is allocated after this many ids of a block have been used, so that no request has to wait for it.
 PREFETCH_AFTER: Final = 900
 
 OnProducerId = Callable[[int | KafkaError], None]
@@ -31,7 +31,7 @@ class ProducerIds:
     def __init__(self, source: BlockSource, timers: Timers) -> None:
         self._source = source
         self._timers = timers
-        self._ids: deque[range] = deque()  # the rest of the current block, and the next block
+        self._ids: deque[range] = deque()  # the rest of the current block, and the next block if allocated
         self._waiting: deque[OnProducerId] = deque()
         self._is_allocating = False
         self._failure: KafkaError | None = None  # the last error, kept for RETRY_AFTER_MS

@@ -1,16 +1,16 @@
-"""A shard: one core of a coordinator with its partition of an internal topic. It runs one turn at a time.
+"""A shard is one core of a coordinator together with its partition of an internal topic. It runs one turn at a time.
 
     decide → append → replay → settle → arm timers → replies, markers, response      all in one turn of the loop
                                                    → the turns that follow (`FollowUps`)
 
-If the records of a turn cannot be written, the core is unchanged. The client gets NOT_COORDINATOR or another code of
-`error_translations.py`, for instance UNKNOWN_SERVER_ERROR for a batch that is too large. The exception is an outcome
-with `may_split`: its records may be written as several batches. If one of them fails, the batches before it stay in the
-log and have been replayed, but the outcome is not settled.
+If the records of a turn cannot be written, the core does not change. The client receives NOT_COORDINATOR or another
+code from `error_translations.py`, for instance UNKNOWN_SERVER_ERROR for a batch that is too large. The exception is an
+outcome with `may_split`, whose records may be written in several batches. If one of these batches fails, the earlier
+batches stay in the log and have been replayed, but the outcome is not settled.
 
-Nothing is sent before the records are appended, so a crash between any two steps loses only changes that no client and
-no partition knows of. Everything that is sent waits for a sync if the partition's settings require it. So do responses
-without records, because they may depend on records that are still being synced.
+Nothing is sent before the records are appended, so a crash between any two steps loses only changes that no client or
+partition has seen. If the partition's settings require a sync, everything that is sent waits for it. Even responses to
+turns without records wait, because they may depend on records that are still being synced.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-# Delay before a timer whose outcome could not be written is retried, since the cause probably still exists.
+# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably fail too.
 RETRY_TIMER_MS: Final = 1_000
 
 
@@ -70,7 +70,7 @@ class OutcomeLike(Protocol[R_co]):
 
 
 class Core(ReplayTarget, Protocol):
-    """Makes decisions from replayed state. In a shard the core's tokens are `Deferred`s."""
+    """Makes decisions based on replayed state. In a shard, the core's reply tokens are `Deferred`s."""
 
     def settle(self, outcome: Any) -> None: ...
     def on_loaded(self, now_ms: int) -> OutcomeLike[None]: ...
@@ -83,7 +83,7 @@ def unchanged(response: R) -> R:
 
 
 class Shard(Generic[C]):
-    """A core of a coordinator with its partition; see the module's docstring."""
+    """One core of a coordinator together with its partition; see the module's docstring."""
 
     def __init__(
         self,
@@ -100,10 +100,10 @@ class Shard(Generic[C]):
         """Creates a shard that is not loaded yet.
 
         name             name of the partition, for log messages
-        new_core         creates an empty core, for each load
+        new_core         creates an empty core; called for each load
         when_unreadable  the code with which requests are refused if the log cannot be read
-        send_markers     called with the markers of an outcome once it is as durable as the settings require, or with
-                         the error
+        send_markers     called with an outcome's markers once it is as durable as the settings require, or with the
+                         error
         """
         self._name = name
         self._log = log
@@ -125,7 +125,7 @@ class Shard(Generic[C]):
 
     @property
     def is_away(self) -> bool:
-        """Whether requests are refused now and permanently."""
+        """Whether all requests, including future ones, are refused."""
         return self._core is None and self._refusal_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property
@@ -182,7 +182,7 @@ class Shard(Generic[C]):
                 return response
             answer: Deferred[R] = Deferred()
             self._release_later(outcome, must_sync, answer, response)
-            # The answer is done only if an earlier sync has failed. Then `outcome` raises the error.
+            # The answer is already done only if an earlier sync has failed, in which case `outcome` raises the error.
             return answer.outcome() if answer.is_done else answer
 
     def follow_up(self, turn: Callable[[], None]) -> None:
@@ -190,7 +190,7 @@ class Shard(Generic[C]):
         self._follow_ups.add(turn)
 
     def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
-        """Runs a turn that no request caused. If it fails, the next occasion repeats it.
+        """Runs a turn that no client waits for. If its records cannot be written, logs a warning and does not retry.
 
         returns  whether the turn was run and its records are in the log
         """
@@ -208,7 +208,7 @@ class Shard(Generic[C]):
         return True
 
     def fire_soon(self, key: Hashable) -> None:
-        """Makes a timer of the core fire as soon as possible, in its own turn of the loop."""
+        """Makes one of the core's timers fire as soon as possible, in a later turn of the loop."""
         self._arm(key, 0)
 
     def read_state(self, read: Callable[[C], R]) -> R:
@@ -222,8 +222,8 @@ class Shard(Generic[C]):
     # Loading and unloading.
 
     def load_if_empty(self) -> bool:
-        """Serves immediately if the log is empty. Returns whether it did. Also returns False if loading has already
-        begun."""
+        """Starts serving immediately if the log is empty, and returns whether it did. Returns False if loading has
+        already begun."""
         if self.has_begun_to_load or not self._log.is_empty:
             return False
         self.has_begun_to_load = True
@@ -232,7 +232,7 @@ class Shard(Generic[C]):
         return True
 
     async def load(self) -> None:
-        """Replays the log into a new core, then serves. If the log cannot be read, logs the error and refuses
+        """Replays the log into a new core, then starts serving. If the log cannot be read, logs the error and refuses
         requests."""
         self.has_begun_to_load = True
         self._refusal_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -244,14 +244,15 @@ class Shard(Generic[C]):
             logger.error("%s cannot be loaded, so its coordinator is not available: %s", self._name, error)
             return
         if self._refusal_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return  # The shard was unloaded meanwhile.
+            return  # The shard has been unloaded in the meantime.
         self._core = core
         self._activate(core)
 
     def _activate(self, core: C) -> None:
-        """Carries out what the loaded state requires, such as timers, replies and overdue records."""
+        """Starts serving with the loaded core, and carries out its initial outcome: timers, replies and overdue
+        records."""
         if core is not self._core:
-            return  # The shard was unloaded meanwhile.
+            return  # The shard has been unloaded in the meantime.
         now_ms = self._clock.now_ms()
         outcome = core.on_loaded(now_ms)
         with self._follow_ups:
@@ -264,7 +265,7 @@ class Shard(Generic[C]):
             self._release(outcome)
 
     def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Drops all state. Answers waiting and future requests with `code`."""
+        """Drops all state. Waiting and future requests fail with `code`."""
         self._refusal_code = code
         core, self._core = self._core, None
         for armed in self._armed.values():
@@ -275,7 +276,7 @@ class Shard(Generic[C]):
                 reply.token.resolve(reply.message)
 
     def end(self) -> None:
-        """Unloads permanently. No more markers are sent."""
+        """Unloads the shard permanently and stops sending markers."""
         self.unload()
         self._send_markers = None
 
@@ -319,7 +320,8 @@ class Shard(Generic[C]):
     def _batch(
         self, records: Sequence[Any], now_ms: int, producer: RecordProducer | None
     ) -> tuple[bytearray, BatchHeader | None]:
-        """Encodes records as a batch. Also returns the batch's header if it is known without parsing the batch."""
+        """Encodes records as a batch. Also returns the batch's header if it can be determined without parsing the
+        batch."""
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # nearly every turn
             if len(records) == 1:
@@ -385,8 +387,8 @@ class Shard(Generic[C]):
             self._send_markers(outcome.markers, error)
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
-        """Arms a timer; a delay of None disarms it. If a timer is postponed, which each heartbeat does, it is only
-        re-armed when it wakes."""
+        """Arms a timer, or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
+        its due time; the timer is re-armed when it wakes."""
         armed = self._armed.get(key)
         if delay_ms is not None:
             due_ms = self._timers.monotonic_ms() + delay_ms
@@ -430,8 +432,8 @@ class Shard(Generic[C]):
 
 
 def _retry(action: Callable[[], None]) -> Scan:
-    """Returns the retry of a failed write. If a test moves its clock ahead, the retry is skipped, because that does not
-    remove the cause."""
+    """Returns an action that retries a failed write. A test that advances its clock does not trigger the retry, because
+    that would not remove the cause of the failure."""
     return Scan(action, RETRY_TIMER_MS, _no_due_time)
 
 
@@ -454,9 +456,9 @@ class ArmedTimer:
 
 
 class FollowUps:
-    """Turns that follow from another turn, for instance the end of a transaction after its last marker. They are queued
-    so that no turn runs inside another (ADR 13). When the current turn, a `with` block, has ended, the queued turns run
-    in the order in which they were added, including turns that they add themselves."""
+    """A queue of turns that are caused by another turn, for instance the end of a transaction after its last marker.
+    The queue prevents a turn from running inside another turn (ADR 13). The current turn is a `with` block. When it
+    ends, the queued turns run in the order in which they were added, including turns that are added while they run."""
 
     __slots__ = ("_depth", "_turns")
 
@@ -484,6 +486,6 @@ class FollowUps:
                 turn = self._turns.popleft()
                 try:
                     turn()
-                except Exception:  # A bug, but not in the turn that caused this one.
+                except Exception:  # A bug in this turn must not affect the turn that caused it.
                     logger.exception("a follow-up turn of a coordinator failed")
         self._depth -= 1

@@ -1,4 +1,4 @@
-"""The records of a coordinator's core in its partition: their format, the log, and the replay of the log."""
+"""How a coordinator's core stores its records in a partition: their format, the log, and its replay."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-FIRST_SEQUENCE: Final = 0  # Kafka's group coordinator writes this sequence number although there is no producer id
-RECORDS_BETWEEN_BREAKS: Final = 100  # number of records replayed before clients are served; takes about 1.5 ms
+FIRST_SEQUENCE: Final = 0  # Kafka's group coordinator writes this sequence number even without a producer id
+RECORDS_BETWEEN_BREAKS: Final = 100  # number of records replayed between breaks for other clients; takes about 1.5 ms
 
 
 class ShardLog(Protocol):
@@ -33,10 +33,10 @@ class ShardLog(Protocol):
     def append(
         self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None, header: BatchHeader | None = None
     ) -> int:
-        """Appends and writes a batch. Returns its base offset. If this raises KafkaError, no part of the batch stays in
-        the log.
+        """Appends and writes a batch. Returns its base offset. If the call raises KafkaError, no part of the batch
+        remains in the log.
 
-        header  the header of `batch`, if the caller has it
+        header  the header of `batch`, if the caller already has it
         """
 
     def is_durable(self, *, must_sync: bool) -> bool:
@@ -56,7 +56,7 @@ class ShardLog(Protocol):
 class RecordProducer:
     """The producer whose transaction the records belong to; see `Log.append` for the guard.
 
-    must_sync  the transaction is a two-phase commit, so the response waits for an fdatasync
+    must_sync  whether the transaction is a two-phase commit, so that the response waits for an fdatasync
     """
 
     producer_id: int
@@ -77,7 +77,7 @@ def as_decoded(record: R, headers: Headers) -> R:
 class RecordFormat:
     """The stored form of a core's records. `decode` returns None for a record that has to be ignored.
 
-    headers  data of a record for which Kafka has no field, stored as record headers, which Kafka ignores
+    headers  returns data for which Kafka's record has no field; it is stored in record headers, which Kafka ignores
     revive   adds the data of the headers to a decoded record
     """
 
@@ -90,14 +90,15 @@ class RecordFormat:
 
 
 class ReplayTarget(Protocol):
-    """The methods with which a log changes a core."""
+    """The methods of a core that the replay of a log calls."""
 
     def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
 
 
 async def replay_log(log: ShardLog, form: RecordFormat, core: ReplayTarget) -> None:
-    """Replays the whole log into a core, and lets the loop run in between. Raises MalformedMessage or KafkaError."""
+    """Replays the whole log into a core, with breaks in which the event loop runs. Raises MalformedMessage or
+    KafkaError."""
     since_break = 0
     async for data in log.read():
         for position, header in batches(data):

@@ -1,4 +1,5 @@
-"""The shards of a coordinator: one for each partition of its internal topic, found by key and loaded one after another.
+"""The shards of a coordinator, one for each partition of its internal topic. They are found by key and loaded one at a
+time.
 
 open → load one after another → unload        the topic exists or is created … is deleted, or the broker stops
 """
@@ -24,9 +25,10 @@ L = TypeVar("L", bound="ShardLog")
 
 
 class Shards(Generic[C, L]):
-    """The shards of one internal topic. Iterates over the existing shards.
+    """The shards of one internal topic. Iteration yields the existing shards.
 
-    A partition with an empty log is served without a shard until the first request for it; most partitions stay empty.
+    A partition with an empty log gets its shard only when the first request for it arrives, because most partitions
+    stay empty.
     """
 
     def __init__(
@@ -40,12 +42,12 @@ class Shards(Generic[C, L]):
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         loaded: Callable[[Shard[C]], object],
     ) -> None:
-        """Creates an object without shards; `open` opens the topic.
+        """Creates an object without shards. `open` adds the shards of the topic.
 
         keys                   the kind of objects that the partitions coordinate, for log messages
-        usual_partition_count  the number of partitions if the topic does not exist yet
+        usual_partition_count  the number of partitions to assume while the topic does not exist
         open_log               opens the log of a partition; raises KafkaError if the log is unusable
-        new_shard              creates a shard from the partition, its name and its log
+        new_shard              creates a shard from the partition's index, name and log
         spawn                  runs a coroutine as a task of the loop
         loaded                 called with each shard as soon as its log has been replayed
         """
@@ -63,11 +65,11 @@ class Shards(Generic[C, L]):
     # The life cycle of the topic.
 
     def open(self, partition_count: int) -> None:
-        """Opens the partitions of the topic. Empty partitions are served immediately. Requests for other partitions are
-        answered COORDINATOR_LOAD_IN_PROGRESS until they are loaded.
+        """Opens the partitions of the topic. Empty partitions are served immediately. Requests for other partitions
+        fail with COORDINATOR_LOAD_IN_PROGRESS until they are loaded.
 
-        Also called when partitions were added. As in Kafka, keys then keep their partitions until the next start, which
-        looks for them in other partitions. Therefore partitions should not be added to internal topics.
+        Also called after partitions have been added. As in Kafka, keys keep their partitions until the next start.
+        After that start they are looked up in other partitions, so partitions should not be added to internal topics.
         """
         if self._partition_count is None:
             self._partition_count = partition_count
@@ -100,27 +102,27 @@ class Shards(Generic[C, L]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.load_if_empty():
             self._loaded(shard)
-        else:  # The log has been written to meanwhile.
+        else:  # The log is no longer empty.
             self._spawn(self._load_all())
         return shard
 
     async def _load_all(self) -> None:
-        # Load one shard after another: loading occupies the loop, and a loaded partition can serve while the next one
-        # loads.
+        # Shards are loaded one at a time: loading occupies the loop, and a loaded partition can serve while the next
+        # one loads.
         for shard in list(self):
             if not shard.has_begun_to_load:
                 await shard.load()
                 self._loaded(shard)
 
     def delete(self) -> None:
-        """Drops all shards, because the topic was deleted."""
+        """Drops all shards after the topic has been deleted."""
         shards, self._shards, self._partition_count = self._shards, {}, None
         self._empty.clear()
         for shard in shards.values():
             shard.end()
 
     def reload(self, index: int) -> None:
-        """Reloads a partition from its log, as a new coordinator that takes it over would."""
+        """Reloads a partition from its log, as a new coordinator would when it takes over the partition."""
         shard = self._shards.pop(index, None)
         if shard is None and index not in self._empty:
             return
@@ -131,7 +133,7 @@ class Shards(Generic[C, L]):
         self._spawn(self._load_all())
 
     def unload(self) -> None:
-        """Unloads all shards. Waiting requests are answered NOT_COORDINATOR, so that clients look for the coordinator
+        """Unloads all shards. Waiting requests fail with NOT_COORDINATOR, so that clients look up the coordinator again
         after a restart.
 
         Also drops the references to the coordinator, so that it is freed without the garbage collector.
@@ -161,7 +163,8 @@ class Shards(Generic[C, L]):
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
-        """Returns the earliest time of all loaded shards. A scan finds nothing in shards that are not loaded."""
+        """Returns the earliest time that `due_ms` returns for a loaded shard. Shards that are not loaded have nothing
+        to scan yet."""
         return earliest(shard.read_state(due_ms) for shard in self if shard.is_loaded)
 
     @property

@@ -1,8 +1,9 @@
 """The share coordinator: all partitions of `__share_group_state`, each a `Shard` with a `StateCore`.
 
-Finds the shard of a share partition, loads shards at the start or when the topic is created, and keeps their logs
-short. Decisions are in `odradek/broker/shares/core`. Leaders and the group coordinator call it through a `Persister`,
-whose methods are the requests 83 to 87, so it could run on another broker. Source: docs/spec/share-groups.md#s4.
+Finds the shard of a share partition, loads shards at startup or when the topic is created, and keeps their logs short.
+Decisions are made in `odradek/broker/shares/core`. Leaders and the group coordinator call the share coordinator through
+a `Persister`, whose methods correspond to the requests 83 to 87, so it could run on another broker. Source:
+docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class StateLog(ShardLog, Protocol):
-    """A partition of `__share_group_state`. It is not compacted; records that are no longer needed are deleted from its
-    start."""
+    """The log of a partition of `__share_group_state`. It is not compacted. Instead, records that are no longer needed
+    are deleted from its start."""
 
     @property
     def start_offset(self) -> int: ...
@@ -50,7 +51,7 @@ class StateLog(ShardLog, Protocol):
     def end_offset(self) -> int: ...
 
     def delete_before(self, offset: int) -> None:
-        """Deletes the records below this offset, which must not be beyond the end."""
+        """Deletes the records below this offset, which must not be beyond the end of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ class ShareCoordinator:
 
         open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if it is unusable
         spawn             runs a coroutine as a task of the loop
-        topic_exists      whether the metadata has a topic with this id
-        partition_exists  whether the topic has this partition
+        topic_exists      returns whether the metadata contains a topic with this id
+        partition_exists  returns whether the topic has this partition
         seals             the transactions that accept no more pending acknowledgements
         """
         self.settings = settings
@@ -121,18 +122,18 @@ class ShareCoordinator:
     # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
-        """Starts to load if the topic exists."""
+        """Starts loading if the topic exists."""
         self._scans.repeat(self.settings.prune_interval_ms, self.prune, self._prunes_ms)
         if partition_count is not None:
             self.shards.open(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
-        """Opens the topic's partitions. Also called when partitions were added."""
+        """Opens the topic's partitions. Also called after partitions have been added."""
         self.shards.open(partition_count)
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """Drops all state if the state topic was deleted, otherwise the state of the deleted topic's share
-        partitions."""
+        """Drops all state if the deleted topic is the state topic. Otherwise drops the state of the deleted topic's
+        share partitions."""
         if topic == SHARE_GROUP_STATE:
             self.shards.delete()
             self._logs.clear()
@@ -157,7 +158,7 @@ class ShareCoordinator:
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
         """Returns the shard of a share partition. Raises NOT_COORDINATOR if there is no such shard, for instance
-        without the topic."""
+        because the topic does not exist."""
         return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:
@@ -170,24 +171,24 @@ class ShareCoordinator:
         return sum(shard.read_state(lambda core: core.pending_count) for shard in self.shards)
 
     def pending_in(self, key: SharePartitionKey) -> Sequence[PendingCount]:
-        """Returns how many records each transaction has pending in a share partition. Raises KafkaError unless its
-        state is loaded."""
+        """Returns the number of records of a share partition that each transaction has pending. Raises KafkaError
+        unless the partition's state is loaded."""
         return self.shard_for(key).read_state(lambda core: core.pending_in(key))
 
     def pending_of(self, producer_id: int) -> list[PendingCount]:
-        """Returns how many records the transactions of a producer have pending, by share partition. Raises KafkaError
-        unless all partitions are loaded."""
+        """Returns the number of records that a producer's transactions have pending, by share partition. Raises
+        KafkaError unless all partitions are loaded."""
         return [each for shard in self.shards for each in shard.read_state(lambda core: core.pending_of(producer_id))]
 
     def repeat_markers(self) -> None:
-        """Records the effects of markers that only the markers express so far, for readers that do not understand
-        markers (ADR 21). Called before a clean stop."""
+        """Records the effects of transaction markers explicitly, for readers that do not understand markers (ADR 21).
+        Called before a clean stop."""
         for shard in self.shards:
             shard.submit_maintenance(lambda core, now_ms: core.repeat_markers(now_ms))
 
     async def repeat_markers_durably(self) -> None:
-        """Like `repeat_markers`, but waits until the records, and all earlier ones, survive a power failure. Raises
-        KafkaError if a record cannot be written."""
+        """Like `repeat_markers`, but waits until these records and all earlier ones would survive a power failure.
+        Raises KafkaError if a record cannot be written."""
         answers = [
             shard.submit(lambda core, now_ms: core.repeat_markers(now_ms)._replace(must_sync=True))
             for shard in self.shards
@@ -199,8 +200,8 @@ class ShareCoordinator:
     # Background work.
 
     def prune(self) -> None:
-        """Deletes records that later snapshots have replaced. Partitions without recent records first get a new
-        snapshot, so that their old snapshots do not prevent the deletion."""
+        """Deletes records that later snapshots have replaced. First writes a new snapshot of each share partition
+        without recent records, because its old snapshot would otherwise prevent the deletion."""
         for index, shard in self.shards.items():
             if shard.is_loaded:
                 self._prune(shard, self._logs[index])
@@ -238,8 +239,8 @@ RETRIABLE: Final = frozenset(
 
 
 class Persister(Protocol):
-    """Stores the state of share partitions. A response may be ready immediately. A refusal is a response with a
-    KafkaError."""
+    """Stores the state of share partitions. A response may be ready immediately. A refused request has a KafkaError as
+    its response."""
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]: ...
 
@@ -248,8 +249,8 @@ class Persister(Protocol):
     def write(
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
-        """Writes state. `must_sync` is set if acknowledgements are pending in a two-phase commit. The request has no
-        field for that, so its receiver looks up the producer."""
+        """Writes state. `must_sync` is set if acknowledgements are pending in a two-phase commit. WriteShareGroupState
+        has no field for this flag, so the receiver of a request looks up the producer instead."""
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
 
@@ -259,8 +260,8 @@ class Persister(Protocol):
 class LocalPersister:
     """A persister that calls the share coordinator of this process. The first call creates the topic.
 
-    While the coordinator is loading, calls are repeated for as long as a write may take. After that, the coordinator's
-    refusal is the response.
+    While the coordinator is loading, calls are retried until the maximum time for a write has passed. After that, the
+    coordinator's refusal becomes the response.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Hooks between the steps of a broker. Each is a method, and by default changes nothing.
+"""Hooks between the steps of a broker. Each hook is a method that changes nothing by default.
 
-A broker calls these methods at the points that their docstrings name. A broker that a test controls gets an object of a
-subclass, whose methods delay, refuse or change a step.
+A broker calls each method at the point that its docstring describes. In a broker that is controlled by a test, the
+hooks belong to a subclass, whose methods delay, refuse or change a step.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerSteps:
-    """Hooks that change nothing, for a broker that no test controls. If a method takes a part of the broker, it is
-    called once, when that part is created, and the broker uses the method's result instead of the part."""
+    """Hooks that change nothing, for a broker that is not controlled by a test. A method that takes a part of the
+    broker is called once, when that part is created. The broker then uses the method's result instead of the part."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Returns the decision to record in the metadata log instead of the one that was just made."""
         return decision
 
     def log_created(self, partition: Partition) -> None:
-        """Called with each new partition, whose log is still empty."""
+        """Called with each new partition while its log is still empty."""
 
     def load(self, topic: str, resume: Callable[[], None]) -> None:
-        """Calls `resume` when partitions of a coordinator's topic may be loaded."""
+        """Calls `resume` as soon as partitions of a coordinator's topic may be loaded."""
         resume()
 
     def producer_ids(self, plain: ProducerIdSource) -> ProducerIdSource:
@@ -42,7 +42,7 @@ class BrokerSteps:
         return plain
 
     def member_id(self, plain: str) -> str:
-        """Returns the id of a new member of a group, for which the broker has generated `plain`."""
+        """Returns the id of a new member of a group. `plain` is the id that the broker has generated."""
         return plain
 
     def first_epoch(self) -> int:
@@ -50,15 +50,15 @@ class BrokerSteps:
         return 0
 
     def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
-        """Returns how long the creation of internal topics of a streams group waits. Until the topics exist, members
+        """Returns the delay before the internal topics of a streams group are created. Until the topics exist, members
         get the status MISSING_INTERNAL_TOPICS.
 
-        heartbeat_interval_ms  the interval in which members of the group send heartbeats
+        heartbeat_interval_ms  the interval between heartbeats of the group's members
         """
         return 0
 
     def session_id(self, plain: int) -> int:
-        """Returns the id of a new fetch session, for which the broker has generated `plain`."""
+        """Returns the id of a new fetch session. `plain` is the id that the broker has generated."""
         return plain
 
     def markers(self, plain: TopicMarkerWriter) -> TopicMarkerWriter:
@@ -66,14 +66,14 @@ class BrokerSteps:
         return plain
 
     def marker_round(self, plain: type[MarkerRound]) -> NewMarkerRound:
-        """Returns a factory of marker rounds, one for each decided transaction."""
+        """Returns a factory of marker rounds. It is called for each decided transaction."""
         return plain
 
     def verifier(self, plain: Verifier) -> Verifier:
-        """Returns the verifier, which asks coordinators whether partitions are part of a transaction."""
+        """Returns the verifier, which checks with coordinators whether partitions are part of a transaction."""
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:
-        """Returns the persister with which leaders of share partitions store their state. `image` has the names of
+        """Returns the persister with which leaders of share partitions store their state. `image` provides the names of
         topics."""
         return plain

@@ -1,6 +1,6 @@
 """Searches the files of `__share_group_state` for acknowledgements that are pending in transactions.
 
-This happens before the logs are open, at the first start with a directory of an older Odradek that did not have
+The search runs before the logs are opened, at the first start on a directory of an older Odradek that did not have
 odradek.share.transactions yet (ADR 35).
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def stores_pending(disk: Disk, path: str, partitions: Iterable[TopicPartition]) -> Steps[bool]:
-    """Returns whether any record of share state has private tags. These tags contain pending or resolved
+    """Returns whether any record of share state has Odradek's private tags, which contain pending or resolved
     acknowledgements.
 
-    Reads each file up to its first incomplete batch, since recovery removes the rest. Ignores a record that cannot be
-    decoded; the share coordinator will report it when it loads.
+    Reads each file up to its first incomplete batch, because recovery will remove the rest. Ignores records that cannot
+    be decoded; the share coordinator reports them when it loads.
 
     path        the data directory
     partitions  the partitions that have a directory there

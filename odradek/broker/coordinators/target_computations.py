@@ -1,8 +1,7 @@
 """Computes the target assignments of large groups in slices.
 
-A member chooses the size of its group's topology, and the assignment of many tasks takes long. Therefore other clients
-are served during the computation. The groups are computed one after another, so that the memory for computations is
-limited.
+A member can send a topology of any size, and assigning many tasks takes a long time. Therefore other clients are served
+during the computation. Groups are computed one at a time to limit the memory that computations use.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_AT_ONCE: Final = 1_000  # number of tasks and members; takes 2 to 5 ms
+MOST_AT_ONCE: Final = 1_000  # maximum number of tasks and members to assign without slicing; takes 2 to 5 ms
 
 
 class Tasks:
     """Runs steps in slices, in a task of the running loop."""
 
     def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None  # The loop has only a weak reference to it.
+        self._task: asyncio.Task[None] | None = None  # The event loop holds only a weak reference to the task.
 
     def run(self, steps: Iterator[None]) -> None:
         self._task = asyncio.get_running_loop().create_task(work_in_slices(steps))
@@ -35,8 +34,8 @@ class Tasks:
 class TargetComputations:
     def __init__(self, most_at_once: int = MOST_AT_ONCE, run: Callable[[Iterator[None]], None] | None = None) -> None:
         """
-        most_at_once  the most work that is done within the request that needs the target
-        run           runs all steps later, with other work of the loop between them; by default `Tasks.run`
+        most_at_once  the maximum amount of work that is done within the request that needs the target
+        run           runs all steps later, interleaved with other work of the event loop; by default `Tasks.run`
         """
         self._most_at_once = most_at_once
         self._run = Tasks().run if run is None else run
@@ -66,7 +65,7 @@ class TargetComputations:
             result = None
             try:
                 result = yield from steps
-            except Exception:  # A bug. The group's next heartbeat begins the computation again.
+            except Exception:  # A bug; the group's next heartbeat restarts the computation.
                 logger.exception("the target assignment of group %s cannot be computed", quoted(group_id))
             del self._steps[group_id]
             if result is not None:
@@ -76,4 +75,4 @@ class TargetComputations:
 
 
 def _ignore_result(group_id: str, result: object) -> None:
-    """Does nothing when a computation ends, once the coordinator has stopped."""
+    """Ignores the result of a computation. Used until `when_computed` registers a callback."""

@@ -1,9 +1,9 @@
 """Finds the topics that match regular expressions (KIP-848), in slices, and caches the result of each expression.
 
-A client chooses the expression, and every topic name has to be compared with it. Therefore other clients are served
-during a search, groups that use the same expression share its search, and only the names of new topics are compared
-later. However many groups search, each turn of the loop runs one slice of one search, and the number of searches in
-progress is limited. An expression that needs far more work than usual is refused (MOST_WORK).
+A client chooses the expression, and every topic name has to be compared with it. To limit the cost, other clients are
+served during a search, groups that use the same expression share one search, and later searches compare only the names
+of new topics. Each turn of the loop runs one slice of one search, however many groups are waiting, and the number of
+searches in progress is limited. An expression that needs far more work than usual is refused (MOST_WORK).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from odradek.protocol.quoting import MOST_QUOTED, quoted, shortened
 
 logger = logging.getLogger(__name__)
 
-MOST_WORK: Final = 30_000_000  # units of a pattern's work per search; about ten seconds of CPU time
-# Number of steps of one search before the next search gets its turn. They take some milliseconds.
+MOST_WORK: Final = 30_000_000  # maximum work units of a pattern per search; about ten seconds of CPU time
+# Number of steps that a search runs before the next search gets its turn. They take a few milliseconds.
 STEPS_PER_ROUND: Final = 150
 MOST_BEGUN: Final = 16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search
 NAMES_PER_STEP: Final = 20
-MOST_EXPRESSIONS: Final = 1_000  # in the cache
-MOST_NAMES: Final = 1_000_000  # maximum number of topic names in the cache, over all expressions
+MOST_EXPRESSIONS: Final = 1_000  # maximum number of expressions in the cache
+MOST_NAMES: Final = 1_000_000  # maximum total number of topic names in the cache
 
 
 class TopicNames(NamedTuple):
@@ -50,7 +50,8 @@ class SearchResult(NamedTuple):
 
 
 class TopicSearch:
-    """The comparison of one expression with all topics. `users` is the number of searches that wait for it."""
+    """The comparison of one expression with all topics. `users` is the number of group searches that wait for its
+    result."""
 
     __slots__ = ("result", "steps", "users")
 
@@ -90,10 +91,10 @@ def check_regex(regex: str) -> None:
 
 class TopicSearches:
     def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], most_work: int = MOST_WORK) -> None:
-        """Creates searches without a cached result.
+        """Creates an object with an empty cache.
 
         topics     returns the version of the cluster's topics, and their names
-        most_work  units of a pattern's work after which its search is given up
+        most_work  maximum work units of a pattern; a search that exceeds them is abandoned
         """
         self.work = 0  # total work of all patterns so far
         self._topics = topics
@@ -103,7 +104,7 @@ class TopicSearches:
         self._results: dict[str, SearchResult] = {}  # by expression, the most recently used last
         self._cached_names = 0
         self._comparisons: dict[str, TopicSearch] = {}  # comparisons in progress, by expression
-        # By group: searches in progress, and ended searches whose result was not fetched.
+        # By group: searches in progress, and finished searches whose result has not been fetched.
         self._searches: dict[str, Search] = {}
         self._running: deque[Search] = deque()
         self._waiting: deque[Search] = deque()
@@ -116,7 +117,8 @@ class TopicSearches:
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:
-        """Raises INVALID_REGULAR_EXPRESSION if a search with this expression was given up."""
+        """Raises INVALID_REGULAR_EXPRESSION if an earlier search with this expression was abandoned because of its
+        cost."""
         if regex in self._costly:
             what = (
                 f"SubscribedTopicRegex `{shortened(regex, MOST_QUOTED)}` needs more than {self._most_work:,} steps"
@@ -125,8 +127,8 @@ class TopicSearches:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
 
     def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
-        """Finds the topics of a group; see `ClusterView.find_topics`. If the group's expressions have changed, or a new
-        group with the same id asks for another client, the previous search is given up."""
+        """Finds the topics of a group; see `ClusterView.find_topics`. The previous search is abandoned if the group's
+        expressions have changed, or if a new group with the same id searches on behalf of another client."""
         wanted = frozenset(regexes)
         search = self._searches.get(group_id)
         if search is not None and search.regexes == wanted and search.may_see is may_see:
@@ -149,12 +151,12 @@ class TopicSearches:
         return None
 
     def forget(self, group_id: str) -> None:
-        """Forgets the search of a group; see `ClusterView.forget_search`."""
+        """Abandons the search of a group; see `ClusterView.forget_search`."""
         self._searches.pop(group_id, None)
 
     @property
     def count(self) -> int:
-        """The number of groups whose search is in progress, or whose result was not fetched."""
+        """The number of groups whose search is in progress or whose result has not been fetched."""
         return len(self._searches)
 
     def _all_steps(self) -> Iterator[None]:
@@ -184,7 +186,7 @@ class TopicSearches:
                 search.result = done.value
                 return
             except Exception:
-                del self._searches[search.group_id]  # lets the group's next attempt begin a new search
+                del self._searches[search.group_id]  # lets the group's next attempt start a new search
                 logger.exception("the regular expressions of group %s cannot be resolved", quoted(search.group_id))
                 return
             yield
@@ -234,7 +236,7 @@ class TopicSearches:
         all_names = self._all_names()
         try:
             pattern = Pattern(regex)
-        except InvalidPattern:  # recorded by a broker that allowed it
+        except InvalidPattern:  # stored by a broker that accepted this expression
             return SearchResult(all_names, frozenset())
         matching: list[str] = []
         work = 0
@@ -276,4 +278,4 @@ class TopicSearches:
 
 
 def _ignore_end(group_id: str) -> None:
-    """Does nothing when a search ends."""
+    """Ignores the end of a search. Used until `when_found` registers a callback."""

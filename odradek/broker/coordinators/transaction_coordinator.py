@@ -1,8 +1,8 @@
 """The transaction coordinator: all partitions of `__transaction_state`, each a `Shard` with a `TransactionCore`.
 
-Finds the shard of a transactional id, loads shards at the start and when the topic is created, gets producer ids for
-decisions that need one, and exchanges markers between core and partitions. It also triggers timeouts: transactions that
-have been open for too long are aborted, and unused transactional ids expire. Decisions are in
+Finds the shard of a transactional id, loads shards at startup and when the topic is created, allocates producer ids for
+decisions that need one, and passes markers from the core to the partitions. It also triggers timeouts: transactions
+that have been open for too long are aborted, and unused transactional ids expire. Decisions are made in
 `odradek/broker/transactions`.
 """
 
@@ -56,12 +56,12 @@ R = TypeVar("R")
 TransactionShard = Shard[TransactionCore]
 
 # Only the broker writes to this topic. Other internal topics can be part of a transaction that commits offsets or
-# acknowledges records of share groups. Only brokers add those, since clients need permissions for the topic.
+# acknowledges records of share groups. Usually brokers add these topics, because clients have no permission for them.
 NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
-# Busy producers begin their next transaction within this time; its first record is written together with the
-# completion.
+# A busy producer begins its next transaction within this time. The completion is then written together with the first
+# record of the next transaction.
 COMPLETION_DELAY_MS: Final = 50
-FORGOTTEN_AT_ONCE: Final = 200  # number of ids that are forgotten in one slice; takes about 3 ms
+FORGOTTEN_AT_ONCE: Final = 200  # number of ids to forget in one slice; takes about 3 ms
 SHORTEST_SCAN_MS: Final = 1_000  # minimum interval of the expiry scan if there are expiration rules
 
 
@@ -91,7 +91,7 @@ class TransactionSettings:
             ),
             partition_count=config.transaction_state_log_num_partitions,
             abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            # A rule with an expiration of one minute must not wait for the hourly scan.
+            # Ids that a rule expires after one minute must not wait for the hourly scan.
             remove_expired_interval_ms=min([remove_expired_ms, *[max(ms, SHORTEST_SCAN_MS) for _, ms in rules]]),
         )
 
@@ -120,14 +120,14 @@ class TransactionCoordinator:
         """Creates a coordinator without partitions.
 
         open_log           opens the log of a partition of `__transaction_state`; raises KafkaError if it is unusable
-        coordinator_epoch  returns the leader epoch of that partition, which increases with each restart
-        features           the finalised levels, kept up to date by the metadata
-        partition_exists   whether the metadata has this partition
+        coordinator_epoch  returns the partition's leader epoch, which increases with each restart
+        features           the finalised feature levels, kept up to date by the metadata
+        partition_exists   returns whether the metadata contains a partition
         spawn              runs a coroutine as a task of the loop
-        two_phase          kept up to date by this object
-        seals              kept up to date by this object
+        two_phase          the two-phase producers; kept up to date by this object
+        seals              the sealed transactions; kept up to date by this object
         new_core           creates a core, with the parameters of `TransactionCore`
-        new_round          creates the round of markers of a decision: see the steps of `MarkerRound`
+        new_round          creates the round of markers of a decision; see the steps of `MarkerRound`
         """
         self.settings = settings
         self._clock = clock
@@ -142,7 +142,7 @@ class TransactionCoordinator:
         self._seals = Seals() if seals is None else seals
         self._new_core = new_core
         self._new_round = new_round
-        self._deleted_while_loading: dict[int, set[str]] = {}  # topic names, by the shard that was loading
+        self._deleted_while_loading: dict[int, set[str]] = {}  # topic names, by the index of the shard that was loading
         self._scans = Scans(timers)
         self._format = RecordFormat(
             partial(_encode, features),
@@ -164,7 +164,7 @@ class TransactionCoordinator:
     # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
-        """Starts to load if the topic exists. Requests for an unloaded partition are answered
+        """Starts loading if the topic exists. Until a partition is loaded, its requests fail with
         COORDINATOR_LOAD_IN_PROGRESS."""
         self._scans.repeat(
             self.settings.abort_timed_out_interval_ms,
@@ -180,8 +180,8 @@ class TransactionCoordinator:
             self.state_topic_created(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
-        """Opens the topic, once per process: ids keep their partitions until a restart, even if partitions are
-        added."""
+        """Opens the topic, but only once per process: even if partitions are added, ids keep their partitions until a
+        restart."""
         if not self.shards.is_open:
             self._two_phase.are_all_known = False
             self.shards.open(partition_count)
@@ -203,8 +203,8 @@ class TransactionCoordinator:
             self._format,
             self._clock,
             self._timers,
-            # Kafka serves the records that it could read. But an id whose last record is missing could wrongly commit
-            # or fence a transaction.
+            # Kafka serves the ids whose records it was able to read. However, if the last record of an id is missing, a
+            # transaction could be committed or fenced by mistake.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             send_markers=rounds.send,
         )
@@ -216,14 +216,14 @@ class TransactionCoordinator:
             self._two_phase.are_all_known = True
 
     def state_topic_deleted(self) -> None:
-        """Drops all transactional ids and their transactions, because the topic was deleted."""
+        """Drops all transactional ids and their transactions after the topic has been deleted."""
         self.shards.delete()
         self._two_phase.ids.clear()
         self._seals.by_producer.clear()
         self._two_phase.are_all_known = True
 
     def stop(self) -> None:
-        """Answers waiting requests NOT_COORDINATOR, and stops."""
+        """Stops the coordinator. Waiting requests fail with NOT_COORDINATOR."""
         self._scans.stop()
         self.shards.unload()
 
@@ -239,7 +239,7 @@ class TransactionCoordinator:
 
     def shard_for(self, transactional_id: str) -> TransactionShard:
         """Returns the shard of a transactional id. Raises NOT_COORDINATOR if there is no such shard, for instance
-        without the topic."""
+        because the topic does not exist."""
         return self.shards.of_key(transactional_id)
 
     @property
@@ -247,10 +247,10 @@ class TransactionCoordinator:
         """Whether every partition is loaded."""
         return self.shards.is_loaded
 
-    # Requests. Each is answered immediately, or when its records are durable. A refusal is raised as KafkaError.
+    # Requests. Each is answered immediately or once its records are durable. Refusals are raised as KafkaError.
 
     def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
-        """Answers a request that has a transactional id."""
+        """Handles an InitProducerId request with a transactional id."""
         return start_coroutine(self._init_producer_id(request))
 
     async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -347,7 +347,7 @@ class TransactionCoordinator:
                 self._deleted_while_loading[index].add(topic)
                 continue
             if not shard.read_state(lambda core: core.open_count):
-                continue  # the usual case: nothing has to wait for the disk
+                continue  # the usual case, in which nothing has to wait for the disk
             try:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
@@ -360,12 +360,12 @@ class TransactionCoordinator:
             try:
                 timed_out = shard.read_state(lambda core: core.timed_out(self._clock.now_ms()))
             except KafkaError:
-                continue  # not loaded yet; the next scan finds its overdue transactions
+                continue  # not loaded yet; a later scan will find its overdue transactions
             for transactional_id in timed_out:
                 start_unattended(self._abort_timed_out(shard, transactional_id))
 
     async def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
-        """Aborts a transaction that has timed out. If that fails, the next scan tries again."""
+        """Aborts a transaction that has timed out. If the abort fails, the next scan tries again."""
         try:
             await wait_for_answer(
                 self._submit(shard, lambda core, inputs: core.abort_timed_out(transactional_id, inputs))
@@ -384,7 +384,8 @@ class TransactionCoordinator:
         )
 
     def record_completions(self) -> None:
-        """Records all completed transactions, before a clean stop and before `transaction.version` is lowered."""
+        """Records the completion of all completed transactions. Called before a clean stop and before
+        `transaction.version` is lowered."""
         for shard in self.shards:
             shard.submit_maintenance(lambda core, _: core.record_completions())
 
@@ -398,7 +399,7 @@ class TransactionCoordinator:
         *,
         before_again: Callable[[int], None] | None = None,
     ) -> NowOrLater[R]:
-        """Like `Shard.submit`, but if the decision needs a producer id, gets one and decides again.
+        """Like `Shard.submit`, but if the decision needs a producer id, allocates one and decides again.
 
         before_again  called with the producer id before the second decision
         """
@@ -433,7 +434,7 @@ def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | No
 
 
 async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartition]) -> PartitionCodes:
-    """Waits for the response. If it is a refusal, returns its code for all partitions."""
+    """Waits for the response. If the request is refused, returns the refusal's code for all partitions."""
     try:
         return await answer
     except KafkaError as error:
@@ -441,7 +442,7 @@ async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartiti
 
 
 async def _all_recorded(answers: Sequence[NowOrLater[int]]) -> None:
-    """Waits until every change is recorded or has failed."""
+    """Waits until every change has been recorded or has failed."""
     await wait_for_all(answers)
 
 
@@ -455,8 +456,8 @@ def _require_id(transactional_id: str) -> None:
 
 
 class IdExpiry:
-    """Expires transactional ids that have been unused for a long time. Handles one shard after another, each in slices,
-    since a million ids may expire at the same time."""
+    """Expires transactional ids that have been unused for a long time. Processes one shard at a time, each in slices,
+    because a million ids may expire at once."""
 
     def __init__(self, shards: Shards[TransactionCore, Any], timers: Timers) -> None:
         self._shards = shards

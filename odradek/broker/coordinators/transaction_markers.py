@@ -1,10 +1,11 @@
-"""The markers of a decided transaction, from its record in the coordinator's log to the last partition.
+"""Writes the markers of decided transactions. A round begins with the decision's record in the coordinator's log and
+ends with the marker in the last partition.
 
     outcome's markers → MarkerRound.start → MarkerWriter → the leaders' logs → MarkerRound.handle_results
                       → MarkerRound.report_completion, or report_unfinished → the core's next turn
 
-Only `MarkerWriter` knows that coordinator and leaders run in one process: its parameters and results are the contents
-of a WriteTxnMarkers request and its response.
+`MarkerWriter` hides that the coordinator and the leaders run in one process: its parameters and results have the
+contents of a WriteTxnMarkers request and its response.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-TOLD_AT_REFUSAL: Final = 2  # the same refusal of a marker is logged when it occurs for the second time
+TOLD_AT_REFUSAL: Final = 2  # a marker's refusal is logged when it occurs for the second time
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 
@@ -46,10 +47,12 @@ OnWritten = Callable[[Sequence[PartitionCodes]], None]
 class TxnMarker:
     """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions.
 
-    transaction_version  None if unknown, since version 1 of the request has no field for it. Logs then compare epochs
-                         as below version 2, so that operators can end transactions that no coordinator knows. Share
-                         groups compare them as at version 2, so that a repeated marker cannot end the next transaction
-    must_sync            a marker only counts as written after an fdatasync; the request has no field for this
+    transaction_version  None if unknown, because version 1 of the request has no field for it. Logs then compare epochs
+                         by the rules of older transaction versions, so that operators can end transactions that have no
+                         coordinator. Share groups compare epochs by the rules of version 2, so that a repeated marker
+                         cannot end the next transaction
+    must_sync            whether a marker only counts as written after an fdatasync; the request has no field for this
+                         flag
     """
 
     producer_id: int
@@ -66,16 +69,16 @@ class MarkerWriter(Protocol):
         """Writes markers, and reports to `then` the code of each partition whose marker is durable or refused.
 
         `then` gets one mapping from partitions to codes for each marker, in the order of the markers. It is called at
-        least once, possibly before this method returns. A partition that no call has reported yet is pending, and a
-        later call will report it. `LocalMarkerWriter` calls `then` once, with all partitions.
+        least once, possibly before this method returns. Partitions that have not been reported yet are pending, and a
+        later call will report them. `LocalMarkerWriter` calls `then` once, with all partitions.
         """
 
 
 class TopicMarkerWriter(MarkerWriter, Protocol):
-    """A marker writer that is notified of deleted topics."""
+    """A marker writer that is notified when topics are deleted."""
 
     def topic_deleted(self, topic: str) -> None:
-        """Reports UNKNOWN_TOPIC_OR_PARTITION for the pending partitions of this topic, which has been deleted."""
+        """Reports UNKNOWN_TOPIC_OR_PARTITION for the pending partitions of a deleted topic."""
 
 
 class MarkerResults:
@@ -97,7 +100,7 @@ class MarkerResults:
 
 
 class ShareGroupMarkers(Protocol):
-    """The effects of markers on pending acknowledgements; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
+    """Applies markers to pending acknowledgements; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
 
     def require_loaded(self, index: int) -> None: ...
     def apply_marker(self, index: int, ending: TransactionEnd) -> None: ...
@@ -108,16 +111,16 @@ class ShareGroupMarkers(Protocol):
 class MarkerRound:
     """The markers of one decided transaction, from its record to the last marker.
 
-    The steps are methods, so that a subclass can delay or fail a transaction between them. At `start`, the decision
-    is in the log, but no partition knows it. `MarkerWriter` surrounds each marker. At `report_completion`, the last
-    marker is written, but the coordinator does not know it yet.
+    The steps are methods, so that a subclass can delay or fail a transaction between them. When `start` is called, the
+    decision is in the log, but no partition has a marker yet. `MarkerWriter` is called for each marker. When
+    `report_completion` is called, the last marker has been written, but not yet reported to the coordinator.
     """
 
     def __init__(self, rounds: MarkerRounds, markers: PendingMarkers) -> None:
         self.markers = markers
         self._rounds = rounds
         self._done = NO_PARTITIONS
-        self._pending = NO_PARTITIONS  # partitions whose markers the writer has accepted but not reported
+        self._pending = NO_PARTITIONS  # partitions whose markers have been passed to the writer and not reported yet
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
     def start(self) -> None:
@@ -125,7 +128,7 @@ class MarkerRound:
         self.send()
 
     def send(self) -> None:
-        """Sends `markers`, except to partitions for which the writer still has a marker."""
+        """Sends `markers`, except to partitions whose marker the writer is still processing."""
         markers = self.markers
         partitions = markers.partitions
         if self._pending:
@@ -150,7 +153,7 @@ class MarkerRound:
         try:
             self._rounds.writer.write([marker], self.handle_results)
         except Exception:
-            # A bug, but not in the transaction, which must not get stuck: its markers are sent again.
+            # A bug in the writer must not leave the transaction stuck, so its markers are sent again.
             logger.exception(
                 "%s: the markers of transaction %r could not be written; trying again",
                 self._rounds.name,
@@ -160,8 +163,8 @@ class MarkerRound:
             self.report_unfinished(NO_PARTITIONS)
 
     def handle_results(self, results: Sequence[PartitionCodes]) -> None:
-        """Processes the leaders' responses. A partition without a response is pending, and a later call will report
-        it."""
+        """Processes the leaders' responses. Partitions without a response are pending, and a later call will report
+        them."""
         codes, asked = results[0], self._pending
         refused, pending = [], []
         for each in asked:
@@ -178,19 +181,19 @@ class MarkerRound:
         self._done = self._done | asked if self._done else asked
         if self._done.issuperset(self.markers.partitions):
             self.report_completion()
-        else:  # Other partitions have refused the marker, and wait for the timer.
+        else:  # Other partitions have refused the marker; the timer will retry it.
             self.report_unfinished(asked)
 
     def report_completion(self) -> None:
-        """Tells the coordinator, after the current turn, that the transaction is complete. The coordinator appends the
-        record of the completion with the next record of the transactional id, or after a delay."""
+        """Reports to the coordinator, after the current turn, that the transaction is complete. The coordinator appends
+        the completion together with the next record of the transactional id, or after a delay."""
         if self._rounds.unfinished:
             self._rounds.unfinished.pop(self.markers.transactional_id, None)
         self._rounds.shard.follow_up(self._report)
 
     def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
-        """Tells the coordinator, after the current turn, which markers are written, so that it answers the client. Its
-        timer will resend the markers that are neither done nor pending."""
+        """Reports to the coordinator, after the current turn, which markers have been written, so that it can answer
+        the client. The coordinator's timer will resend the markers that are neither done nor pending."""
         self._done |= done
         self._rounds.unfinished[self.markers.transactional_id] = self
         self._rounds.shard.follow_up(self._report)
@@ -198,7 +201,7 @@ class MarkerRound:
     def _report(self) -> None:
         markers, rounds = self.markers, self._rounds
         shard, done, pending = rounds.shard, self._done, self.pending_partitions()
-        if shard.is_away:  # the partition's next coordinator reads the decision and sends the markers again
+        if shard.is_away:  # the partition's next coordinator will read the decision and send the markers again
             return
         try:
             shard.submit(lambda core, now_ms: core.markers_written(markers, done, rounds.inputs(now_ms), pending))
@@ -224,8 +227,8 @@ class MarkerRound:
         return False
 
     def _log_refusal(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Logs each reason once, since there are several attempts per second. The first refusal is not logged: after a
-        restart it may only mean that the partition is loading."""
+        """Logs each refusal reason only once, because there are several attempts per second. The first refusal is not
+        logged, because after a restart it may only mean that the partition is loading."""
         if self._refusals is None:
             self._refusals = Counter()
         self._refusals[topic_partition, code] += 1
@@ -245,9 +248,9 @@ NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, PendingMarkers], MarkerRoun
 
 
 class MarkerRounds:
-    """The decisions of one `__transaction_state` partition whose markers are not all written."""
+    """The marker rounds of one `__transaction_state` partition."""
 
-    shard: Shard[TransactionCore]  # set after construction, since the shard needs `send`
+    shard: Shard[TransactionCore]  # set after construction, because the shard needs `send` first
 
     def __init__(
         self,
@@ -259,7 +262,7 @@ class MarkerRounds:
     ) -> None:
         """Creates an object without rounds.
 
-        exists  whether the metadata has the partition; a deleted partition needs no marker
+        exists  returns whether the metadata contains a partition; a deleted partition needs no marker
         inputs  creates the `DecisionInputs` of a decision from the current time
         """
         self.name = name
@@ -267,16 +270,17 @@ class MarkerRounds:
         self.exists = exists
         self.inputs = inputs
         self._new_round = new_round
-        # Rounds that have reported refused or pending markers, by transactional id. They are kept because a round
-        # remembers its pending markers and earlier refusals.
+        # Rounds that have reported refused or pending markers, by transactional id. They are kept because each round
+        # stores its pending markers and earlier refusals.
         self.unfinished: dict[str, MarkerRound] = {}
 
     def send(self, markers: Sequence[PendingMarkers], failure: KafkaError | None) -> None:
-        """Sends the markers of a decision that is as durable as the settings require. If it is not, `failure` is the
-        error."""
+        """Sends the markers of decisions that are as durable as the settings require. If they could not be made
+        durable, `failure` is the error, and the shard is unloaded instead."""
         for pending in markers:
             if failure is not None:
-                # A failed fsync is final for a log: a restart may find a state that differs from the one in memory.
+                # After a failed fsync the log is unusable: a restart may find a state that differs from the one in
+                # memory.
                 logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
@@ -307,7 +311,8 @@ class LocalMarkerWriter:
         waiting: list[tuple[int, Partition]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
-            # A marker without partitions comes from an external coordinator, for the leaders of share partitions.
+            # A marker without partitions comes from an external coordinator. It applies to the leaders of share
+            # partitions.
             if not marker.partitions:
                 self._share_groups.reread_states(_transaction_end_of(marker))
             for each in marker.partitions:
@@ -328,7 +333,7 @@ class LocalMarkerWriter:
             then(results)
 
     def topic_deleted(self, topic: str) -> None:
-        """Does nothing, since no partition is ever pending here."""
+        """Does nothing, because this writer never has pending partitions."""
 
     def _append(self, marker: TxnMarker, topic_partition: TopicPartition) -> Partition:
         topic, index = topic_partition
@@ -339,7 +344,7 @@ class LocalMarkerWriter:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR
-            )  # Kafka returns the same error: a marker without a producer cannot be written.
+            )  # A marker without a producer cannot be written; Kafka returns the same error.
         if topic == GROUP_OFFSETS:
             self._require_coordinator(self._groups.require_loaded, index)
         elif topic == SHARE_GROUP_STATE:
@@ -368,8 +373,8 @@ class LocalMarkerWriter:
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
-        """Checks that the coordinator is loaded before the marker is appended, since the marker must take effect
-        immediately."""
+        """Checks that the coordinator is loaded. Called before a marker is appended, because the marker must take
+        effect immediately."""
         try:
             require_loaded(index)
         except KafkaError as error:

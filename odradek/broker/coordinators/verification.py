@@ -1,13 +1,15 @@
-"""Verification (KIP-890): before transactional records are written, the coordinator confirms that they are expected.
+"""Verification (KIP-890): before transactional records are written, the transaction coordinator confirms that their
+partition is part of the transaction.
 
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
-A transaction that is open here may be sealed nevertheless. Once all transactional ids are loaded, `Partition.append`
-checks for seals itself; until then the coordinator is always asked.
+A transaction that is open in the partition may still be sealed. Once all transactional ids are loaded,
+`Partition.append` checks for seals itself. Until then the coordinator is always called.
 
-The request to the coordinator depends on the producer's client: whether it has added its partitions, or relies on the
-broker to add them. The codes that clients get are in `odradek/broker/api/error_translations.py`; the guards, and what
-invalidates them, are in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
+The request to the coordinator depends on whether the producer has added its partitions itself or relies on the broker
+to add them. The error codes that clients receive are in `odradek/broker/api/error_translations.py`. The guards, and the
+events that invalidate them, are described in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8,
+#s4-6.
 """
 
 from __future__ import annotations
@@ -32,16 +34,17 @@ if TYPE_CHECKING:
 E = ErrorCode
 
 
-# From these versions on (transaction.version 2) a client relies on the broker to add its partitions to the transaction.
+# Since these request versions (transaction.version 2), a client relies on the broker to add its partitions to the
+# transaction.
 PRODUCE_ADDS_SINCE: Final = 12
 TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
-RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction is about to be complete
-# Responses after which it is unknown whether the transaction is sealed.
+RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction will soon be complete
+# Coordinator responses that leave open whether the transaction is sealed.
 UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer of a batch, according to the request."""
+    """The producer of a batch, as identified by the request."""
 
     transactional_id: str
     producer_id: int
@@ -77,7 +80,8 @@ class VerificationSettings(Protocol):
 
 
 class PartitionAdder(Protocol):
-    """The transaction coordinator, called as by AddPartitionsToTxn v4 and later. It always responds."""
+    """The transaction coordinator, with an interface that corresponds to AddPartitionsToTxn v4 and later. It always
+    responds."""
 
     def add_partitions(
         self,
@@ -105,19 +109,19 @@ class Verifier:
         """Creates a verifier.
 
         coordinator  returns the coordinator of transactional ids, or None if there is none
-        two_phase    knows whether all transactional ids are loaded; None if they are
+        two_phase    shows whether all transactional ids are loaded; None if they always are
         """
         self.settings = settings
         self.clock = clock
         self.timers = timers
         self.coordinator = coordinator
         self.two_phase = TwoPhaseProducers(are_all_known=True) if two_phase is None else two_phase
-        # For metrics: the number of responses of the coordinator, their total time, and the number of partitions that
-        # failed.
+        # For metrics: the number of coordinator responses, their total duration, and the number of partitions that
+        # failed verification.
         self.answered = self.answered_ms = self.failed = 0
 
     def asks_for(self, adds: bool) -> bool:
-        """Returns whether the coordinator has to be asked. `adds` means that the client relies on the broker to add
+        """Returns whether the coordinator has to be called. `adds` means that the client relies on the broker to add
         partitions."""
         return adds or self.settings.transaction_partition_verification_enable or not self.two_phase.are_all_known
 
@@ -125,7 +129,8 @@ class Verifier:
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
         """Returns the guard with which to append a batch. Raises KafkaError unless the coordinator confirms the batch
-        immediately; `verify` then finds out the reason by asking again."""
+        immediately. In that case the caller uses `verify`, which calls the coordinator again and returns the precise
+        error."""
         is_enabled = self.settings.transaction_partition_verification_enable
         are_all_known = self.two_phase.are_all_known
         if not adds and not is_enabled and are_all_known:
@@ -149,7 +154,7 @@ class Verifier:
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIED_SOON)
-            if codes[key] is not E.NONE:  # `verify` distinguishes the refusals
+            if codes[key] is not E.NONE:  # `verify` distinguishes between the refusals
                 raise KafkaError(codes[key])
             self.answered += 1
             self.answered_ms += self.clock.now_ms() - now_ms
@@ -166,7 +171,8 @@ class Verifier:
     ) -> None:
         """Calls `then`, usually immediately, with a result for each batch's partition.
 
-        waits_for_the_last  whether to retry for a while, if `adds`, until the previous transaction is complete
+        waits_for_the_last  whether to retry for a limited time until the previous transaction is complete; only used if
+                            `adds`
         """
         if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})
@@ -184,7 +190,8 @@ class Verifier:
     ) -> None:
         since_ms, settings = self.clock.now_ms(), self.settings
         window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
-        # Repeat all steps: meanwhile a transaction may have been opened here, or its producer may have been fenced.
+        # All steps are repeated, because in the meantime a transaction may have been opened in the partition, or its
+        # producer may have been fenced.
         while True:
             guards, results = self._begin_verification(producer, batches, adds)
             unknown = [
@@ -228,7 +235,7 @@ class Verifier:
     async def _ask_coordinator(
         self, producer: TransactionalProducer, unknown: Sequence[TopicPartition], adds: bool
     ) -> PartitionCodes:
-        """Asks the coordinator about these partitions, and counts its response for the metrics."""
+        """Calls the coordinator for these partitions, and counts the response for the metrics."""
         asked_ms = self.clock.now_ms()
         coordinator = self.coordinator()
         if coordinator is None:
