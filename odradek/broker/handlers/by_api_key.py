@@ -1,4 +1,5 @@
-"""Finds the handler of each API. A handler is imported at the first request for its API, to keep the start fast."""
+"""Finds the handler of each API. To keep startup fast, a handler is imported when the first request for its API
+arrives."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBroker]) -> FastPath | None:
-    """Returns the fast path of this API and version for ordinary requests, or None."""
+    """Returns the fast path for ordinary requests of this API and version, or None if there is none."""
     if route.api_key is not ApiKey.PRODUCE:
         return None
     from odradek.broker.produce.fast_path import fast_path

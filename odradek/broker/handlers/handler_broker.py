@@ -1,4 +1,5 @@
-"""The broker as handlers see it: the whole broker, or a single node's view of it if the cluster has several nodes."""
+"""The interface of the broker for handlers. It is implemented by the whole broker or, if the cluster has several nodes,
+by each node's view of it."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class HandlerBroker(Protocol):
     def cluster_id(self) -> str: ...
     @property
     def node_id(self) -> int:
-        """The node to which the client is connected. It may be one of several nodes that share a log."""
+        """The id of the node to which the client is connected, which may be one of several nodes that share a log."""
 
     @property
     def advertised_listeners(self) -> Sequence[Listener]: ...
@@ -101,4 +102,4 @@ class HandlerBroker(Protocol):
     @property
     def shares(self) -> SharePartitionManager: ...
     def has_started(self, coordinator: str) -> bool:
-        """Returns whether a part that is created on first use exists already."""
+        """Returns whether a part that is created on first use already exists."""

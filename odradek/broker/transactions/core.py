@@ -1,20 +1,19 @@
-"""The transactional ids of one partition of `__transaction_state`. Contains only decisions: no clock, no files, no
-waiting.
+"""The core of the transaction coordinator: the transactional ids of one partition of `__transaction_state`. It only
+makes decisions, and uses no clock, files or waiting.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
 A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
-that is only in memory, once the decision's records are in the log: which markers are still to be written, which
-requests wait for the end of a transaction, which transactions are complete but not yet recorded as such, and the
-producer id of a transactional id without a record. A request method only decides: its caller appends `Outcome.records`,
-replays them and settles. If the whole request is refused, the method raises `KafkaError`. (`on_loaded` ends the
-loading: it shows the seals of this core to the partitions. `unload` ends the core.)
+that is kept only in memory, once the decision's records are in the log: the markers that still have to be written, the
+requests that wait for the end of a transaction, the transactions that are complete but not yet recorded as such, and
+the producer id of a transactional id without a record. A request method only makes a decision. Its caller appends
+`Outcome.records`, replays them and calls `settle`. If the whole request is refused, the method raises `KafkaError`.
+(`on_loaded` ends the loading and makes the core's seals visible to the partitions. `unload` ends the use of the core.)
 
-A decided transaction owes a marker to each of its partitions. The caller sends `Outcome.markers` and reports the result
-to `markers_written`, in a separate turn. Failed markers are retried by a timer without limit. After the last marker the
-transaction is complete. The record of the completion is appended together with the next record of the same
-transactional id, or after a short delay at the latest (ADR 23). If the broker restarts before that, the markers are
-sent again.
+A decided transaction needs a marker in each of its partitions. The caller sends `Outcome.markers` and reports the
+result to `markers_written` in a separate turn. A timer retries failed markers without limit. After the last marker the
+transaction is complete. The completion is recorded together with the next record of the same transactional id, or after
+a short delay if there is none (ADR 23). If the broker restarts before that, the markers are sent again.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; no transactional id is empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# Few ids have this state, and Spark's sinks list open transactions with each batch, so such requests look at these ids
-# only.
+# Requests for this state alone examine only the ids in this state. Such ids are few, and Spark's sinks list open
+# transactions with each batch.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")
@@ -90,27 +89,27 @@ class TransactionCore:
     ) -> None:
         """Creates an empty core.
 
-        coordinator_epoch  higher than that of every earlier core of this partition; markers carry it
-        is_gone            returns whether the topic of a record was deleted, even if a new topic has its name; called
-                           right after loading
-        two_phase          the producer ids with Enable2Pc, shared with other cores
+        coordinator_epoch  the epoch in markers, higher than the epoch of every earlier core of this partition
+        is_gone            returns whether a topic in the records has been deleted, even if a new topic has its name;
+                           called right after loading
+        two_phase          the producer ids that use Enable2Pc, shared with other cores
         seals              the sealed transactions, shared with other cores
         """
         self._config = config
         self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
         self._two_phase = set() if two_phase is None else two_phase
-        # Old records may seal transactions that later records complete, so partitions see the seals only after
-        # loading.
+        # During loading, a record may seal a transaction that a later record completes. Therefore partitions do not see
+        # the seals until loading has finished.
         self._seals = Seals()
         self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
-        # For each decided transaction, the partitions that still need a marker.
+        # The partitions that still need a marker, by transactional id of each decided transaction.
         self._remaining: dict[str, frozenset[TopicPartition]] = {}
         self._awaited: dict[str, Reply] = {}
         self._completed: dict[str, Txn] = {}  # completed entries, in the form in which they will be recorded
-        self._records_completions_soon = False  # whether the timer is armed
+        self._records_completions_soon = False  # whether the COMPLETIONS timer is armed
 
     # State.
 
@@ -140,11 +139,12 @@ class TransactionCore:
             self._ongoing[transactional_id] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Does nothing: a marker in the coordinator's own partition does not affect its state. Kafka can be made to
-        write such a marker."""
+        """Does nothing, because a marker in the coordinator's own partition does not affect its state. Such a marker
+        can occur, because clients can make Kafka write one."""
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """Applies the part of the outcome that is not in its records. The records have already been replayed."""
+        """Applies the part of the outcome that its records do not contain. Called after the records have been
+        replayed."""
         if outcome.reserved is not None:
             self._txns[outcome.reserved.transactional_id] = outcome.reserved
         if outcome.remaining is not None:
@@ -166,8 +166,8 @@ class TransactionCore:
                     self._awaited[transactional_id] = reply
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """Resumes decided transactions, and removes deleted topics that a crash left in the records. From now on the
-        partitions see the seals of this core."""
+        """Ends the loading: makes this core's seals visible to the partitions, resumes decided transactions, and
+        removes deleted topics that a crash has left in the records."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
         forgotten = self._without_topics(self._is_gone)
@@ -189,8 +189,8 @@ class TransactionCore:
         return Outcome(markers=(self._pending_markers(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """Answers all waiting requests. This broker no longer coordinates these ids, and the core must not be used
-        again."""
+        """Returns replies that refuse all waiting requests. Called when this broker no longer coordinates these ids;
+        afterwards the core must not be used again."""
         refusal = EndTxnResponse(error_code=code.value)
         replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
         self._awaited.clear()
@@ -201,7 +201,7 @@ class TransactionCore:
     def init_producer_id(
         self, request: InitProducerIdRequest, inputs: DecisionInputs
     ) -> Outcome[InitProducerIdResponse]:
-        """Decides on a request that `check_request` has accepted. An unknown id needs a producer id first: see
+        """Decides a request that has passed `check_request`. An unknown transactional id first needs a producer id; see
         `reserve`."""
         assert request.transactional_id is not None
         txn = self.txn(request.transactional_id)
@@ -221,8 +221,8 @@ class TransactionCore:
         return Outcome(init_producer_id_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
 
     def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
-        """Reserves a producer id for an unknown transactional id, until `init_producer_id` records it. If an id is
-        already reserved, that id is kept."""
+        """Reserves a producer id for an unknown transactional id until `init_producer_id` records it. Does nothing if
+        the transactional id already has a producer id."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
         if transactional_id in self._txns:
@@ -241,7 +241,7 @@ class TransactionCore:
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
-        asked_version  the transaction version of the request: 2 for partitions added by a Produce, otherwise 0
+        asked_version  the transaction version of the request: 2 for partitions that a Produce adds, otherwise 0
         """
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, inputs)
@@ -252,15 +252,15 @@ class TransactionCore:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> Outcome[PartitionCodes]:
-        """Returns whether the partitions are part of the transaction. Writes nothing."""
+        """Returns a code for each partition that shows whether it is part of the transaction. Records nothing."""
         txn = self._require(transactional_id)
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
-        """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written,
-        or as soon as one of them is reported as refused or still pending."""
+        """Decides the end of a transaction; see `requests.end_txn`. The request of `token` is answered when all markers
+        have been written, or as soon as a marker is reported as refused or still pending."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, inputs)
         if decided is PRODUCER_ID_NEEDED:
@@ -279,7 +279,7 @@ class TransactionCore:
     ) -> Outcome[int]:
         """Processes the result of sending markers.
 
-        written   partitions whose marker is in the log, or no longer needed
+        written   partitions whose marker is in the log or no longer needed
         pending   partitions whose marker is still being written; the sender will report their result later
         returns   the number of markers still pending
         """
@@ -291,7 +291,7 @@ class TransactionCore:
             or markers.coordinator_epoch != self._coordinator_epoch
             or (txn.producer_id, txn.producer_epoch) != (markers.producer_id, markers.producer_epoch)
         ):
-            return Outcome(0)  # the markers belong to an earlier decision
+            return Outcome(0)  # these markers belong to an earlier decision
         remaining = self._remaining[transactional_id] - written
         if remaining:
             retry_ms = None if remaining <= pending else MARKER_RETRY_MS
@@ -311,7 +311,7 @@ class TransactionCore:
         )
 
     def send_later(self, transactional_id: str) -> Outcome[None]:
-        """Answers the request that waits, since the decision is recorded, and sends the markers again later."""
+        """Answers the waiting request, because the decision is recorded, and sends the markers again later."""
         return self._answer_before_markers(transactional_id, None, MARKER_RETRY_MS)
 
     def _answer_before_markers(
@@ -321,10 +321,10 @@ class TransactionCore:
         retry_ms: int | None,
         remaining: frozenset[TopicPartition] | None = None,
     ) -> Outcome[R]:
-        """Answers the request that waits for the end of the transaction, although markers are still owed.
+        """Answers the request that waits for the end of the transaction although some partitions still need a marker.
 
         response   the response of the current turn
-        retry_ms   when to send markers again; None if no marker has to be sent again
+        retry_ms   delay before markers are sent again; None if no marker has to be sent again
         remaining  the partitions that still need a marker; None if they have not changed
         """
         return Outcome(
@@ -342,12 +342,12 @@ class TransactionCore:
         return [each for each in self._ongoing if self._txns[each].is_timed_out(now_ms)]
 
     def times_out_ms(self) -> int | None:
-        """Returns when the first open transaction will time out; None if none will."""
+        """Returns the time of the next transaction timeout, or None if no open transaction can time out."""
         times_ms = (self._txns[each].times_out_ms for each in self._ongoing)
         return min((each for each in times_ms if each is not None), default=None)
 
     def abort_timed_out(self, transactional_id: str, inputs: DecisionInputs) -> Outcome[bool]:
-        """Aborts the transaction if it is still overdue."""
+        """Aborts the transaction if it has timed out and is still open."""
         txn = self._txns.get(transactional_id)
         if txn is None or not txn.is_timed_out(inputs.now_ms):
             return Outcome(False)
@@ -356,10 +356,10 @@ class TransactionCore:
     def abort_overdue(
         self, transactional_id: str, producer_id: int, producer_epoch: int, inputs: DecisionInputs
     ) -> Outcome[OverdueFate]:
-        """Aborts a transaction as if it had timed out, because locks on share-group records that it acknowledges have
-        expired.
+        """Aborts a transaction as if it had timed out. Called when locks on share-group records that the transaction
+        acknowledges have expired.
 
-        producer_epoch  the epoch of the transaction's records
+        producer_epoch  the producer epoch in the transaction's records
         """
         txn = self.txn(transactional_id)
         if txn is None or txn.producer_id != producer_id:
@@ -373,8 +373,8 @@ class TransactionCore:
         return self._decision_outcome(self._prepare_fence(txn, inputs), OverdueFate.ENDING)
 
     def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
-        """Forgets ids that have been unused for `transactional.id.expiration.ms`, or for the time that a matching rule
-        sets."""
+        """Forgets transactional ids that have been unused for `transactional.id.expiration.ms`, or for the time in a
+        matching expiration rule."""
         expiration_ms = self._config.expiration_ms
         expired: list[TransactionTombstone] = []
         for txn in self._txns.values():
@@ -385,20 +385,21 @@ class TransactionCore:
         return Outcome(records=expired, may_split=True)
 
     def expires_ms(self) -> int | None:
-        """Returns when `expire` will find the first expired id; None if there is none."""
+        """Returns the time at which the next transactional id expires, or None if no id can expire."""
         expiration_ms = self._config.expiration_ms
         expirable = (txn for txn in self._txns.values() if txn.state in EXPIRABLE)
         return min((txn.updated_ms + expiration_ms(txn.transactional_id) for txn in expirable), default=None)
 
     def forget_topic(self, topic: str) -> Outcome[int]:
-        """Makes sure that no marker is written to a future topic with this name, even after a power failure. Returns
-        the number of transactions that contained partitions of the deleted topic."""
+        """Removes a deleted topic from all transactions, so that no marker is written to a future topic with the same
+        name, even after a power failure. The response is the number of transactions that contained partitions of the
+        deleted topic."""
         left = self._without_topics(lambda each: each == topic)
         records = [*self._completed.values(), *left]
         return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
 
     def record_completions(self) -> Outcome[None]:
-        """Records all completed transactions as complete."""
+        """Records the completion of all transactions that are complete only in memory."""
         return Outcome(records=list(self._completed.values()), timers=(Timer(COMPLETIONS, None),), may_split=True)
 
     # Administration.
@@ -410,17 +411,17 @@ class TransactionCore:
         return describe_transaction(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, wanted: TransactionFilter) -> list[Txn]:
-        """Returns all entries that the filter `wanted` of a ListTransactions request selects, and possibly more."""
+        """Returns all entries that a ListTransactions filter can select, and possibly others."""
         return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
     @property
     def kept_count(self) -> int:
-        """The number of open transactions that wait for their recovery to end them (KIP-939)."""
+        """The number of open transactions that have been kept for recovery (KIP-939)."""
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
-        """Returns the age of the oldest open transaction, or 0 if there is none: KIP-939's
-        `active-transaction-open-time-max`."""
+        """Returns the age of the oldest open transaction, or 0 if there is none. This is the metric
+        `active-transaction-open-time-max` of KIP-939."""
         started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
         return max(0, now_ms - min(started_ms)) if started_ms else 0
 
@@ -431,7 +432,8 @@ class TransactionCore:
 
     @property
     def open_partition_count(self) -> int:
-        """The number of partitions in open transactions; a partition counts once for each transaction (KIP-1289)."""
+        """The number of partitions in open transactions. A partition is counted once for each transaction that contains
+        it (KIP-1289)."""
         return sum(len(self._txns[each].partitions) for each in self._ongoing)
 
     def entries(self) -> list[Txn]:
@@ -439,7 +441,7 @@ class TransactionCore:
         return list((self._txns | self._completed).values() if self._completed else self._txns.values())
 
     def open_entries(self) -> list[Txn]:
-        """Returns the entries whose transaction is open, or decided but not complete."""
+        """Returns the entries whose transaction is open or decided but not complete."""
         return [self._txns[each] for each in (*self._ongoing, *self._remaining)]
 
     @property
@@ -451,14 +453,14 @@ class TransactionCore:
         return Counter(txn.state for txn in self.entries())
 
     def txn(self, transactional_id: str) -> Txn | None:
-        """Returns the current entry, recorded or not."""
+        """Returns the current entry of a transactional id, whether or not it is recorded."""
         return self._completed.get(transactional_id) or self._txns.get(transactional_id)
 
     # Private methods.
 
     def _without_topics(self, is_gone: Callable[[str], bool]) -> list[Txn]:
-        """Returns new entries without the deleted topics, for the transactions that contain partitions of these
-        topics."""
+        """Returns the entries of transactions that contain partitions of deleted topics, with these partitions
+        removed."""
         records = []
         for transactional_id in [*self._ongoing, *self._remaining]:
             txn = self._txns[transactional_id]
@@ -477,8 +479,8 @@ class TransactionCore:
         return txn
 
     def _with_completion(self, record: Txn) -> tuple[Txn, ...]:
-        """Returns the records to append: the completion of the previous transaction, if it has not been written yet,
-        and the new record."""
+        """Returns the records to append: the new record, preceded by the completion of the previous transaction if that
+        has not been written yet."""
         complete = self._completed.get(record.transactional_id)
         return (record,) if complete is None else (complete, record)
 
@@ -518,7 +520,8 @@ class TransactionCore:
 
 
 def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
-    """Answers with the new producer id and epoch, and with those of the prepared transaction if one was kept."""
+    """Builds the response to InitProducerId, with the new producer id and epoch and, if a transaction was kept, with
+    the pair in its records."""
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)
@@ -530,8 +533,8 @@ def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
 
 
 def end_txn_response(txn: Txn, asked_version: int) -> EndTxnResponse:
-    """Answers EndTxn. Producers of version 2 get their next producer id and epoch. For other producers, the id and
-    epoch have not changed."""
+    """Builds the response to EndTxn. Under transaction version 2 it contains the producer's next producer id and epoch.
+    Under older versions they have not changed."""
     if asked_version != 2 or txn.client_version != 2:
         return EndTxnResponse()
     producer_id, producer_epoch = next_pair(txn)

@@ -1,10 +1,10 @@
-"""The coordinator's entry for one transactional id, which is also the content of its record, and the transitions of
-entries.
+"""The transaction coordinator's entry for one transactional id, and the transitions between entries. An entry is also
+the content of the id's record.
 
-A transition returns the new entry to record, with the epochs calculated. `transaction_version` is the cluster's
-finalised level. At level 0 a record cannot express the version of a step, so every step counts as version 0. A step
-that needs a new producer id, because the epochs are used up, returns PRODUCER_ID_NEEDED unless it gets one. Source:
-docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
+A transition returns the new entry to record, including its epochs. `transaction_version` is the cluster's finalised
+level. At level 0 a record has no field for the version of a step, so every step counts as version 0. When the epochs of
+a producer id are used up, a step needs a new producer id, and returns PRODUCER_ID_NEEDED if the caller has not provided
+one. Source: docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from odradek.broker.transactions.tables import COMPLETED, KEPT, NEXT, PREPARED, 
 from odradek.protocol.topic_partition import TopicPartition
 
 MAX_EPOCH: Final = 32_767
-LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1  # leaves one more epoch, for a marker or for fencing
-NEVER_MS: Final = 2**31 - 1  # timeout of a transaction that only its external coordinator ends; ADR 9
-NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # the values that Kafka writes and that KIP-939 specifies
+LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1  # leaves one more epoch for a marker or for fencing
+NEVER_MS: Final = 2**31 - 1  # timeout of a transaction that only its external coordinator can end; ADR 9
+NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # the value that Kafka writes, and the value that KIP-939 specifies
 
 
 @dataclass(slots=True)
 class Txn:
-    """A transactional id and its current or last transaction. Not changed once it is recorded: see `copy`.
+    """A transactional id and its current or last transaction. A recorded entry is never modified; see `copy`.
 
-    producer_epoch        the epoch of the current or last transaction, or of its markers once it is decided; None until
-                          the first InitProducerId is recorded, and never in a record
-    previous_producer_id  the producer id that clients knew before the last record
-    next_producer_id      in a decision, together with `next_producer_epoch`: the pair with which the producer
-                          continues, if that is another pair. In an open transaction: the transaction is kept
-                          (KIP-939), and this is the pair of its new owner
+    producer_epoch        the epoch of the current or last transaction; once the transaction is decided, the epoch of
+                          its markers. None until the first InitProducerId is recorded, but never None in a record
+    previous_producer_id  the producer id that clients used before the last record
+    next_producer_id      together with `next_producer_epoch`, a second pair. In a decided transaction, the producer
+                          continues with this pair, if it differs from the first one. An open transaction with such a
+                          pair is kept (KIP-939), and the pair belongs to its new owner
     last_producer_epoch   the client's epoch before the last bump; only used to recognise a retry of InitProducerId
-    partitions            the partitions of the transaction; when a decision is recorded, those that await a marker
-    started_ms            when the first partition was added
-    updated_ms            when the last record was decided
+    partitions            the partitions of the transaction; in the record of a decision, the partitions that need a
+                          marker
+    started_ms            time when the first partition was added
+    updated_ms            time of the decision that created the last record
     client_version        the transaction version of the last step, 0 or 2
-    next_timeout_ms       in a kept transaction and its decision: the timeout of later transactions, requested by the
-                          owner; None if it equals `timeout_ms`. Stored in a header of the record (ADR 11)
+    next_timeout_ms       in a kept transaction, also after its decision: the timeout that the owner requested for later
+                          transactions; None if it equals `timeout_ms`. Stored in a header of the record (ADR 11)
     """
 
     transactional_id: str
@@ -57,7 +58,7 @@ class Txn:
     next_timeout_ms: int | None = None
 
     def copy(self) -> Txn:
-        """Copies the entry, for a transition to change. `dataclasses.replace` takes three times as long."""
+        """Returns a copy that a transition can modify. `dataclasses.replace` would take three times as long."""
         return Txn(
             self.transactional_id,
             self.producer_id,
@@ -81,24 +82,24 @@ class Txn:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the incomplete transaction accepts no more changes, because it is or was kept for a new owner
-        (`producers.py`). A decision that gives the producer a new producer id, because its epochs are used up, looks
-        the same in the log. It is therefore treated as sealed too, which does no harm."""
+        """Whether the transaction is incomplete and accepts no more changes, because it is or was kept for a new owner
+        (`producers.py`). A decision that assigns a new producer id because the epochs are used up looks the same in the
+        log. Such a transaction is therefore treated as sealed too, which does no harm."""
         return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether the transaction uses Enable2Pc: it never times out, and must survive a power failure."""
+        """Whether the transaction uses Enable2Pc, so that it never times out and must survive a power failure."""
         return self.timeout_ms in NEVER_EXPIRES_MS
 
     @property
     def row(self) -> Row:
-        """The row of the grids for this entry."""
+        """This entry's row in the grids of `tables.py`."""
         return KEPT if self.is_kept else self.state
 
     @property
     def client_pair(self) -> tuple[int, int | None]:
-        """The producer id and epoch that clients use. While the transaction is kept they differ from those in its
+        """The producer id and epoch that clients use. While the transaction is kept, they differ from the pair in its
         records."""
         if self.is_kept:
             assert self.next_producer_id is not None
@@ -124,7 +125,7 @@ class Txn:
 
     @property
     def times_out_ms(self) -> int | None:
-        """When the transaction will time out; None if it will not in its current state."""
+        """The time at which the transaction times out, or None if it cannot time out in its current state."""
         if self.state is not TxnState.ONGOING or self.is_two_phase or self.started_ms is None:
             return None
         return self.started_ms + self.timeout_ms + 1
@@ -132,7 +133,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class TransactionTombstone:
-    """The record that removes a transactional id from the log: a tombstone."""
+    """A tombstone: the record that removes a transactional id from the log."""
 
     transactional_id: str
 
@@ -145,7 +146,7 @@ def is_exhausted(producer_epoch: int | None) -> bool:
 
 
 class ProducerIdNeeded(Enum):
-    """The result of a step that needs `DecisionInputs.new_producer_id` and did not get one."""
+    """The result of a step that needs `DecisionInputs.new_producer_id` if the caller has not provided one."""
 
     PRODUCER_ID_NEEDED = auto()
 
@@ -154,12 +155,14 @@ PRODUCER_ID_NEEDED = ProducerIdNeeded.PRODUCER_ID_NEEDED
 
 
 def client_version(asked: int, transaction_version: int) -> int:
-    """Returns the version under which a step is recorded. Kafka accepts version 2 at level 0, but cannot record it."""
+    """Returns the transaction version under which a step is recorded. At level 0, Kafka accepts version 2 but cannot
+    record it."""
     return asked if transaction_version >= 1 else 0
 
 
 def next_epoch(producer_epoch: int | None) -> int:
-    """Returns the next epoch, at most MAX_EPOCH. At MAX_EPOCH, markers with an unchanged epoch are accepted."""
+    """Returns the next epoch, which is at most MAX_EPOCH. At MAX_EPOCH, markers with an unchanged epoch are
+    accepted."""
     return 0 if producer_epoch is None else min(producer_epoch + 1, MAX_EPOCH)
 
 
@@ -174,7 +177,8 @@ def assign_next_epoch(
 ) -> Txn | ProducerIdNeeded:
     """Returns the entry with the next epoch, or with epoch 0 of a new producer id if the epochs are used up.
 
-    keeps_last_epoch  whether the producer sent its pair, and may send it again if the response is lost
+    keeps_last_epoch  whether the producer sent its pair, because it may send the same pair again if the response is
+                      lost
     """
     producer_id, producer_epoch = txn.producer_id, next_epoch(txn.producer_epoch)
     if txn.is_exhausted:
@@ -191,8 +195,8 @@ def assign_next_epoch(
 
 
 def repeat_initialisation(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
-    """Returns the entry for a retry, with the same pair. The previous id is also kept, so that a third attempt is
-    accepted; Kafka refuses it."""
+    """Returns the entry for a retried InitProducerId, with the same pair. The previous producer id does not change, so
+    that a third attempt is accepted; Kafka refuses a third attempt."""
     after = txn.copy()
     after.state = _next_state(txn, TxnState.EMPTY)
     after.timeout_ms = timeout_ms
@@ -222,15 +226,16 @@ def record_partitions(
 
 def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Keeps the transaction open for a new owner, who gets its own pair (#s3-5, K1 and K2). The pair in the records
-    does not change, because the external coordinator identifies the transaction by it. The partitions do not change
-    either. The timeout changes only if the owner requested Enable2Pc: then the transaction becomes a two-phase commit
-    permanently.
+    does not change, because the external coordinator identifies the transaction by this pair. The partitions do not
+    change either. The timeout changes only if the owner requested Enable2Pc, which permanently turns the transaction
+    into a two-phase commit.
 
     timeout_ms  the timeout that the owner requested, which applies to later transactions
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # While there is no owner to fence, the last epoch is reserved for the markers. Later it may be assigned too.
+    # As long as there is no new owner to fence, the last epoch is reserved for the markers. After that it may be
+    # assigned too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED
@@ -250,8 +255,8 @@ def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id:
 
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
-    """Returns the entry with the partitions that remain after a topic was deleted. The client has done nothing, so the
-    times do not change."""
+    """Returns the entry with the partitions that remain after a topic was deleted. The times do not change, because the
+    client has not done anything."""
     _check_next(txn, txn.row)
     after = txn.copy()
     after.partitions = partitions
@@ -259,7 +264,7 @@ def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
 
 
 def prepare_end_v0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
-    """Decides a transaction for a client of the old protocol. The epoch does not change."""
+    """Decides a transaction for a client that uses the old protocol. The epoch does not change."""
     after = txn.copy()
     after.state = _next_state(txn, state)
     after.updated_ms = now_ms
@@ -273,9 +278,9 @@ def prepare_end_v0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
 def prepare_end_v2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Decides a transaction and bumps the epoch. If the epochs are used up, also records the next producer id.
 
-    Markers have the epoch after that of the transaction's records. If the transaction was kept, its owner continues
-    with its own pair, whose epoch is bumped as well, since the owner's request may arrive twice. Source: #s3-5, K3 to
-    K5.
+    The epoch of the markers is one higher than the epoch of the transaction's records. If the transaction was kept, its
+    owner continues with its own pair. The epoch of that pair is bumped as well, because the owner's request may arrive
+    twice. Source: #s3-5, K3 to K5.
     """
     producer_id, producer_epoch = txn.client_pair
     following: tuple[int | None, int | None] = None, None
@@ -303,8 +308,9 @@ def prepare_end_v2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int 
 def prepare_fence(
     txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None
 ) -> Txn | ProducerIdNeeded:
-    """Aborts a transaction on behalf of the coordinator, for a new owner or after a timeout. Fences the old owner."""
-    # The level may have been lowered while a transaction was kept: the owner's next pair must still be recorded.
+    """Aborts a transaction on the coordinator's own initiative, for a new owner or after a timeout. Fences the old
+    owner."""
+    # Even if the level was lowered while the transaction was kept, the owner's next pair must be recorded.
     if transaction_version >= 2 or txn.is_kept:
         return prepare_end_v2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
     after = prepare_end_v0(txn, TxnState.PREPARE_ABORT, now_ms)
@@ -314,7 +320,7 @@ def prepare_fence(
 
 
 def complete_transaction(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
-    """Completes a transaction, all of whose markers are written (#s3-5, K6)."""
+    """Completes a transaction whose markers have all been written (#s3-5, K6)."""
     producer_id, producer_epoch = next_pair(txn)
     previous = txn.previous_producer_id  # None in records of Kafka before 4.3
     after = txn.copy()

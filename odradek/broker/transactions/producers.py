@@ -1,15 +1,15 @@
-"""Transactional producers, as the code that writes for them needs to know them: may the producer write now, and must
-the write be synced?
+"""The facts about transactional producers that matter before a write: whether the producer may write now, and whether
+the write must be synced.
 
 InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. From the record of
 this request until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or
-acknowledgement of any producer. In Kafka a partition does not ask the coordinator about a transaction that is already
+acknowledgement from any producer. In Kafka, a partition does not check with the coordinator if a transaction is already
 open in the partition. The old producer could therefore write into a transaction whose outcome has already been decided
-externally. To prevent that, everything that appends for a producer checks the seals first. An external coordinator also
+externally. To prevent such writes, every append for a producer checks the seals first. An external coordinator also
 relies on acknowledged writes, so the writes of two-phase producers are synced.
 
-`TransactionCore` updates both `Seals` and `TwoPhaseProducers` as it replays its records, so that a restart restores
-them. This module has few imports, because every broker needs it to open its partitions. Source:
+`TransactionCore` updates both `Seals` and `TwoPhaseProducers` as it replays its records, so a restart restores them.
+This module has few imports, because every broker needs it to open its partitions. Source:
 docs/spec/transactions.md#s3-7.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SealedTransaction(KafkaError):
-    """Raised if a request would change a sealed transaction. The code is the one that the coordinator would return."""
+    """Raised if a request would change a sealed transaction. Its code is the same as the coordinator's."""
 
     def __init__(self, code: ErrorCode, producer_id: int, producer_epoch: int) -> None:
         super().__init__(
@@ -35,9 +35,10 @@ class SealedTransaction(KafkaError):
 
 
 class Seals:
-    """The sealed transactions that this process coordinates, by each producer id that could write into them.
+    """The sealed transactions that this process coordinates. Each is stored under every producer id that could write
+    into it.
 
-    by_producer  usually empty; test its truth before an append, because that is very cheap
+    by_producer  usually empty; callers test its truth before an append, because that test is very cheap
     """
 
     __slots__ = ("by_producer",)
@@ -46,7 +47,8 @@ class Seals:
         self.by_producer: dict[int, Txn] = {}
 
     def add(self, txn: Txn) -> None:
-        """Seals a transaction against its own producer id, and against its new owner's if that is different."""
+        """Seals a transaction against its own producer id, and against the producer id of its new owner if it is
+        different."""
         self.by_producer[txn.producer_id] = txn
         self.by_producer[txn.client_pair[0]] = txn
 
@@ -60,17 +62,17 @@ class Seals:
         txn = self.by_producer.get(producer_id)
         if txn is None:
             return
-        # Imported here because it is rarely needed, and never during the start.
+        # Imported here because it is rarely needed, and never during startup.
         from odradek.broker.transactions.requests import sealed_code
 
         raise SealedTransaction(sealed_code(txn, producer_id, producer_epoch), producer_id, producer_epoch)
 
 
 class TwoPhaseProducers:
-    """The producer ids with Enable2Pc, whose acknowledged writes must survive a power failure.
+    """The producer ids that use Enable2Pc. Their acknowledged writes must survive a power failure.
 
-    The cores of the transaction coordinator add the ids when they replay their records. Partitions look up every
-    transactional batch by producer id, because the leader of an open transaction does not look up the transactional id.
+    The cores of the transaction coordinator add the ids when they replay their records. Partitions look up the producer
+    id of every transactional batch, because a leader does not look up the transactional id of an open transaction.
     While some transactional ids are not loaded, every producer counts as a two-phase producer.
     """
 

@@ -1,7 +1,7 @@
 """Encodes and decodes the records of `__transaction_state`: docs/formats/transaction-log.md.
 
-A key of version 0 holds a transactional id. Kafka writes values of version 0 below level 1 of `transaction.version`;
-from level 1 on it writes version 1, which has newer fields as tags. A record without a value forgets the id. The record
+A key of version 0 holds a transactional id. Kafka writes values of version 0 at level 0 of `transaction.version`. From
+level 1 on it writes version 1, which has newer fields as tags. A record without a value removes the id. The record
 headers are Odradek's own.
 """
 
@@ -30,27 +30,28 @@ INT: Final = struct.Struct(">i")
 # Odradek's record headers.
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
-# Cache size for keys and sets of partitions: consecutive records of a producer have equal keys and sets.
+# Size of the caches for keys and sets of partitions, which are equal in consecutive records of a producer.
 REMEMBERED: Final = 1024
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, since an empty set takes 216 bytes
 NONE: Final = -1  # stands for a missing id, epoch or time
-# The layout of nearly all values of version 1, before and after the partitions. Every transaction writes three of them,
-# and the codec takes three times as long. First come the version, producer id and epoch, timeout and state; at the end
-# the times and two tags, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
+# The usual layout of version 1 values, before and after the partitions. It is coded directly because every transaction
+# writes three such values, and the generic codec takes three times as long. A value begins with the version, producer
+# id and epoch, timeout and state. It ends with the times and two tags: the previous producer id (tag 0, 8 bytes) and
+# the client's version (tag 2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
 USUAL_END: Final = struct.Struct(">qq3sq2sh")
 PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # begins with the number of tags
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
 STATES: Final = {state.value: state for state in STORED}
-USUAL_BYTES: Final = USUAL_START.size + 1 + USUAL_END.size  # without partitions, as in ended transactions
+USUAL_BYTES: Final = USUAL_START.size + 1 + USUAL_END.size  # size without partitions, as in ended transactions
 NULL_OR_EMPTY: Final = (0, 1)
 BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BYTES, 8 + 8 + 1
 
 
 def value_version(txn: Txn, transaction_version: int) -> int:
-    """Returns the oldest version that the cluster's level allows, but version 1 if a second pair of producer id and
-    epoch has to be stored."""
+    """Returns the version in which to encode a value: the oldest version that the cluster's level allows, or version 1
+    if a second pair of producer id and epoch has to be stored."""
     if transaction_version == 0 and txn.next_producer_epoch is None:
         return VALUE_WITHOUT_TAGS
     return VALUE_WITH_TAGS
@@ -74,8 +75,8 @@ def _key(transactional_id: str) -> bytes:
 def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
     """Decodes a record. Returns None for a key of a later version, which is ignored, as in Kafka.
 
-    Raises MalformedMessage for other unexpected contents. That includes a value of a later version: Kafka ignores it,
-    and then uses an older record of the same id as the current state.
+    Raises MalformedMessage for other unexpected contents, including a value of a later version. Kafka ignores such a
+    value, and would then use an older record of the same id as the current state.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __transaction_state without a version in its key")
@@ -88,7 +89,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
 
 
 def coded_txn(transactional_id: str, value: bytes) -> Txn:
-    """Decodes a value of any layout. Raises MalformedMessage."""
+    """Decodes a value of any layout with the generic codec. Raises MalformedMessage."""
     if len(value) < VERSION_BYTES:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]
@@ -98,11 +99,12 @@ def coded_txn(transactional_id: str, value: bytes) -> Txn:
 
 
 def record_headers(record: TxnRecord) -> Headers:
-    """Returns the data that a restart needs but the value has no field for. Kafka ignores headers.
+    """Returns headers with data that a restart needs but for which the value has no field. Kafka ignores headers.
 
-    last-producer-epoch  present if it does not follow from the value: needed to recognise a producer that repeats its
-                         InitProducerId. Kafka fences that producer
-    next-timeout-ms      see `Txn.next_timeout_ms`; in Kafka the id keeps the timeout of the kept transaction
+    last-producer-epoch  needed to recognise a producer that repeats its InitProducerId, which Kafka would fence.
+                         Omitted if it can be derived from the value
+    next-timeout-ms      see `Txn.next_timeout_ms`; in Kafka, later transactions keep the timeout of the kept
+                         transaction
     """
     if isinstance(record, TransactionTombstone):
         return ()
@@ -121,7 +123,7 @@ def record_headers(record: TxnRecord) -> Headers:
 
 
 def restore_headers(record: TxnRecord, headers: Headers) -> TxnRecord:
-    """Adds the data of the headers to a decoded record. Raises MalformedMessage."""
+    """Returns a decoded record with the data of its headers added. Raises MalformedMessage."""
     if isinstance(record, TransactionTombstone) or not headers:
         return record
     revived = record.copy()
@@ -170,7 +172,7 @@ def has_usual_tags(txn: Txn) -> bool:
 
 
 def usual_value(txn: Txn) -> bytes:
-    """Encodes a value directly. The bytes, including the version, are the same as the codec's."""
+    """Encodes a value of the usual layout directly. Returns the same bytes as the generic codec."""
     state, started_ms = txn.state, txn.started_ms
     start = USUAL_START.pack(VALUE_WITH_TAGS, txn.producer_id, txn.producer_epoch, txn.timeout_ms, STATUS[state])
     end = USUAL_END.pack(
@@ -193,8 +195,8 @@ def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
 
 @lru_cache(REMEMBERED)
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """Sorts the partitions, so that the same decision always gives the same bytes. The result is cached and must not be
-    changed."""
+    """Groups the partitions by topic, in sorted order, so that equal decisions have equal bytes. The result is cached
+    and must not be modified."""
     return [
         PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in members])
         for topic, members in groupby(sorted(partitions), key=lambda each: each[0])
@@ -214,7 +216,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         _unless_none(value.next_producer_epoch),
     )
     if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
-        next_producer_id = next_producer_epoch = None  # half a pair does not mark the transaction as kept
+        next_producer_id = next_producer_epoch = None  # an incomplete pair does not mark the transaction as kept
     return Txn(
         transactional_id,
         producer_id=value.producer_id,
@@ -235,7 +237,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
 
 
 def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
-    """Decodes a value without partitions and with the usual tags, three times as fast as `coded_txn`. Returns None for
+    """Decodes a value that has no partitions and the usual tags, three times as fast as `coded_txn`. Returns None for
     other values."""
     if len(value) != USUAL_BYTES:
         return None
@@ -253,7 +255,7 @@ def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
     ):
         return None
     if previous_producer_id == producer_id:
-        previous_producer_id = producer_id  # share the object, since there may be a million entries
+        previous_producer_id = producer_id  # shares one object to save memory, because there may be a million entries
     previous = None if previous_producer_id == NONE else previous_producer_id
     return Txn(
         transactional_id,
@@ -277,8 +279,9 @@ def _partitions_in(topics: list[PartitionsSchema]) -> frozenset[TopicPartition]:
 def _last_producer_epoch(
     state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
 ) -> int | None:
-    """Returns the last epoch if it follows from the other fields. The end of a transaction under version 2 bumps the
-    epoch, unless the transaction was kept, or got a new producer id because it used the very last epoch."""
+    """Returns the last producer epoch if it follows from the other fields, otherwise None. Ending a transaction under
+    version 2 bumps the epoch, unless the transaction was kept, or the producer got a new id because its epochs were
+    used up."""
     if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
         return None
     if producer_epoch > 0:

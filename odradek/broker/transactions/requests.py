@@ -1,9 +1,9 @@
-"""Decides requests of producers and administrators for the entry of one transactional id.
+"""Decides requests from producers and administrators, each for the entry of one transactional id.
 
-InitProducerId gives a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests of partition
-leaders add or verify partitions. EndTxn commits or aborts, and a decision is final. DescribeTransactions and
-ListTransactions return entries. Every refusal is a cell of `tables` and is raised as KafkaError. Source:
-docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
+InitProducerId assigns a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests from
+partition leaders add or verify partitions. EndTxn commits or aborts a transaction, and its decision is final.
+DescribeTransactions and ListTransactions return entries. Every refusal is a cell in `tables` and is raised as
+KafkaError. Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from odradek.protocol.messages.list_transactions_response import TransactionStat
 from odradek.protocol.topic_partition import TopicPartition
 
 NONE: Final = -1  # stands for a missing id, epoch or time
-KEEPING_SINCE: Final = 2  # the level of transaction.version from which on EndTxn can return a different pair
+KEEPING_SINCE: Final = 2  # first level of transaction.version at which EndTxn can return a different pair
 STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
 
@@ -56,7 +56,7 @@ STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
 
 def check_request(request: InitProducerIdRequest, config: TransactionConfig, transaction_version: int) -> None:
-    """Raises KafkaError if the request is invalid regardless of the id's state."""
+    """Raises KafkaError if the request is invalid in every state of the transactional id."""
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc and not config.transaction_two_phase_commit_enable:
@@ -69,7 +69,7 @@ def check_request(request: InitProducerIdRequest, config: TransactionConfig, tra
 
 
 def timeout_ms(request: InitProducerIdRequest) -> int:
-    """Returns the timeout of the producer's future transactions."""
+    """Returns the timeout that applies to the producer's future transactions."""
     return NEVER_MS if request.enable2_pc else request.transaction_timeout_ms
 
 
@@ -83,7 +83,7 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
             return Claim.OTHER_ID
         return Claim.CURRENT if request.producer_epoch == producer_epoch else Claim.OTHER_EPOCH
     if txn.producer_epoch is None:
-        return Claim.CURRENT  # no client has received the id yet
+        return Claim.CURRENT  # no client has received the producer id yet
     is_own = request.producer_id == txn.producer_id
     was_rotated = request.producer_id == txn.previous_producer_id and is_exhausted(request.producer_epoch)
     if not is_own and not was_rotated:
@@ -148,7 +148,7 @@ def add_partitions(
     asked_version: int,
     inputs: DecisionInputs,
 ) -> Txn | None:
-    """Returns the entry to record, or None if all partitions have been added before. Raises KafkaError."""
+    """Returns the entry to record, or None if all partitions have already been added. Raises KafkaError."""
     _accept(ADD_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
         return None
@@ -164,19 +164,20 @@ def add_partitions(
 def verify_partitions(
     txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Returns a code for each partition: TRANSACTION_ABORTABLE for those that are not in the transaction, since the
-    producer can still abort it. Raises KafkaError. Source: docs/spec/transactions.md#s2-3, row 7"""
+    """Returns a code for each partition. It is TRANSACTION_ABORTABLE if the partition is not in the transaction,
+    because the producer can still abort the transaction. Raises KafkaError. Source: docs/spec/transactions.md#s2-3, row
+    7"""
     _accept(VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
 
 def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Returns the code with which a sealed transaction refuses changes: the code that `verify_partitions` raises or,
-    once the transaction is decided, the code for an outdated epoch."""
+    """Returns the code with which a sealed transaction refuses changes. This is the code that `verify_partitions`
+    raises or, once the transaction is decided, the code for an outdated epoch."""
     if txn.is_prepared:
         assert txn.producer_epoch is not None
-        # A newer producer id and epoch belong to the next transaction, which waits until the markers of this one are
-        # written.
+        # A newer producer id and epoch belong to the next transaction, which has to wait until the markers of this
+        # transaction are written.
         return ErrorCode.PRODUCER_FENCED if producer_epoch < txn.producer_epoch else ErrorCode.CONCURRENT_TRANSACTIONS
     cell = VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)]
     assert isinstance(cell, ErrorCode), "nothing can be verified while a transaction is kept"
@@ -194,13 +195,14 @@ def _accept(verdict: Cell) -> None:
 def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     known_id, known_epoch = txn.client_pair
-    may_be_retry = version == 2 and not txn.is_kept  # a pair of an earlier recovery is not a retry
+    may_be_retry = version == 2 and not txn.is_kept  # the pair of an earlier recovery is not a retry
     if producer_id != known_id:
         was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
     if producer_epoch == known_epoch:
         return Claim.CURRENT
-    # Only an end under version 2 bumps the epoch of the same producer; InitProducerId would have replaced it.
+    # Only an end under version 2 bumps the epoch of the same producer. After InitProducerId, another producer has taken
+    # over.
     if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH
@@ -209,9 +211,9 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
 def end_txn(
     txn: Txn, request: EndTxnRequest, asked_version: int, inputs: DecisionInputs
 ) -> Txn | ProducerIdNeeded | None:
-    """Returns the decision to record, or None for a retry, which is answered with the current pair.
+    """Returns the entry to record, or None for a retry, whose response contains the current pair.
 
-    asked_version  the transaction version of the request: 2 from EndTxn v5 on, otherwise 0
+    asked_version  the transaction version of the request: 2 since EndTxn v5, otherwise 0
     returns        PRODUCER_ID_NEEDED if the epochs are used up
     raises         KafkaError
     """
@@ -233,12 +235,12 @@ def end_txn(
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """Conditions of a ListTransactions.
+    """The filter of a ListTransactions request.
 
-    states        None for any state
-    producer_ids  empty for any producer id
-    older_than_ms minimum age of the transaction. Ids without a transaction also match, as in Kafka, which counts their
-                  start as -1
+    states        the states to include; None for any state
+    producer_ids  the producer ids to include; empty for any producer id
+    older_than_ms minimum age of the transaction. Ids without a transaction also match, as in Kafka, which uses -1 as
+    their start time
     """
 
     states: frozenset[TxnState] | None = None
@@ -255,15 +257,15 @@ class TransactionFilter:
 
 
 def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[str]]:
-    """Returns the named states, or None if no names are given; and the names that are unknown."""
+    """Returns the named states, or None if no names are given, and the list of unknown names."""
     unknown = [name for name in names if name not in STATES_BY_NAME]
     known = frozenset(STATES_BY_NAME[name] for name in names if name in STATES_BY_NAME)
     return (known if names else None), unknown
 
 
 def describe_transaction(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionState:
-    """Describes a transaction. `partitions` are the partitions of the transaction or, once it is decided, those that
-    still need a marker."""
+    """Describes a transaction. `partitions` are the partitions of the transaction or, once it is decided, the
+    partitions that still need a marker."""
     return TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.kafka_name,

@@ -1,9 +1,9 @@
-"""The states of a transaction, their transitions, and how each request is decided in each state. The grids are
-executed.
+"""The states of a transaction, their transitions, and grids with the decision for each request in each state. The code
+looks up its decisions in these grids.
 
-Two rules do not fit into grids and are calculated in `entry.py`: the epoch after a decision, and when the epochs of a
-producer id are used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3, #s3-7;
-KIP-98, KIP-890, KIP-939.
+Two rules do not fit into grids and are implemented in `entry.py`: the epoch after a decision, and the replacement of a
+producer id whose epochs are used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3,
+#s3-7; KIP-98, KIP-890, KIP-939.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from odradek.protocol.errors import ErrorCode
 class TxnState(Enum):
     """The state of a transaction. The values are bytes on disk, but DEAD and PREPARE_EPOCH_FENCE are never stored.
 
-    In Kafka an entry is in one of these two states while its next record is being written. Here a decision and its
-    write happen in the same turn, so no request ever finds an entry in them.
+    In Kafka an entry is in DEAD or PREPARE_EPOCH_FENCE while its next record is being written. In this broker a
+    decision and its write happen in the same turn, so no request ever finds an entry in these states.
     """
 
     EMPTY = 0
@@ -29,12 +29,12 @@ class TxnState(Enum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
-    # Enum's own hash is slow, and each transaction looks up the tables a dozen times.
+    # Enum's own hash is slow, and each transaction uses the tables a dozen times.
     __hash__ = object.__hash__
 
     @property
     def kafka_name(self) -> str:
-        """The name in DescribeTransactions and ListTransactions."""
+        """The state's name in DescribeTransactions and ListTransactions."""
         return KAFKA_NAMES[self]
 
 
@@ -50,10 +50,10 @@ EXPIRABLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
 
 class KeptTransaction(Enum):
-    """A kept transaction. On disk it is ONGOING, but its new owner may only end it.
+    """The state of a kept transaction. On disk the transaction is ONGOING, but its new owner may only end it.
 
-    InitProducerId with KeepPreparedTxn gave the owner its own producer id and epoch (KIP-939). Requests are compared
-    with that pair, so each grid has a row for this state.
+    InitProducerId with KeepPreparedTxn has given the owner its own producer id and epoch (KIP-939). Requests are
+    compared with the owner's pair, so each grid has a row for this state.
     """
 
     KEPT = auto()
@@ -67,14 +67,14 @@ KEPT: Final[Literal[KeptTransaction.KEPT]] = KeptTransaction.KEPT
 Row = TxnState | KeptTransaction
 ROWS: Final[frozenset[Row]] = STORED | {KEPT}
 
-# States without a transaction lead to PREPARE_ABORT because KIP-890 allows an abort without a transaction.
+# States without a transaction can change to PREPARE_ABORT, because KIP-890 allows an abort without a transaction.
 IDLE_EXITS: Final = frozenset({S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.DEAD})
 DECISIONS: Final = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT, S.PREPARE_EPOCH_FENCE})
 NEXT: Final[Mapping[Row, frozenset[Row]]] = {
     S.EMPTY: IDLE_EXITS,
     S.ONGOING: DECISIONS | {S.ONGOING, KEPT},
     KEPT: DECISIONS | {KEPT},
-    # A decided state can lead to itself: a topic was deleted that still waited for a marker.
+    # A decided state can change to itself when a topic that still needs a marker is deleted.
     S.PREPARE_COMMIT: frozenset({S.PREPARE_COMMIT, S.COMPLETE_COMMIT}),
     S.PREPARE_ABORT: frozenset({S.PREPARE_ABORT, S.COMPLETE_ABORT}),
     S.COMPLETE_COMMIT: IDLE_EXITS,
@@ -85,7 +85,7 @@ NEXT: Final[Mapping[Row, frozenset[Row]]] = {
 
 
 class TxnVerdict(Enum):
-    """How to handle a request that is not refused."""
+    """The action for a request that is not refused."""
 
     BUMP = auto()  # assign the next epoch, or a new producer id if the epochs are used up
     FENCE = auto()  # abort the open transaction on behalf of the new owner, which has to retry
@@ -94,19 +94,19 @@ class TxnVerdict(Enum):
     LOOK = auto()
     COMMIT = auto()
     ABORT = auto()
-    AGAIN = auto()  # repeat the response to a step that has already been done
+    AGAIN = auto()  # repeat the response of a step that has already been performed
 
 
 class Claim(Enum):
-    """How the producer id and epoch in a request compare with the stored ones, P and E.
+    """The relation between the producer id and epoch in a request and the stored producer id P and epoch E.
 
     While a transaction is kept, P and E are the pair of its new owner, not the pair in its records.
     """
 
-    NONE = auto()  # no pair: InitProducerId of a producer that starts
-    CURRENT = auto()  # P and E
-    RETRY = auto()  # P and E from before the requested step: the response to the first attempt was lost
-    OTHER_EPOCH = auto()  # P, with any other epoch
+    NONE = auto()  # no pair: the InitProducerId of a producer that is starting
+    CURRENT = auto()  # exactly P and E
+    RETRY = auto()  # the pair from before the requested step, because the response to the first attempt was lost
+    OTHER_EPOCH = auto()  # P with any other epoch
     OTHER_ID = auto()
 
     __hash__ = object.__hash__  # See TxnState.
@@ -118,8 +118,9 @@ COMMIT, ABORT, AGAIN = TxnVerdict.COMMIT, TxnVerdict.ABORT, TxnVerdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, INVALID = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 
-# While a decided transaction waits for its markers, requests from every producer wait. The producer id may be about to
-# change, so a request may come from the producer that already has the next id. Hence the rows full of WAIT.
+# In some rows every cell is WAIT, because while a decided transaction waits for its markers, requests from every
+# producer wait. The producer id may be about to change, so a request may come from the producer that already has the
+# next id.
 
 
 Grid = Mapping[Row, Mapping[Claim, Cell]]
@@ -131,13 +132,13 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 
 # fmt: off
 INIT_PRODUCER_ID: Final = _grid(
-    # RETRY is the epoch before the last bump. With an open transaction only the id is compared: a producer that has the
-    # id may end the transaction, and learns on its next attempt whether it is still the owner.
+    # RETRY is the epoch before the last bump. While a transaction is open, only the producer id is compared. A producer
+    # with the right id may end the transaction, and finds out on its next attempt whether it is still the owner.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN,  FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE,  FENCE,  FENCED),
-    # A request with a pair comes from a recovery, which must not end a transaction that a later recovery has taken
-    # over.
+    # A request with a pair comes from a recovering client, which must not end a transaction that a later recovery has
+    # taken over.
     KEPT:              (FENCE, FENCE, FENCED, FENCED, FENCED),
     S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,   WAIT,   WAIT),
@@ -149,8 +150,8 @@ INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (FENCE, FENCE, FENCED, FENCED, FENCED),
 })}
-# The grid with KeepPreparedTxn. Its rows differ where there is a transaction to keep. The requester becomes the owner
-# without a second request, so an old epoch is refused immediately.
+# The grid for requests with KeepPreparedTxn. Only the rows with a transaction to keep differ from the previous grid.
+# The client becomes the owner without a second request, so an old epoch is refused immediately.
 INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (KEEP, KEEP, FENCED, FENCED, FENCED),
@@ -177,12 +178,12 @@ VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
     S.COMPLETE_ABORT:  (LOOK,    FENCED, UNMAPPED),
 })
 
-# TV0 and TV2 are versions of transactions, as in `transaction.version`. An EndTxn up to request version 4 uses
-# transaction version 0. A later one uses 2, or 0 if `transaction.version` is 0. Version 1 has no grids: it only changes
-# the form of the records.
+# TV0 and TV2 are transaction versions, as in `transaction.version`. EndTxn requests up to version 4 use transaction
+# version 0. Later EndTxn requests use version 2, or version 0 if `transaction.version` is 0. Transaction version 1 has
+# no grids, because it only changes the form of the records.
 #
 # TV0: the epoch does not change, so a retry cannot be distinguished from the end of the next transaction. The response
-# has no fields for the pair after a kept transaction.
+# has no fields for the pair that follows a kept transaction.
 END_TXN_COMMIT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (INVALID, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT,  FENCED, UNMAPPED),
@@ -202,7 +203,7 @@ END_TXN_ABORT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
     S.COMPLETE_ABORT:  (AGAIN,   FENCED, UNMAPPED),
 })
 
-# TV2: every end bumps the epoch; RETRY is the epoch before the bump.
+# TV2: every end of a transaction bumps the epoch, and RETRY is the epoch before the bump.
 END_TXN_COMMIT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (INVALID, FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT,  FENCED, FENCED, UNMAPPED),
@@ -210,8 +211,8 @@ END_TXN_COMMIT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH
     S.PREPARE_COMMIT:  (WAIT,    WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,    WAIT,   WAIT,   WAIT),
     S.COMPLETE_COMMIT: (INVALID, AGAIN,  FENCED, UNMAPPED),
-    # The cell of RETRY is a commit that arrived after an abort by the coordinator. Kafka 4.3.1 answers it with
-    # INVALID_TXN_STATE, which is fatal to clients; later releases answer like this broker (KAFKA-20785).
+    # The cell in column RETRY is for a commit that arrives after an abort by the coordinator. Kafka 4.3.1 answers it
+    # with INVALID_TXN_STATE, which is fatal to clients; later releases answer like this broker (KAFKA-20785).
     S.COMPLETE_ABORT:  (INVALID, FENCED, FENCED, UNMAPPED),
 })
 END_TXN_ABORT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
@@ -225,7 +226,7 @@ END_TXN_ABORT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH,
 })
 # fmt: on
 
-# The key is whether the request commits, and the transaction version that it uses: 0 or 2.
+# Each key consists of whether the request commits, and its transaction version (0 or 2).
 END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
     (True, 0): END_TXN_COMMIT_TV0,
     (False, 0): END_TXN_ABORT_TV0,
@@ -234,8 +235,8 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 }
 
 
-# Results after which a partition no longer needs the marker. After any other result the marker is sent again, because
-# without it the readers of the partition would wait forever.
+# Result codes after which a partition no longer needs the marker. After any other code the marker is sent again,
+# because without a marker the readers of the partition would wait forever.
 NEEDS_NO_MARKER: Final = frozenset(
     {
         ErrorCode.NONE,

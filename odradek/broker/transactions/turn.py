@@ -1,6 +1,7 @@
-"""The parts of a decision. Nothing in an `Outcome` has happened yet. In one turn of the loop, the caller appends its
-records, replays them, lets the core settle the rest, arms the timers and sends the replies, in this order. Outcomes are
-not frozen, because creating a frozen one takes three times as long, and every transaction creates a dozen."""
+"""The parts of a decision. An `Outcome` is only a plan. In one turn of the event loop, the caller carries out its parts
+in this order: it appends the records, replays them, lets the core settle the rest, arms the timers and sends the
+replies. Outcomes are not frozen, because creating a frozen object takes three times as long, and every transaction
+creates a dozen of them."""
 
 from __future__ import annotations
 
@@ -25,19 +26,20 @@ Response = object
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings on which decisions depend. The names are Kafka's property names with `_` for `.`."""
+    """The settings on which decisions depend. The names are Kafka's property names, with `_` instead of `.`."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
-    # Pairs of a prefix and the milliseconds that replace the default.
+    # Pairs of a prefix and an expiration in milliseconds, which replaces the default.
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
-    # A setting of Odradek: how long the record of a completion waits for another record of its id.
+    # A setting of Odradek: the maximum time that the record of a completion waits for another record of its
+    # transactional id.
     completion_delay_ms: int = 0
 
     def expiration_ms(self, transactional_id: str) -> int:
-        """Returns how long an unused id is remembered. Of the matching rules, the one with the longest prefix
-        applies."""
+        """Returns the time after which an unused transactional id expires. If several rules match, the rule with the
+        longest prefix applies."""
         fitting = [rule for rule in self.transactional_id_expiration_rules if transactional_id.startswith(rule[0])]
         return max(fitting, key=lambda rule: len(rule[0]))[1] if fitting else self.transactional_id_expiration_ms
 
@@ -47,7 +49,7 @@ class DecisionInputs:
     """The inputs of a decision other than the state and the request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
-    new_producer_id      an unused producer id; without it the decision may be `PRODUCER_ID_NEEDED`
+    new_producer_id      an unused producer id; if it is None, the result may be `PRODUCER_ID_NEEDED`
     """
 
     now_ms: int
@@ -56,19 +58,19 @@ class DecisionInputs:
 
 
 class OverdueFate(Enum):
-    """What happens to a transaction after locks on records that it acknowledges have expired (KIP-1289)."""
+    """The fate of a transaction after the locks on records that it acknowledges have expired (KIP-1289)."""
 
     ENDING = auto()  # The transaction is decided, and its markers are being written.
-    PENDING = auto()  # The transaction is a two-phase commit, which only its owner ends.
+    PENDING = auto()  # The transaction is a two-phase commit, which only its owner can end.
     OVER = auto()  # The transaction is complete or unknown.
 
 
 @dataclass(slots=True)
 class PendingMarkers:
-    """The markers that a decided transaction still waits for.
+    """The markers that a decided transaction still needs.
 
-    must_sync  a marker only counts as written once it is synced, because no coordinator sends it again after the
-               transaction is complete
+    must_sync  whether a marker only counts as written once it is synced; after the transaction is complete, no
+               coordinator sends the marker again
     """
 
     transactional_id: str
@@ -83,8 +85,8 @@ class PendingMarkers:
 
 @dataclass(slots=True)
 class Reply:
-    """A message to the request that the token represents, to be sent once its records are durable. The groups have a
-    `Reply` of their own, which is frozen and holds only responses to JoinGroup and SyncGroup."""
+    """The response to the request that the token represents. It is sent once the records of the decision are durable.
+    Groups have their own `Reply`, which is frozen and holds only responses to JoinGroup and SyncGroup."""
 
     token: Token
     message: Response
@@ -92,8 +94,8 @@ class Reply:
 
 @dataclass(slots=True)
 class Timer:
-    """Re-arms the timer of this transactional id, or disarms it if there is no delay. The timers of groups have a class
-    of their own, because their keys are tuples."""
+    """An instruction to re-arm the timer of a transactional id, or to disarm it if there is no delay. The timers of
+    groups have their own class, because their keys are tuples."""
 
     key: str
     delay_ms: int | None
@@ -102,21 +104,24 @@ class Timer:
 @mypyc_attr(native_class=False)  # mypyc 2.4 makes generic dataclasses that cannot be imported
 @dataclass(slots=True)
 class Outcome(Generic[R_co]):
-    """A decision of `TransactionCore`. `GroupCore` and `StateCore` have outcomes of their own, with other parts; the
-    parts that all have are in `coordinators/shard.py::OutcomeLike`.
+    """A decision of `TransactionCore`. `GroupCore` and `StateCore` have their own outcome classes with other parts. The
+    common parts are in `coordinators/shard.py::OutcomeLike`.
 
     response           the response; None if the request's token is stored until the transaction is complete
-    records            to append, all or none unless `may_split`; then to replay in order
-    markers            to send once the records are durable; the results are reported to `markers_written`
-    needs_producer_id  nothing was decided and the rest is empty: decide again with `DecisionInputs.new_producer_id`
-    completed          a transaction whose last marker is written, in the form in which it will be recorded
+    records            the records to append, then to replay in order. Either all or none are appended, unless
+                       `may_split`
+    markers            the markers to send once the records are durable; the results are reported to `markers_written`
+    needs_producer_id  nothing has been decided, and all other parts are empty; decide again with
+                       `DecisionInputs.new_producer_id`
+    completed          a transaction whose last marker has been written, in the form in which it will be recorded
     reserved           a transactional id that has a producer id but no record yet
-    awaited            by transactional id: the request that waits for the end, and its response; None if none waits
+    awaited            by transactional id: the waiting request and its response, or None if no request waits for the
+                       end any more
     remaining          by transactional id: the partitions that still need a marker
-    to_sync            partitions whose records also have to be synced before the response: those of a transaction that
-                       has become, or turned out to be, a two-phase commit
-    must_sync          whether response and replies wait for an fdatasync regardless of the settings, even if nothing is
-                       recorded, since they may depend on records of another request
+    to_sync            the partitions of a transaction that is now known to be a two-phase commit; their records have to
+                       be synced before the response
+    must_sync          whether the response and the replies wait for an fdatasync regardless of the settings. They also
+                       wait if nothing is recorded, because they may depend on records of another request
     """
 
     response: R_co | None = None

@@ -1,1 +1,1 @@
-"""Handlers of the cluster: versions, features, brokers, replicas."""
+"""Handlers for the cluster: versions, features, brokers and replicas."""

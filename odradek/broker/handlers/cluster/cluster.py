@@ -1,4 +1,4 @@
-"""Handlers of the cluster and its quorum: DescribeCluster, DescribeQuorum, UnregisterController."""
+"""Handlers for the cluster and its quorum: DescribeCluster, DescribeQuorum and UnregisterController."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
     from odradek.protocol.messages.unregister_controller_request import UnregisterControllerRequest
 
-BROKERS, CONTROLLERS = 1, 2  # types of endpoints
+BROKERS, CONTROLLERS = 1, 2  # endpoint types
 NODES_SINCE = 2
 UNKNOWN: Final = "This server does not host this topic-partition."
 
@@ -34,10 +34,11 @@ UNKNOWN: Final = "This server does not host this topic-partition."
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeClusterResponse:
-    """Answers DescribeCluster (key 60), versions 0-2: the brokers, with their addresses for the client's listener.
+    """Handles DescribeCluster (key 60), versions 0-2, which returns the brokers with their addresses on the client's
+    listener.
 
-    v0: flexible. v1: endpoint type (brokers or controllers). v2: fenced brokers on request. Needs DESCRIBE on the
-    cluster, but only for the cluster's authorized operations.
+    v0 is flexible. v1 adds the endpoint type (brokers or controllers). v2 can include fenced brokers. Only the
+    cluster's authorized operations need a permission: DESCRIBE on the cluster.
     """
     if request.endpoint_type == CONTROLLERS:
         what = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -69,18 +70,18 @@ def describe_cluster(
 def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeQuorumResponse:
-    """Answers DescribeQuorum (key 55), versions 0-2: the only voter of the metadata log, which is its leader.
+    """Handles DescribeQuorum (key 55), versions 0-2, which returns the only voter of the metadata log, its leader.
 
-    v1: the time of each voter's last fetch, which is now for the leader. v2: messages, directory ids and the voters'
-    listeners. Needs DESCRIBE on the cluster. A request that names any other partition is answered with unknown
-    partitions.
+    v1 adds the time of each voter's last fetch, which for the leader is the current time. v2 adds error messages,
+    directory ids and the voters' listeners. Needs DESCRIBE on the cluster. If a request names any other partition, its
+    partitions are reported as unknown.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if asked == [(CLUSTER_METADATA, [0])]:
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
-        # The node has no listeners here, because no other node is part of the quorum. Its directory is not recorded at
-        # kraft.version 0.
+        # The response lists no listeners of the node, because no other node is part of the quorum. At kraft.version 0,
+        # the node's directory is not recorded.
         nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= NODES_SINCE else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
     return DescribeQuorumResponse(
@@ -121,12 +122,12 @@ def _metadata_log(context: RequestContext, broker: HandlerBroker) -> PartitionDa
 def unregister_controller(
     request: UnregisterControllerRequest, context: RequestContext, broker: HandlerBroker
 ) -> UnregisterControllerResponse:
-    """Answers UnregisterController (key 94), version 0: removes a controller that has left the quorum permanently.
+    """Handles UnregisterController (key 94), version 0, which removes a controller that has left the quorum
+    permanently.
 
-    This node is the only controller, and the active one. Every request is therefore refused: its own id because an
-    active controller cannot unregister itself, any other id because no such controller is registered. Needs ALTER on
-    the cluster.
-    Source: docs/spec/kafka-4.4.md#s3-2.
+    Every request is refused, because this node is the only controller and therefore the active one. An active
+    controller cannot unregister itself, and any other id belongs to no registered controller. Needs ALTER on the
+    cluster. Source: docs/spec/kafka-4.4.md#s3-2.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.controller_id == broker.metadata.node.node_id:

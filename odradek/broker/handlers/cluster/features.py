@@ -1,4 +1,4 @@
-"""Handlers of versions and features: ApiVersions, UpdateFeatures."""
+"""Handlers for versions and features: ApiVersions and UpdateFeatures."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 
-ANY_NODE = -1  # in ApiVersions, shows that the client does not know yet to which node it is connected
-RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each feature
+ANY_NODE = -1  # sent in ApiVersions by clients that have not learned yet to which node they are connected
+RESULTS_UNTIL = 1  # last version of UpdateFeatures with a result for each feature
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: HandlerBroker) -> ApiVersionsResponse:
-    """Answers ApiVersions (key 18), versions 0-5: the APIs and features that are served.
+    """Handles ApiVersions (key 18), versions 0-5, which returns the APIs and features that this broker serves.
 
-    v1: throttle time. v3: flexible; the client sends its name and version, and the response contains features. v4
-    (KIP-1022): may list features whose lowest level is 0. Older clients cannot read these, so they are omitted for
-    them. v5 (KIP-1242): the client may send the cluster id and node id to which it believes to be connected.
-    `odradek.broker.api.dispatch` answers a version that is not served (KIP-511). Needs no permission.
+    v1 adds the throttle time. v3 is flexible; the client sends its name and version, and the response contains
+    features. v4 (KIP-1022) lists features whose lowest level is 0, which are omitted in older versions because older
+    clients cannot read them. v5 (KIP-1242) lets the client send the cluster id and node id that it expects. Requests of
+    an unknown version are answered in `odradek.broker.api.dispatch` (KIP-511). Needs no permission.
     """
     if context.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
@@ -71,7 +71,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: H
 
 
 def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> None:
-    """Refuses a client that wants another node, or that sends only one of the two ids: docs/spec/kafka-4.4.md#s1-2.
+    """Refuses a client that expects another node, or that sends only one of the two ids. Source:
+    docs/spec/kafka-4.4.md#s1-2.
 
     Requests up to version 4 contain neither id and are never refused.
 
@@ -88,12 +89,13 @@ def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> N
 async def update_features(
     request: UpdateFeaturesRequest, context: RequestContext, broker: HandlerBroker
 ) -> UpdateFeaturesResponse:
-    """Answers UpdateFeatures (key 57), versions 0-2: sets the finalised levels of the cluster's features.
+    """Handles UpdateFeatures (key 57), versions 0-2, which sets the finalised levels of the cluster's features.
 
-    v1: upgrade types instead of a flag (which Kafka ignores: version 0 cannot downgrade), validation only. v2: no
-    results for each feature. Needs ALTER on the cluster. All updates are made or none, and the response is sent when
-    they are durable. Before odradek.share.transactions is lowered, the effect of share group markers is recorded for
-    readers that do not understand markers. Before transaction.version is lowered, completed transactions are recorded.
+    v1 adds a flag to validate the request only, and replaces the downgrade flag by an upgrade type. (Kafka ignores the
+    downgrade flag, so version 0 cannot downgrade.) v2 no longer has a result for each feature. Needs ALTER on the
+    cluster. Either all updates are made or none. The response is sent once they are durable. Before
+    odradek.share.transactions is lowered, the effects of share group markers are recorded for readers that do not
+    understand markers. Before transaction.version is lowered, the completion of transactions is recorded.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     updates = [
@@ -117,7 +119,7 @@ async def update_features(
         if request.validate_only:
             return Decision(response)
         if made.records and ends_pending(updates, image):
-            broker.shares.is_draining = True  # until the new level is recorded, which takes an fsync
+            broker.shares.is_draining = True  # set until the new level is recorded, which takes an fsync
         return Decision(response, made.records)
 
     if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
@@ -131,10 +133,10 @@ async def update_features(
 
 
 async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> None:
-    """Prepares updates that end acknowledgements in transactions: stops new ones, and records the effect of markers for
-    readers that do not understand markers.
+    """Prepares updates that disable acknowledgements in transactions. Stops new acknowledgements, and records the
+    effects of markers for readers that do not understand markers.
 
-    Does nothing if pending acknowledgements will cause the updates to be refused.
+    Does nothing if the updates will be refused because of pending acknowledgements.
     """
     if (
         validate_only
@@ -153,13 +155,13 @@ def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) ->
 
 
 def ends_pending(updates: Sequence[FeatureUpdate], image: MetadataImage) -> bool:
-    """Returns whether acknowledgements can be part of transactions now, but no longer after these updates."""
+    """Returns whether these updates disable acknowledgements in transactions."""
     return may_have_pending(image.features) and not may_have_pending(levels_with(image.features, updates))
 
 
 def pending_count(broker: HandlerBroker) -> int | None:
-    """Returns the number of acknowledgements that are pending in all share partitions, including those that are still
-    being stored. Returns None while their coordinator is loading."""
+    """Returns the total number of pending acknowledgements in all share partitions, including acknowledgements that are
+    still being stored. Returns None while the share coordinator is loading."""
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return 0
     try:

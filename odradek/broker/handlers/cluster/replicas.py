@@ -1,4 +1,4 @@
-"""Handlers of replicas and their directories. A single node has one of each."""
+"""Handlers for replicas and their directories. On a single node, every partition has one replica in one directory."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ Results = list[KafkaError | None]
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterPartitionReassignmentsResponse:
-    """Answers AlterPartitionReassignments (key 45), versions 0-1: moves partitions to other brokers, or cancels a move.
+    """Handles AlterPartitionReassignments (key 45), versions 0-1, which moves partitions to other brokers or cancels a
+    move.
 
-    v1: changes of the replication factor may be forbidden. Needs ALTER on the cluster. With a single broker a
-    reassignment either changes nothing or removes replicas on brokers that do not exist; it is complete when the
+    v1 lets the client forbid changes of the replication factor. Needs ALTER on the cluster. With a single broker, a
+    reassignment either changes nothing or removes replicas on brokers that do not exist. It is complete when the
     response is sent.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -94,8 +95,8 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListPartitionReassignmentsResponse:
-    """Answers ListPartitionReassignments (key 46), version 0: the reassignments in progress, of which a single node has
-    none.
+    """Handles ListPartitionReassignments (key 46), version 0, which lists the reassignments in progress. A single node
+    never has any.
 
     Needs DESCRIBE on the cluster. As in Kafka, requested partitions that do not exist are omitted.
     """
@@ -104,10 +105,12 @@ def list_partition_reassignments(
 
 
 def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: HandlerBroker) -> ElectLeadersResponse:
-    """Answers ElectLeaders (key 43), versions 0-2: the reason why no other leader is elected, for each partition.
+    """Handles ElectLeaders (key 43), versions 0-2. Returns the reason why no other leader is elected, for each
+    partition.
 
-    v1: the type of the election, an error code for the whole response. v2: flexible. Needs ALTER on the cluster. Null
-    means all partitions, and then partitions that need no election are omitted.
+    v1 adds the type of the election and an error code for the whole response. v2 is flexible. Needs ALTER on the
+    cluster. Null stands for all partitions; in this case, partitions that need no election are omitted from the
+    response.
     """
     return election_response(request, context, broker, elect_leader)
 
@@ -120,7 +123,7 @@ def election_response(
 ) -> ElectLeadersResponse:
     """Builds the response to ElectLeaders.
 
-    elect  decides the election of a partition, as `elect_leader` does; returns None if it elects another leader
+    elect  decides the election of a partition like `elect_leader`; returns None if it elects another leader
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image
@@ -156,9 +159,10 @@ def election_response(
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterReplicaLogDirsResponse:
-    """Answers AlterReplicaLogDirs (key 34), versions 1-2: replicas can only stay in the single data directory.
+    """Handles AlterReplicaLogDirs (key 34), versions 1-2, which moves replicas between directories. Replicas can only
+    stay in the single data directory.
 
-    v2: flexible. Needs ALTER on the cluster. If a partition occurs more than once, its last directory counts.
+    v2 is flexible. Needs ALTER on the cluster. If a partition occurs more than once, its last directory counts.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     paths = {
@@ -176,8 +180,8 @@ def alter_replica_log_dirs(
 
 
 def move_code(broker: HandlerBroker, topic: str, index: int, path: str) -> ErrorCode:
-    """Returns the result of a move to `path`. As in Kafka, the path must be spelled exactly as DescribeLogDirs returns
-    it."""
+    """Returns the result of moving a partition to `path`. As in Kafka, the path must be spelled exactly as in the
+    response to DescribeLogDirs."""
     if path != broker.log_directory.path:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
@@ -190,16 +194,17 @@ def move_code(broker: HandlerBroker, topic: str, index: int, path: str) -> Error
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeLogDirsResponse:
-    """Answers DescribeLogDirs (key 35), versions 1-5: the sizes of partitions, and the disk space of the data
-    directory.
+    """Handles DescribeLogDirs (key 35), versions 1-5, which returns the sizes of partitions and the disk space of the
+    data directory.
 
-    v2: flexible. v3: an error for the whole request. v4: total and usable bytes. v5: whether the directory is cordoned,
-    which it never is here. Needs DESCRIBE on the cluster. A null list of topics means every partition.
+    v2 is flexible. v3 adds an error for the whole request. v4 adds the total and usable bytes. v5 adds whether the
+    directory is cordoned, which is always false in this broker. Needs DESCRIBE on the cluster. A null list of topics
+    stands for all partitions.
     """
     try:
         context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as refusal:
-        # Only v3 and later have a field for the error; in earlier versions the response is empty, as in Kafka.
+        # Only v3 and later have a field for the error. In earlier versions the response is empty, as in Kafka.
         return DescribeLogDirsResponse(error_code=refusal.code.value)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in wanted_partitions(request, broker):
@@ -215,7 +220,7 @@ def describe_log_dirs(
 
 
 def wanted_partitions(request: DescribeLogDirsRequest, broker: HandlerBroker) -> list[Partition]:
-    """Returns the requested partitions that exist here; others are ignored."""
+    """Returns the requested partitions that exist on this broker, and ignores the others."""
     if request.topics is None:
         return list(broker.partitions)
     wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

@@ -1,1 +1,1 @@
-"""Handlers of groups and their offsets."""
+"""Handlers for groups and their offsets."""

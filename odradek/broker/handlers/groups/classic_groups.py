@@ -1,4 +1,4 @@
-"""Handlers of classic group members: join, sync, heartbeat and leave."""
+"""Handlers for members of classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ NULL_PROTOCOL_NAME_SINCE: Final = 7
 def join_group(
     request: JoinGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[JoinGroupResponse]:
-    """Answers JoinGroup (key 11), versions 0-9: joins a classic group, or rejoins for its next generation.
+    """Handles JoinGroup (key 11), versions 0-9, with which a member joins a classic group or rejoins for its next
+    generation.
 
-    v1: rebalance timeout. v4: a dynamic member first receives a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
-    static members. v6: flexible. v7: protocol type in the response; a missing protocol name is null. v8: reason. v9: a
-    static leader that rejoins must skip the assignment. Needs READ on the group. The response is sent when all members
-    have joined or the time for joining is over.
+    v1 adds the rebalance timeout. Since v4 a dynamic member first receives a member id, with which it rejoins
+    (MEMBER_ID_REQUIRED). v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, where a
+    missing protocol name is null. v8 adds the reason. Since v9 the response can tell a static leader that rejoins to
+    skip the assignment. Needs READ on the group. The response is sent when all members have joined or the time for
+    joining is over.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     version, client_id = context.api_version, context.client_id or ""
@@ -58,8 +60,8 @@ def join_group(
 
 
 class JoinAnswer(Deferred[JoinGroupResponse]):
-    """A JoinGroup response in the version of its request. Another client's request may resolve it, so it stores the
-    version."""
+    """A pending JoinGroup response. It stores the version of its request, because another client's request may resolve
+    it."""
 
     __slots__ = ("_version",)
 
@@ -85,11 +87,11 @@ NAMES_PROTOCOL_SINCE = 5
 def sync_group(
     request: SyncGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[SyncGroupResponse]:
-    """Answers SyncGroup (key 14), versions 0-5: the leader sends its generation's assignment, and each member receives
-    its part.
+    """Handles SyncGroup (key 14), versions 0-5, with which the leader sends the assignment of its generation, and each
+    member receives its part.
 
-    v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
-    The response is sent when the leader's assignment is recorded.
+    v3 adds static members. v4 is flexible. v5 adds the protocol type and name, which must match those of the group.
+    Needs READ on the group. The response is sent once the leader's assignment is recorded.
     """
     if context.api_version >= NAMES_PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -104,9 +106,10 @@ def sync_group(
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[HeartbeatResponse]:
-    """Answers Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive, and reports a rebalance to it.
+    """Handles Heartbeat (key 12), versions 0-4, which keeps a member of a classic group alive. The response notifies
+    the member of a rebalance.
 
-    v3: static members. v4: flexible. Needs READ on the group.
+    v3 adds static members. v4 is flexible. Needs READ on the group.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.group_id == "":
@@ -115,7 +118,7 @@ def heartbeat(
         return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.heartbeat(request, now_ms))
     except KafkaError as error:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return HeartbeatResponse()  # the member is known once the group is loaded; until then no session expires
+            return HeartbeatResponse()  # no session expires while the group is loading
         raise
 
 
@@ -125,9 +128,11 @@ SEVERAL_MEMBERS_SINCE = 3
 def leave_group(
     request: LeaveGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[LeaveGroupResponse]:
-    """Answers LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes members.
+    """Handles LeaveGroup (key 13), versions 0-5, with which members leave a classic group or an administrator removes
+    them.
 
-    v3: several members, static members by instance id. v4: flexible. v5: reason. Needs READ on the group.
+    v3 adds several members in one request, and identifies static members by their instance id. v4 is flexible. v5 adds
+    the reason. Needs READ on the group.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.group_id == "":
@@ -142,5 +147,6 @@ def leave_group(
 
 
 def of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """Converts a response for version 2 and earlier, which contains only the code of the single member."""
+    """Converts a response to the form of version 2 and earlier, which contains only the error code of the single
+    member."""
     return LeaveGroupResponse(error_code=response.members[0].error_code)

@@ -1,12 +1,13 @@
-"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group, a transactional id or a share partition.
+"""FindCoordinator (key 10), versions 0-6, returns the broker that coordinates a group, a transactional id or a share
+partition.
 
-v1: key types, error messages. v3: flexible. v4: several keys. v6: share partitions. Needs DESCRIBE on the group or
-transactional id. For share partitions, which only brokers look up, it needs CLUSTER_ACTION on the cluster.
+v1 adds key types and error messages. v3 is flexible. v4 accepts several keys. v6 adds share partitions. Needs DESCRIBE
+on the group or transactional id. Share partitions, which only brokers look up, need CLUSTER_ACTION on the cluster.
 
 The coordinator is always this broker, but its internal topic must exist first. The first request for a group creates
-`__consumer_offsets`, the first for a transactional id creates `__transaction_state`, and the first for a share
-partition creates `__share_group_state`. Kafka answers COORDINATOR_NOT_AVAILABLE until the topic exists; here the
-response waits for the topic.
+`__consumer_offsets`, the first request for a transactional id creates `__transaction_state`, and the first request for
+a share partition creates `__share_group_state`. Kafka responds with COORDINATOR_NOT_AVAILABLE until the topic exists.
+In this broker, the response waits for the topic.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 SEVERAL_KEYS_SINCE = 4
 SHARE_PARTITIONS_SINCE = 6
-MESSAGES = {  # versions 1 to 3 have this field, and Kafka fills it in even without an error
+MESSAGES = {  # Kafka sets this field of versions 1 to 3 even if there is no error
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     **dict(REFUSALS.values()),
@@ -70,7 +71,7 @@ def find_coordinator(
 async def once_it_is_there(
     name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> FindCoordinatorResponse:
-    with suppress(KafkaError):  # the topic's existence is checked afterwards
+    with suppress(KafkaError):  # the check below shows whether the topic exists
         await broker.auto_creation.create_internal(name)
     return await done_in_slices(answer(request, key_type, context, broker))
 

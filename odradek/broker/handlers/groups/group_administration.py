@@ -1,4 +1,4 @@
-"""Handlers that list, describe and delete groups of all types, for administrators."""
+"""Handlers for administrators that list, describe and delete groups of all types."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 async def list_groups(request: ListGroupsRequest, context: RequestContext, broker: HandlerBroker) -> ListGroupsResponse:
-    """Answers ListGroups (key 16), versions 0-5: all groups of this broker.
+    """Handles ListGroups (key 16), versions 0-5, which lists all groups of this broker.
 
-    v3: flexible. v4: filter by state; states are shown. v5: filter by type; types are shown. Needs DESCRIBE on the
-    cluster; without it, the response contains the groups that the client may DESCRIBE. While any partition is loading,
-    the whole response is COORDINATOR_LOAD_IN_PROGRESS, because a partial list would look complete. Other clients are
-    served between two partitions of `__consumer_offsets`.
+    v3 is flexible. v4 adds a filter by state, and returns the states. v5 adds a filter by type, and returns the types.
+    Needs DESCRIBE on the cluster. Without this permission, the response contains only the groups that the client may
+    DESCRIBE. While any partition is loading, the whole request fails with COORDINATOR_LOAD_IN_PROGRESS, because a
+    partial list would look complete. Other clients are served between two partitions of `__consumer_offsets`.
     """
     sees_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     groups: list[ListedGroup] = []
@@ -56,10 +56,10 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeGroupsResponse]:
-    """Answers DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
+    """Handles DescribeGroups (key 15), versions 0-6, which returns the state, protocol and members of classic groups.
 
-    v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, instead of a
-    group in state Dead. Needs DESCRIBE on each group.
+    v3 adds authorized operations. v4 adds static members. v5 is flexible. Since v6, a missing group is reported as
+    GROUP_ID_NOT_FOUND with a message, instead of as a group in state Dead. Needs DESCRIBE on each group.
     """
     groups = yield from describe_groups_in_steps(
         request.groups, describe, request.include_authorized_operations, context, broker
@@ -68,7 +68,7 @@ def describe_groups(
 
 
 class DescribedGroupEntry(Protocol):
-    """A group in the response of one of the four APIs that describe groups."""
+    """A group in the response to one of the four APIs that describe groups."""
 
     error_code: int
     authorized_operations: int
@@ -87,7 +87,7 @@ def describe_groups_in_steps(
     context: RequestContext,
     broker: HandlerBroker,
 ) -> Steps[list[G]]:
-    """Describes each group, with one step for each member. Raises INVALID_REQUEST if there are too many members in
+    """Describes each group in steps, one for each member. Raises INVALID_REQUEST if the groups have too many members in
     total."""
     groups, entries = [], AnswerEntries()
     for group_id in group_ids:
@@ -103,7 +103,7 @@ def describe_groups_in_steps(
 
 
 def stored_bytes(group: DescribedGroupEntry) -> int:
-    """Returns the size of the data that the members of a classic group have sent, which no limit bounds."""
+    """Returns the size of the data that the members of a classic group have sent. This size is not limited."""
     if not isinstance(group, DescribedGroup):
         return 0
     return sum(len(member.member_metadata) + len(member.member_assignment) for member in group.members)
@@ -121,12 +121,12 @@ def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> D
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteGroupsResponse:
-    """Answers DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible. v3:
-    a message with each code, which these refusals never have (docs/spec/kafka-4.4.md#s3-1).
+    """Handles DeleteGroups (key 42), versions 0-3, which deletes groups without members, together with their offsets.
+    v2 is flexible. v3 adds an error message, which is never set for these refusals (docs/spec/kafka-4.4.md#s3-1).
 
-    Needs DELETE on each group. The response is sent when the tombstones are recorded.
+    Needs DELETE on each group. The response is sent once the tombstones are recorded.
 
-    Each group is deleted in its own turn, so a group whose tombstones cannot be written does not affect the others.
+    Each group is deleted in a separate turn, so a group whose tombstones cannot be written does not affect the others.
     """
     group_ids = list(dict.fromkeys(request.groups_names))
     deletions = await done_in_slices(
@@ -157,8 +157,8 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
 
 
 async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
-    """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state remains; then
-    the group remains too and can be deleted again."""
+    """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state remains. In that
+    case the group remains too, and the deletion can be repeated."""
     shard = broker.groups.shard_for(group_id)
     gone = await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
     refusals = await group_state.delete_state(broker, group_id, gone)

@@ -1,4 +1,4 @@
-"""Handlers that commit and delete the offsets of groups."""
+"""Handlers that commit and delete offsets of groups."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 TOPIC_IDS_SINCE: Final = 10
-# Key: the name, or the id from TOPIC_IDS_SINCE on.
+# The keys are topic names or, since version TOPIC_IDS_SINCE, topic ids.
 RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]
 
 
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetCommitResponse]:
-    """Answers OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
+    """Handles OffsetCommit (key 8), versions 2-10, which stores the offsets of a group.
 
-    v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer
-    groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each
-    topic. The response is sent when the offsets are recorded.
+    v5 removes the retention time. v6 adds leader epochs. v7 adds static members. v8 is flexible. v9 adds member epochs
+    of consumer groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10 uses topic ids instead of names. Needs READ on
+    the group and each topic. The response is sent once the offsets are recorded.
     """
     return in_slices(_offset_commit(request, context, broker))
 
@@ -63,7 +63,7 @@ def _offset_commit(
         if accepted is not None:
             known.append(accepted)
         yield
-    if image.topics_version != checked_at:  # offsets must not outlive a topic that was deleted between two slices
+    if image.topics_version != checked_at:  # offsets of a topic deleted meanwhile must not be stored
         again = (check_topic(topic, context, image, refused, by_id=by_id) for topic in known)
         known = [topic for topic in again if topic is not None]
     if not known:
@@ -83,7 +83,8 @@ def _offset_commit(
             finish=partial(merged, refused, by_id=by_id),
         )
     except KafkaError as error:
-        # The group's refusal applies to the remaining partitions; those refused before keep their own codes.
+        # The group's refusal applies to the remaining partitions. Partitions that were refused before keep their own
+        # codes.
         return merged(refused, all_refused(accepted_request, error.code), by_id=by_id)
 
 
@@ -95,8 +96,8 @@ def check_topic(
     *,
     by_id: bool,
 ) -> OffsetCommitRequestTopic | None:
-    """Returns the topic with its name, its id and its existing partitions, or None. Other partitions are added to
-    `refused`."""
+    """Returns the topic with its name, its id and its existing partitions, or None if nothing remains. Partitions that
+    are refused are added to `refused`."""
     known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
     key = topic.topic_id if by_id else topic.name
     if by_id and known is None:
@@ -131,7 +132,7 @@ def refusals(
 
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
-    """Adds a result to the other results for the same topic."""
+    """Merges a result into the other results for the same topic."""
     known = refused.setdefault(key, topic)
     if known is not topic:
         known.partitions += topic.partitions
@@ -142,8 +143,8 @@ def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRe
 
 
 def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
-    """Merges the refusals with the response, as Kafka does. If a partition was refused, there is one entry for each
-    topic, refused topics first; otherwise there is one for each entry of the request."""
+    """Merges the refusals into the response, as Kafka does. If any partition was refused, the result has one entry for
+    each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
@@ -154,10 +155,10 @@ def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: boo
 def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetDeleteResponse]:
-    """Answers OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
+    """Handles OffsetDelete (key 47), version 0, which deletes a group's offsets for some partitions.
 
-    Needs DELETE on the group and READ on each topic. A consumer group with members keeps the offsets of subscribed
-    topics (GROUP_SUBSCRIBED_TO_TOPIC). The response is sent when the tombstones are recorded.
+    Needs DELETE on the group and READ on each topic. While a consumer group has members, the offsets of subscribed
+    topics cannot be deleted (GROUP_SUBSCRIBED_TO_TOPIC). The response is sent once the tombstones are recorded.
     """
     return in_slices(_offset_delete(request, context, broker))
 
@@ -187,7 +188,7 @@ def _offset_delete(
         if existing:
             accepted.topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
         yield
-    # The group is checked even if no partition is left, because an error of the group is the whole response.
+    # The group is checked even if no partition is left, because an error of the group applies to the whole response.
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     return broker.groups.shard_for(request.group_id).submit(
@@ -198,8 +199,8 @@ def _offset_delete(
 def merged_deletion(
     refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
 ) -> OffsetDeleteResponse:
-    """Merges the refusals with the response, as Kafka does. If a partition was refused, there is one entry for each
-    topic, refused topics first; otherwise there is one for each entry of the request."""
+    """Merges the refusals into the response, as Kafka does. If any partition was refused, the result has one entry for
+    each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:

@@ -1,9 +1,9 @@
-"""OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
+"""OffsetFetch (key 9), versions 1-10, returns the committed offsets of groups.
 
-v2: null means all topics; an error of the group has its own field. v5: leader epochs. v6: flexible. v7: with
-`require_stable`, partitions with an offset in an open transaction are answered with UNSTABLE_OFFSET_COMMIT. v8: several
-groups, each with its own error. v9: member id and epoch of consumer groups. v10: topic ids instead of names. Needs
-DESCRIBE on the groups and topics.
+In v2, null stands for all topics, and an error of the group has its own field. v5 adds leader epochs. v6 is flexible.
+v7 adds `require_stable`; if it is set, partitions with an offset in an open transaction get UNSTABLE_OFFSET_COMMIT. v8
+accepts several groups, each with its own error. v9 adds the member id and epoch of consumer groups. v10 uses topic ids
+instead of names. Needs DESCRIBE on the groups and topics.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ GROUP_ERROR_SINCE = 2
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetFetchResponse]]:
-    """Processes the request in pieces of several topics, because it may name very many topics of one group."""
+    """Handles an OffsetFetch in pieces of several topics, because a request may name a very large number of topics for
+    one group."""
     version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
     asked: list[OffsetFetchRequestGroup] = []
-    places: list[int] = []  # position of each piece's group in the request
+    places: list[int] = []  # for each piece, the position of its group in the request
     entries = AnswerEntries()
     groups = request.groups if version >= SEVERAL_GROUPS_SINCE else [OffsetFetchRequestGroup(group_id=request.group_id)]
     for place, group in enumerate(groups):
@@ -69,8 +70,7 @@ def offset_fetch(
 async def count_entries(
     answer: NowOrLater[OffsetFetchResponseGroup], entries: AnswerEntries, version: int
 ) -> OffsetFetchResponse:
-    """Waits for the response to a piece and counts its entries. Raises INVALID_REQUEST if there are too many in
-    total."""
+    """Waits for the response to a piece and counts its entries. Raises INVALID_REQUEST if the total is too high."""
     group = await wait_for_answer(answer)
     for topic in group.topics:
         metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
@@ -85,7 +85,8 @@ async def merge_when_answered(
     places: list[int],
     version: int,
 ) -> OffsetFetchResponse:
-    """Waits for the responses to all pieces. If a piece is refused, its whole group is answered with the error."""
+    """Waits for the responses to all pieces and merges them. If a piece is refused, the error applies to its whole
+    group."""
     arrived: list[OffsetFetchResponse | KafkaError] = await wait_for_all(answers)
     found: list[OffsetFetchResponse] = []
     for piece, answer in zip(asked, arrived, strict=True):
@@ -99,8 +100,8 @@ async def merge_when_answered(
 def pieces(
     group: OffsetFetchRequestGroup, topics: Sequence[OffsetFetchRequestTopics | OffsetFetchRequestTopic] | None
 ) -> Iterator[OffsetFetchRequestGroup]:
-    """Yields the request in pieces of TOPICS_AT_ONCE topics. A request for all topics, or for none, is a single
-    piece."""
+    """Yields a group's request in pieces of TOPICS_AT_ONCE topics. A request for all topics, or for no topics, is a
+    single piece."""
     for start in range(0, max(1, len(topics or ())), TOPICS_AT_ONCE):
         piece = None if topics is None else topics[start : start + TOPICS_AT_ONCE]
         yield OffsetFetchRequestGroup(
@@ -134,8 +135,8 @@ Part = TypeVar("Part", OffsetFetchResponse, OffsetFetchResponseGroup)
 
 
 def add(so_far: Part, more: Part) -> None:
-    """Adds a piece to the response. An error of one piece, such as a changed member epoch, becomes the error of its
-    whole group."""
+    """Adds the response to a piece to the group's response. An error of one piece, such as a changed member epoch,
+    becomes the error of the whole group."""
     so_far.error_code = so_far.error_code or more.error_code
     if so_far.error_code:
         so_far.topics = []
@@ -168,7 +169,7 @@ def split_refused_topics(
     *,
     by_id: bool,
 ) -> tuple[OffsetFetchRequestGroup, list[OffsetFetchResponseTopics]]:
-    """Returns the group's request without the topics that must be refused, and the refusals of these topics."""
+    """Returns the group's request without the topics that must be refused, and the refusals for these topics."""
     refused: list[OffsetFetchResponseTopics] = []
     wanted: list[OffsetFetchRequestTopics] = []
     for topic in topics:
@@ -199,8 +200,8 @@ def complete_response(
     context: RequestContext,
     image: MetadataImage | None,
 ) -> OffsetFetchResponseGroup:
-    """Completes the response: removes topics that the client may not see, and adds the refused ones. If `image` is
-    given, the client uses topic ids, and these are added."""
+    """Removes topics that the client may not see from the response, and adds the refused topics. If `image` is given,
+    the client uses topic ids, so topic ids are added too."""
     topics = []
     for topic in response.topics:
         try:
@@ -229,7 +230,7 @@ def topic_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetch
 
 
 def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
-    """Returns the error of a group. Version 1 has error codes only for partitions."""
+    """Builds the response for a group that failed as a whole. Version 1 has error codes only for partitions."""
     if version >= GROUP_ERROR_SINCE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code.value)
     return OffsetFetchResponseGroup(

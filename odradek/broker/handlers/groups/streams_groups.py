@@ -1,4 +1,4 @@
-"""Handlers of streams groups (KIP-1071): heartbeats, and descriptions for administrators."""
+"""Handlers for streams groups (KIP-1071): heartbeats of members, and descriptions for administrators."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ STREAMS_PROTOCOL = "streams"
 def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """Answers StreamsGroupHeartbeat (key 88), versions 0-1: members of a streams group (KIP-1071) join, stay and leave.
+    """Handles StreamsGroupHeartbeat (key 88), versions 0-1, with which members join, stay in and leave a streams group
+    (KIP-1071).
 
-    v1: the acceptable recovery lag, and whether a description of the topology is wanted. Needs READ on the group and
-    DESCRIBE on all topics of the topology. The response is sent when the decision is recorded. Afterwards missing
-    internal topics are created, if the member may CREATE them on the cluster or each of them; later heartbeats assign
-    their tasks. Not served below `streams.version` 1, or without the protocol in
-    `group.coordinator.rebalance.protocols`. Source: docs/spec/streams-groups.md#s2-2
+    v1 adds the acceptable recovery lag, and whether the broker requests a description of the topology. Needs READ on
+    the group and DESCRIBE on all topics of the topology. The response is sent once the decision is recorded. After
+    that, missing internal topics are created if the member has CREATE on the cluster or on each of these topics. Later
+    heartbeats assign the tasks of these topics. The API is not served below `streams.version` 1, or if
+    `group.coordinator.rebalance.protocols` does not contain the protocol. Source: docs/spec/streams-groups.md#s2-2
     """
     require_streams_protocol(broker)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -62,7 +63,8 @@ def streams_group_heartbeat(
 
 
 def _checked_topics(topology: Topology, context: RequestContext) -> Steps[bool]:
-    """Checks the topics of a topology. Yields after each, since a member may send very many. Raises KafkaError."""
+    """Checks the topics of a topology. Yields after each topic, because a member may send a very large number of
+    topics. Raises KafkaError."""
     yield from check_topics(
         topology,
         is_valid_topic_name,
@@ -81,7 +83,7 @@ async def _heard_once_checked(
 def _decide_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """Passes a heartbeat, whose topics have been checked, to the group for a decision."""
+    """Passes a heartbeat to the group for a decision. Its topics have already been checked."""
     if request.topology is not None:
         check_patterns(request.topology)
     owned = check_heartbeat(request, broker.rules)
@@ -107,7 +109,7 @@ async def _answered_once_recorded(
 
 
 def _response_of(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
-    """Starts to create missing internal topics, and returns the response to a heartbeat whose result is recorded."""
+    """Starts creating missing internal topics, and returns the response to a heartbeat whose result is recorded."""
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
         start_unattended(_create_internal_topics(broker, group_id, heard.topics, delay_ms))
@@ -115,15 +117,15 @@ def _response_of(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBr
 
 
 def require_streams_protocol(broker: HandlerBroker) -> None:
-    """Raises UNSUPPORTED_VERSION if streams groups are not enabled in the cluster."""
+    """Raises UNSUPPORTED_VERSION if streams groups are disabled in the cluster."""
     is_finalised = broker.metadata.image.features.get(STREAMS_VERSION, 0) >= 1
     if not is_finalised or STREAMS_PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _may_create(context: RequestContext) -> Callable[[str], bool]:
-    """Returns a function that decides whether the client may create a topic. Its first call looks up the right to
-    create all topics, and later calls reuse the result."""
+    """Returns a function that decides whether the client may create a topic. Its first call checks whether the client
+    may create all topics, and later calls reuse that result."""
     may_create_all: bool | None = None
 
     def may_create(name: str) -> bool:
@@ -138,7 +140,7 @@ def _may_create(context: RequestContext) -> Callable[[str], bool]:
 async def _create_internal_topics(
     broker: HandlerBroker, group_id: str, topics: Sequence[TopicInfo], delay_ms: int
 ) -> None:
-    """Creates internal topics of a group after a delay, and reports to the group which of them could not be created."""
+    """Creates internal topics of a group after a delay, and reports topics that could not be created to the group."""
     from odradek.broker.metadata.topics import NewTopic
 
     if delay_ms:
@@ -165,7 +167,7 @@ async def _create_internal_topics(
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
     }
     names = [topic.name for topic in topics]
-    with suppress(KafkaError):  # the groups were deleted meanwhile, with their topic
+    with suppress(KafkaError):  # the topic, and with it all groups, may have been deleted
         broker.groups.shard_for(group_id).submit_maintenance(
             lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
         )
@@ -175,10 +177,11 @@ async def _create_internal_topics(
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[StreamsGroupDescribeResponse]:
-    """Answers StreamsGroupDescribe (key 89), versions 0-1: epochs, topology, members and tasks of streams groups.
+    """Handles StreamsGroupDescribe (key 89), versions 0-1, which returns the epochs, topology, members and tasks of
+    streams groups.
 
-    v1: the description of the topology (KIP-1331), and the assignor. Needs DESCRIBE on each group and on all topics of
-    its topology. Source: docs/spec/streams-groups.md#s1-3
+    v1 adds the description of the topology (KIP-1331) and the assignor. Needs DESCRIBE on each group and on all topics
+    of its topology. Source: docs/spec/streams-groups.md#s1-3
     """
     require_streams_protocol(broker)
     include = request.include_authorized_operations
@@ -211,11 +214,11 @@ def _describe_group(
 async def streams_group_topology_description_update(
     request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext, broker: HandlerBroker
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """Answers StreamsGroupTopologyDescriptionUpdate (key 93), version 0: a member describes the topology of its
-    application.
+    """Handles StreamsGroupTopologyDescriptionUpdate (key 93), version 0, with which a member describes the topology of
+    its application.
 
-    Needs READ on the group. Served if `group.streams.topology.description.plugin.class` names Kafka's store in memory,
-    which selects the store of this broker. Source: docs/spec/streams-groups.md#s10
+    Needs READ on the group. The API is served if `group.streams.topology.description.plugin.class` names Kafka's
+    in-memory store, which selects this broker's own store. Source: docs/spec/streams-groups.md#s10
     """
     require_streams_protocol(broker)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)

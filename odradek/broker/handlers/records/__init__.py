@@ -1,1 +1,1 @@
-"""Handlers of Produce and Fetch, and of other requests about records."""
+"""Handlers for Produce, Fetch and other requests about records."""

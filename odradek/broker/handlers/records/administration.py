@@ -1,4 +1,4 @@
-"""Handlers of record requests for administrators: DeleteRecords, DescribeProducers."""
+"""Handlers for administrators' requests about records: DeleteRecords and DescribeProducers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ NO_LOW_WATERMARK = -1
 def delete_records(
     request: DeleteRecordsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteRecordsResponse:
-    """Answers DeleteRecords (key 21), versions 0-2: moves the log start offset of partitions forward.
+    """Handles DeleteRecords (key 21), versions 0-2, which moves the log start offset of partitions forward.
 
-    v2: flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. Deleted records are unreadable at
-    once; the next retention check removes their files. Topics that are only compacted are refused.
+    v2 is flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. Deleted records become
+    unreadable immediately; the next retention check removes their files. Topics whose only cleanup policy is compaction
+    are refused.
     """
     named: dict[str, dict[int, int]] = {}  # if a partition occurs twice, the last offset counts
     for topic in request.topics:
@@ -79,7 +80,8 @@ def result(
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeProducersResponse]:
-    """Answers DescribeProducers (key 61), version 0: the producer state of partitions, idempotent and transactional.
+    """Handles DescribeProducers (key 61), version 0, which returns the state of idempotent and transactional producers
+    of partitions.
 
     Needs READ on each topic. Source: KIP-664; docs/spec/transactions.md#s2-9.
     """

@@ -1,4 +1,4 @@
-"""Handlers that look up offsets: ListOffsets, OffsetForLeaderEpoch."""
+"""Handlers that look up offsets: ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-# Special timestamps, with the version that introduced them; other negative timestamps are invalid.
+# Special timestamps, with the versions that introduced them. Other negative timestamps are invalid.
 SINCE = {
     LATEST: 1,
     EARLIEST: 1,
@@ -60,12 +60,14 @@ NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # timestamps 
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[ListOffsetsResponse]]:
-    """Answers ListOffsets (key 2), versions 1-11: the offset for a timestamp, or for one of the special timestamps.
+    """Handles ListOffsets (key 2), versions 1-11, which returns the offset for a timestamp or for one of the special
+    timestamps.
 
-    v2: isolation level. v4: leader epochs. v6: flexible. v7: maximum timestamp (KIP-734). v8: earliest local offset
-    (KIP-405). v9: latest tiered offset (KIP-1005). v10: time limit, for remote storage. v11: earliest pending upload
-    (KIP-1023). Needs DESCRIBE on each topic. If no record has the timestamp, timestamp and offset are -1 without an
-    error. There is no tiered storage, so the offsets of v9 and v11 never exist.
+    v2 adds the isolation level. v4 adds leader epochs. v6 is flexible. v7 adds the maximum timestamp (KIP-734). v8 adds
+    the earliest local offset (KIP-405). v9 adds the latest tiered offset (KIP-1005). v10 adds a time limit for remote
+    storage. v11 adds the earliest pending upload (KIP-1023). Needs DESCRIBE on each topic. If no record has the
+    timestamp, the timestamp and offset are -1, without an error. There is no tiered storage, so the offsets that v9 and
+    v11 added never exist.
     """
     pending = PendingListOffsets(request, context, broker)
     yield from pending.look_up_offsets()
@@ -73,7 +75,7 @@ def list_offsets(
 
 
 class TimestampSearch(NamedTuple):
-    """A search for a timestamp in the records of a partition, not started yet."""
+    """A pending search for a timestamp in the records of a partition."""
 
     run: Callable[[], TimestampOffset | None]
     answer: ListOffsetsPartitionResponse
@@ -81,9 +83,9 @@ class TimestampSearch(NamedTuple):
 
 
 class PendingListOffsets:
-    """A ListOffsets request. Offsets that the log has at hand are returned at once; searches in records run in a
-    thread, one partition after the other. Other tasks for the threads wait for a single search, not for the whole
-    request."""
+    """A ListOffsets request in progress. Offsets that need no search are looked up immediately. Searches in records run
+    in a thread, one partition at a time, so that other jobs for the threads have to wait for a single search only, not
+    for the whole request."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:
         self.response = ListOffsetsResponse()
@@ -94,12 +96,12 @@ class PendingListOffsets:
         self._searches: list[TimestampSearch] = []
 
     def look_up_offsets(self) -> Steps[None]:
-        named = Counter[tuple[str, int]]()  # Kafka refuses partitions that occur twice
+        named = Counter[tuple[str, int]]()  # counts the occurrences, because Kafka refuses partitions that occur twice
         for topic in self._request.topics:
             for wanted in topic.partitions:
                 named[topic.name, wanted.partition_index] += 1
                 yield
-        # The response has one entry for each topic, however often the request names it.
+        # The response has one entry for each topic, even if the request names a topic several times.
         by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         for topic in self._request.topics:
             answers = by_topic.setdefault(topic.name, {})
@@ -116,7 +118,7 @@ class PendingListOffsets:
             yield
 
     async def run_searches(self) -> ListOffsetsResponse:
-        """Runs the searches in a thread, because they open batches and may wait for the disk. Returns the complete
+        """Runs the searches in a thread, because they decode batches and may wait for the disk. Returns the complete
         response.
 
         If the client disconnects, this coroutine is closed and starts no further search.
@@ -175,11 +177,11 @@ class PendingListOffsets:
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: HandlerBroker
 ) -> OffsetForLeaderEpochResponse:
-    """Answers OffsetForLeaderEpoch (key 23), versions 2-4: the end of a leader epoch, by which a reader finds where
-    logs diverge.
+    """Handles OffsetForLeaderEpoch (key 23), versions 2-4, which returns the end offset of a leader epoch. Readers use
+    it to find the point where logs diverge.
 
-    v3: replica id. v4: flexible. Needs CLUSTER_ACTION on the cluster, or DESCRIBE on each topic. An unknown epoch is
-    answered with -1, -1 and no error. Source: KIP-101, KIP-320.
+    v3 adds the replica id. v4 is flexible. Needs CLUSTER_ACTION on the cluster, or DESCRIBE on each topic. For an
+    unknown epoch, the response has epoch -1 and offset -1 without an error. Source: KIP-101, KIP-320.
     """
     may_all = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     return OffsetForLeaderEpochResponse(
@@ -199,7 +201,7 @@ def offset_for_leader_epoch(
 def epoch_end(
     context: RequestContext, broker: HandlerBroker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
 ) -> EpochEndOffset:
-    """Returns the result for one partition. `may_all` means that the client needs no permission on the topic."""
+    """Returns the result for one partition. If `may_all`, the client needs no permission on the topic."""
     answer = EpochEndOffset(partition=asked.partition)
     known_epoch = asked.current_leader_epoch
     try:

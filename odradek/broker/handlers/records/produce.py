@@ -1,10 +1,10 @@
-"""Produce (key 0), versions 3-13; 0-2 are listed but not served, as in Kafka.
+"""Produce (key 0), versions 3-13, appends records to partitions. Versions 0-2 are listed but not served, as in Kafka.
 
-v5: log start offset. v7: zstd. v8: errors of individual records. v9: flexible. v10: leader and endpoints with a
-leadership error. v11: the client knows TRANSACTION_ABORTABLE. v12: adds the partition to the transaction. v13: topic
-ids. Needs WRITE on each topic. The response is sent once the records are written (and synced, if the settings require
-that). With acks=0 there is no response, and an error closes the connection. Every error belongs to one partition,
-unless the whole request is invalid.
+v5 adds the log start offset. v7 allows zstd. v8 adds errors for individual records. v9 is flexible. v10 adds the leader
+and its endpoints to leadership errors. Since v11 the client understands TRANSACTION_ABORTABLE. Since v12 the broker
+adds the partition to the transaction. v13 uses topic ids. Needs WRITE on each topic. The response is sent once the
+records are written, and synced if the settings require it. With acks=0 there is no response, and an error closes the
+connection. Every error belongs to one partition, unless the whole request is invalid.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def produce_in_transaction(
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:
-    """Checks all partitions, because bytes that are not a batch are an error of the whole request."""
+    """Returns whether any partition has transactional records. Checks all partitions, because bytes that are not a
+    batch are an error of the whole request."""
     found = False
     for topic in request.topic_data:
         for data in topic.partition_data:

@@ -1,1 +1,1 @@
-"""Handlers of logins, permissions, credentials and quotas."""
+"""Handlers for logins, permissions, credentials and quotas."""

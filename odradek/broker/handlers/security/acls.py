@@ -1,4 +1,4 @@
-"""Handlers of ACLs: DescribeAcls, CreateAcls, DeleteAcls."""
+"""Handlers for ACLs: DescribeAcls, CreateAcls and DeleteAcls."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 def describe_acls(
     request: DescribeAclsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeAclsResponse]:
-    """Answers DescribeAcls (key 29), versions 1-3: the ACLs that match a filter, by resource.
+    """Handles DescribeAcls (key 29), versions 1-3, which returns the ACLs that match a filter, grouped by resource.
 
-    v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. If there are many ACLs, other clients are served
-    meanwhile.
+    v2 is flexible. v3 adds USER resources. Needs DESCRIBE on the cluster. Other clients are served while many ACLs are
+    compared.
     """
     wanted = _filter(request)
     if wanted.has_unset_number:
@@ -63,10 +63,10 @@ def describe_acls(
 
 
 async def create_acls(request: CreateAclsRequest, context: RequestContext, broker: HandlerBroker) -> CreateAclsResponse:
-    """Answers CreateAcls (key 30), versions 1-3: adds ACLs. v2: flexible. v3: USER resources.
+    """Handles CreateAcls (key 30), versions 1-3, which adds ACLs. v2 is flexible. v3 adds USER resources.
 
-    Needs ALTER on the cluster. Each ACL is accepted or refused separately; the accepted ones are added together. The
-    response is sent when they are durable and in effect.
+    Needs ALTER on the cluster. Each ACL is accepted or refused separately, and all accepted ACLs are added together.
+    The response is sent once they are durable and in effect.
     """
     if any(0 in _numbers(each) for each in request.creations):
         raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
@@ -117,9 +117,10 @@ def _create_response(results: Created) -> CreateAclsResponse:
 
 
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext, broker: HandlerBroker) -> DeleteAclsResponse:
-    """Answers DeleteAcls (key 31), versions 1-3: removes the ACLs that match filters. v2: flexible. v3: USER resources.
+    """Handles DeleteAcls (key 31), versions 1-3, which removes the ACLs that match filters. v2 is flexible. v3 adds
+    USER resources.
 
-    Needs ALTER on the cluster. The response is sent when the removal is durable and the ACLs have no effect any more.
+    Needs ALTER on the cluster. The response is sent once the removal is durable and the ACLs are no longer in effect.
     """
     filters = [_filter(each) for each in request.filters]
     if any(each.has_unset_number for each in filters):

@@ -1,4 +1,4 @@
-"""Handlers of logins: SaslHandshake, SaslAuthenticate, and the SCRAM credentials of users."""
+"""Handlers for logins: SaslHandshake, SaslAuthenticate, and requests about the SCRAM credentials of users."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 
 NO_EXCHANGE = "SaslAuthenticate request received after successful authentication"
-LEAST_LEVEL = 11  # least metadata.version (3.5-IV2), because older versions of Kafka do not have these records
+LEAST_LEVEL = 11  # minimum metadata.version (3.5-IV2); older versions of Kafka do not have these records
 
 
 def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext, broker: HandlerBroker
 ) -> SaslHandshakeResponse:
-    """Answers SaslHandshake (key 17), versions 0-1: chooses a SASL mechanism. v1: tokens follow in SaslAuthenticate.
+    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1 the tokens follow in
+    SaslAuthenticate.
 
-    `odradek.broker.security.sasl` answers requests that begin an authentication. Only requests that cannot begin one
-    reach this handler: those on a listener without SASL, and new authentications within a second. Needs no permission.
+    Requests that begin an authentication are handled by `odradek.broker.security.sasl`. Only requests that cannot begin
+    an authentication reach this handler: requests on a listener without SASL, and reauthentications within a second of
+    the previous one. Needs no permission.
     """
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value)
 
@@ -56,10 +58,10 @@ def sasl_handshake(
 def sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext, broker: HandlerBroker
 ) -> SaslAuthenticateResponse:
-    """Answers SaslAuthenticate (key 36), versions 0-2: one token of a SASL exchange.
+    """Handles SaslAuthenticate (key 36), versions 0-2, which carries one token of a SASL exchange.
 
-    v1: session lifetime. v2: flexible. `odradek.broker.security.sasl` answers the requests of an exchange. Only
-    requests outside of an exchange reach this handler. Needs no permission.
+    v1 adds the session lifetime. v2 is flexible. Requests that belong to an exchange are handled by
+    `odradek.broker.security.sasl`, so only requests outside of an exchange reach this handler. Needs no permission.
     """
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value, error_message=NO_EXCHANGE)
 
@@ -68,9 +70,10 @@ def sasl_authenticate(
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Answers DescribeUserScramCredentials (key 50), version 0: the SCRAM credentials of users (KIP-554).
+    """Handles DescribeUserScramCredentials (key 50), version 0, which describes the SCRAM credentials of users
+    (KIP-554).
 
-    The response contains no salts and keys. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
+    The response contains neither salts nor keys. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     users = [user.name for user in request.users or ()]
@@ -95,10 +98,11 @@ def _describe_result(found: tuple[str, Described]) -> DescribeUserScramCredentia
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterUserScramCredentialsResponse:
-    """Answers AlterUserScramCredentials (key 51), version 0: sets and removes the SCRAM credentials of users (KIP-554).
+    """Handles AlterUserScramCredentials (key 51), version 0, which sets and removes the SCRAM credentials of users
+    (KIP-554).
 
-    Needs ALTER on the cluster. The response is sent when the credentials are recorded. They apply to the next login;
-    open sessions continue. Source: docs/spec/security.md#s2-3.
+    Needs ALTER on the cluster. The response is sent once the credentials are recorded. They apply from the next login
+    on, and open sessions continue. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     changes = await done_in_slices(_changes(request))

@@ -1,4 +1,5 @@
-"""Handlers of client quotas (KIP-546): DescribeClientQuotas, AlterClientQuotas. Source: docs/spec/security.md#s4-1."""
+"""Handlers for client quotas (KIP-546): DescribeClientQuotas and AlterClientQuotas. Source:
+docs/spec/security.md#s4-1."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ Results = list[KafkaError | None]
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeClientQuotasResponse:
-    """Answers DescribeClientQuotas (key 48), versions 0-1: the client quotas that match a filter.
+    """Handles DescribeClientQuotas (key 48), versions 0-1, which returns the client quotas that match a filter.
 
-    v1: flexible. Needs DESCRIBE_CONFIGS on the cluster.
+    v1 is flexible. Needs DESCRIBE_CONFIGS on the cluster.
     """
     context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     components = [FilterComponent(each.entity_type, each.match_type, each.match) for each in request.components]
@@ -53,10 +54,11 @@ def describe_client_quotas(
 async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterClientQuotasResponse:
-    """Answers AlterClientQuotas (key 49), versions 0-1: sets and removes limits of users, client ids and addresses.
+    """Handles AlterClientQuotas (key 49), versions 0-1, which sets and removes limits for users, client ids and
+    addresses.
 
-    v1: flexible. Needs ALTER_CONFIGS on the cluster. The response is sent when the limits are recorded and in force.
-    Host names are first resolved in a thread.
+    v1 is flexible. Needs ALTER_CONFIGS on the cluster. The response is sent once the limits are recorded and in effect.
+    Before that, host names are resolved in a thread.
     """
     context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     changes, hosts = await done_in_slices(_changes(request))
@@ -78,7 +80,7 @@ async def alter_client_quotas(
 
 
 def _changes(request: AlterClientQuotasRequest) -> Steps[tuple[list[QuotaChange], set[str]]]:
-    """Returns the changes, and the host names in them, whose addresses must be looked up."""
+    """Returns the changes, and the host names in the changes, which must be resolved to addresses."""
     changes: list[QuotaChange] = []
     hosts: set[str] = set()
     for entry in request.entries:

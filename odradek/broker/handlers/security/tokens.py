@@ -1,4 +1,4 @@
-"""Handlers of delegation tokens (KIP-48): create, renew, expire, describe. Source: docs/spec/security.md#s2-6."""
+"""Handlers that create, renew, expire and describe delegation tokens (KIP-48). Source: docs/spec/security.md#s2-6."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 USER = "User"
 ID_BYTES = 16  # 22 characters
 KNOWS_REQUESTER = 3  # first version that contains the requester
-NEVER = (-1, -1, -1)  # issue, expiry and maximum time of a token that does not exist
+NEVER = (-1, -1, -1)  # issue time, expiry time and maximum time of a token that does not exist
 
-# (tokens, rules, proof, principal, period in ms, now in ms) → the new expiry time, and the record that stores it.
+# (tokens, rules, proof, principal, period in ms, now in ms) → (the new expiry time, the record that stores it)
 NewExpiry: TypeAlias = Callable[[DelegationTokens, TokenRules, bytes, str, int, int], tuple[int, Message]]
 R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 
@@ -54,10 +54,11 @@ R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> CreateDelegationTokenResponse:
-    """Answers CreateDelegationToken (key 38), versions 1-3: a token with which its bearer logs in as the owner.
+    """Handles CreateDelegationToken (key 38), versions 1-3, which creates a token with which the bearer can log in as
+    the owner.
 
-    v2: flexible. v3: a token for another owner, which needs CREATE_TOKENS on that user (KIP-373); a token for oneself
-    needs no permission. The response is sent when the token is recorded.
+    v2 is flexible. v3 allows a token for another owner, which needs CREATE_TOKENS on that user (KIP-373). A token for
+    the client's own user needs no permission. The response is sent once the token is recorded.
     """
     owner = context.principal
     requester = context.principal if context.api_version >= KNOWS_REQUESTER else ""
@@ -109,7 +110,7 @@ def _create_response(owner: str, requester: str, times_ms: tuple[int, int, int])
 async def change_lifetime(
     decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: HandlerBroker
 ) -> R:
-    """Changes the expiry time of a token, in one metadata decision.
+    """Changes the expiry time of a token in one metadata decision.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
     """
@@ -130,10 +131,10 @@ async def change_lifetime(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> RenewDelegationTokenResponse:
-    """Answers RenewDelegationToken (key 39), versions 1-2: postpones the expiry of a token.
+    """Handles RenewDelegationToken (key 39), versions 1-2, which postpones the expiry of a token.
 
-    v2: flexible. Permitted for its owner, its requester and its renewers, without further permission. The response is
-    sent when the change is recorded.
+    v2 is flexible. The owner, the requester and the renewers of the token need no permission; other users are refused.
+    The response is sent once the change is recorded.
     """
     period_ms = request.renew_period_ms
     return await change_lifetime(
@@ -144,10 +145,10 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> ExpireDelegationTokenResponse:
-    """Answers ExpireDelegationToken (key 40), versions 1-2: sets the expiry time of a token, or removes the token.
+    """Handles ExpireDelegationToken (key 40), versions 1-2, which sets the expiry time of a token or removes the token.
 
-    v2: flexible. Permitted for its owner, its requester and its renewers, without further permission. The response is
-    sent when the change is recorded.
+    v2 is flexible. The owner, the requester and the renewers of the token need no permission; other users are refused.
+    The response is sent once the change is recorded.
     """
     period_ms = request.expiry_time_period_ms
     return await change_lifetime(
@@ -158,10 +159,11 @@ async def expire_delegation_token(
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeDelegationTokenResponse:
-    """Answers DescribeDelegationToken (key 41), versions 1-3: the tokens that a client may see, with their HMACs.
+    """Handles DescribeDelegationToken (key 41), versions 1-3, which returns the tokens that a client may see, with
+    their HMACs.
 
-    v2: flexible. v3: the requesters. Tokens that the client owns, has requested or may renew need no permission. Others
-    need DESCRIBE on the token or DESCRIBE_TOKENS on the owner.
+    v2 is flexible. v3 adds the requesters. Tokens that the client owns, has requested or may renew need no permission.
+    Other tokens need DESCRIBE on the token or DESCRIBE_TOKENS on the owner.
     """
     check_allowed(context.connection)
     rules = needed_rules(broker.config)

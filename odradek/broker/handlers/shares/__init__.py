@@ -1,1 +1,1 @@
-"""Handlers of share groups and their state."""
+"""Handlers for share groups and their state."""

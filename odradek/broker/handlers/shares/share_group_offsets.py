@@ -54,7 +54,8 @@ Position = DescribeShareGroupOffsetsResponsePartition
 def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[DescribeShareGroupOffsetsResponse]]:
-    """Answers DescribeShareGroupOffsets (key 90), versions 0-1: the start offsets of share groups. v1: lag (KIP-1226).
+    """Handles DescribeShareGroupOffsets (key 90), versions 0-1, which returns the start offsets of share groups. v1
+    adds the lag (KIP-1226).
 
     Needs DESCRIBE on each group and topic. A group that does not exist has no offsets, which is not an error. Source:
     docs/spec/share-groups.md#s2-8
@@ -108,7 +109,7 @@ def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
-        return {}  # no group has ever been coordinated
+        return {}  # no group has ever existed
     group = shard.read_state(lambda core: core.share_group(group_id))
     return {} if group is None else group.state.initialized
 
@@ -116,7 +117,7 @@ def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
 def _all_topics(
     initialized: Partitions, context: RequestContext, broker: HandlerBroker
 ) -> list[tuple[str, Sequence[int]]]:
-    """Returns all topics of the group that the client may describe."""
+    """Returns all topics of the group that the client may DESCRIBE."""
     by_id = broker.metadata.image.topics_by_id
     return [
         (by_id[topic_id].name, sorted(indexes))
@@ -163,8 +164,8 @@ async def _topic(
 
 
 def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBroker) -> Position:
-    """Describes a share partition. If the lag needs the end of the log, and the end is not available, the result for
-    this partition is an error without a start offset, as in Kafka 4.4.0."""
+    """Describes a share partition. If the lag depends on the end offset of the log, but the end offset is not
+    available, the result is an error without a start offset, as in Kafka 4.4.0."""
     lag = UNKNOWN_LAG
     if summary.start_offset != UNDECIDED_START_OFFSET and summary.delivery_complete_count != UNKNOWN_COUNT:
         try:
@@ -180,10 +181,11 @@ def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBrok
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterShareGroupOffsetsResponse:
-    """Answers AlterShareGroupOffsets (key 91), version 0: sets the start offsets of a share group without members.
+    """Handles AlterShareGroupOffsets (key 91), version 0, which sets the start offsets of a share group without
+    members.
 
-    Needs READ on the group and on each topic. The stored state of the partitions is replaced. A group that does not
-    exist is created. Source: docs/spec/share-groups.md#s2-8
+    Needs READ on the group and on each topic. Replaces the stored state of the partitions. Creates the group if it does
+    not exist. Source: docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
     group_id = request.group_id
@@ -240,10 +242,10 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteShareGroupOffsetsResponse:
-    """Answers DeleteShareGroupOffsets (key 92), version 0: deletes the offsets of a share group without members, for
-    some topics.
+    """Handles DeleteShareGroupOffsets (key 92), version 0, which deletes the offsets of a share group without members
+    for some topics.
 
-    Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
+    Needs DELETE on the group and READ on each topic. Source: docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
     group_id = request.group_id

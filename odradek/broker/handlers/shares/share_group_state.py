@@ -1,8 +1,8 @@
-"""Handlers of requests from brokers to the share coordinator (keys 83 to 87). Each request is about several share
-partitions, which are decided separately.
+"""Handlers for requests from brokers to the share coordinator (keys 83 to 87). A request can contain several share
+partitions, each of which is decided separately.
 
-All need CLUSTER_ACTION on the cluster, because only brokers send them.
-Source: docs/spec/share-groups.md#s1-7, #s4-4.
+All of these requests need CLUSTER_ACTION on the cluster, because only brokers send them. Source:
+docs/spec/share-groups.md#s1-7, #s4-4.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MESSAGES: Final = {
 }
 
 
-# Kafka's error messages for this code: docs/spec/kafka-4.4.md#s1-3.
+# Kafka's error messages for a fenced state epoch; see docs/spec/kafka-4.4.md#s1-3.
 FENCED_STATE_EPOCH: Final = {
     KafkaRules.KAFKA_4_3: (
         "The share coordinator rejected the request because the share-group state epoch did not match."
@@ -134,10 +134,10 @@ def ask_each(
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
     forms: tuple[PartitionForm[P], TopicForm[P, T], ResponseForm[T, M]],
 ) -> NowOrLater[M]:
-    """Submits a decision for each share partition. A refusal is the result of its share partition only.
+    """Submits a decision for each share partition. A refusal affects only the result of its own share partition.
 
     decide  makes the decision and its result for one share partition
-    forms   classes of the result for a partition, of the result for a topic, and of the response
+    forms   the classes for the result of a partition, the result of a topic, and the response
     """
     partition_form, topic_form, response_form = forms
     group_id, topics = request.group_id, request.topics
@@ -188,8 +188,8 @@ def ask_each(
 def initialize_share_group_state(
     request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[InitializeShareGroupStateResponse]:
-    """Answers InitializeShareGroupState (key 83), version 0: initialises the state of share partitions, replacing any
-    stored state."""
+    """Handles InitializeShareGroupState (key 83), version 0, which initialises the state of share partitions and
+    replaces any stored state."""
     form = initialized.PartitionResult
 
     def decide(
@@ -206,7 +206,7 @@ def initialize_share_group_state(
 def read_share_group_state(
     request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateResponse]:
-    """Answers ReadShareGroupState (key 84), version 0: returns the state to a leader that begins to serve share
+    """Handles ReadShareGroupState (key 84), version 0, which returns the state to a leader that begins to serve share
     partitions.
 
     Fences earlier leaders, which can no longer write.
@@ -235,9 +235,10 @@ def read_share_group_state(
 def write_share_group_state(
     request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteShareGroupStateResponse]:
-    """Answers WriteShareGroupState (key 85), versions 0-1: stores changes of the state for a leader.
+    """Handles WriteShareGroupState (key 85), versions 0-1, with which a leader stores changes of the state.
 
-    v1: the number of finished records (KIP-1226). Private tags: acknowledgements pending in transactions (KIP-1289).
+    v1 adds the number of finished records (KIP-1226). Private tags contain the acknowledgements that are pending in
+    transactions (KIP-1289).
     """
     form = written.PartitionResult
 
@@ -264,8 +265,8 @@ def write_share_group_state(
 def delete_share_group_state(
     request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[DeleteShareGroupStateResponse]:
-    """Answers DeleteShareGroupState (key 86), version 0: deletes the state of share partitions that is no longer
-    needed."""
+    """Handles DeleteShareGroupState (key 86), version 0, which deletes the state of share partitions when it is no
+    longer needed."""
     form = deleted.PartitionResult
 
     def decide(
@@ -279,10 +280,10 @@ def delete_share_group_state(
 def read_share_group_state_summary(
     request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateSummaryResponse]:
-    """Answers ReadShareGroupStateSummary (key 87), versions 0-1: the start offsets of share partitions, for
-    administrators.
+    """Handles ReadShareGroupStateSummary (key 87), versions 0-1, which returns the start offsets of share partitions
+    for administrators.
 
-    v1: the number of finished records (KIP-1226).
+    v1 adds the number of finished records (KIP-1226).
     """
 
     def decide(

@@ -1,4 +1,4 @@
-"""Handlers of share groups: heartbeats, and descriptions for administrators."""
+"""Handlers for share groups: heartbeats of members, and descriptions for administrators."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 async def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareGroupHeartbeatResponse:
-    """Answers ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
+    """Handles ShareGroupHeartbeat (key 76), version 1, with which members join, stay in and leave a share group
+    (KIP-932).
 
-    Needs READ on the group, DESCRIBE on the named topics. The response is sent when the decision is recorded.
-    Afterwards the share coordinator is asked to initialise the state of new partitions, which later heartbeats assign.
-    Source: docs/spec/share-groups.md#s2-1
+    Needs READ on the group and DESCRIBE on the named topics. The response is sent once the decision is recorded. After
+    that, the share coordinator initialises the state of new partitions, which later heartbeats assign. Source:
+    docs/spec/share-groups.md#s2-1
     """
     broker.shares.require_enabled()
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -52,7 +53,8 @@ async def share_group_heartbeat(
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[ShareGroupDescribeResponse]:
-    """Answers ShareGroupDescribe (key 77), version 1: epochs, members and assignments of share groups.
+    """Handles ShareGroupDescribe (key 77), version 1, which returns the epochs, members and assignments of share
+    groups.
 
     Needs DESCRIBE on each group and on all topics that its members are assigned. Source: docs/spec/share-groups.md#s2-5
     """

@@ -1,4 +1,4 @@
-"""Handlers of share sessions: a share group member fetches records and acknowledges them."""
+"""Handlers for share sessions, in which a member of a share group fetches records and acknowledges them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ MODES: Final = {mode.value for mode in AcquireMode}
 def share_fetch(
     request: ShareFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ShareFetchResponse]:
-    """Answers ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
+    """Handles ShareFetch (key 78), versions 1-2, with which a member of a share group fetches records and can
+    acknowledge records.
 
-    v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and
-    on each topic. The group coordinator checks the membership, not this handler. Source:
+    v1 is the first stable version. v2 adds the acquire mode (KIP-1206) and the renewal of locks (KIP-1222). Needs READ
+    on the group and on each topic. This handler does not check the membership; the group coordinator does. Source:
     docs/spec/share-groups.md#s1-11.
     """
     shares = broker.shares
@@ -97,7 +98,8 @@ def session_key(
 
 
 def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) -> Deferred[ShareFetchResponse]:
-    """Refuses after the maximum wait time, as Kafka does; otherwise the client would repeat its request immediately."""
+    """Refuses a request after its maximum wait time, as Kafka does. An immediate refusal would make the client repeat
+    the request immediately."""
     reply: Deferred[ShareFetchResponse] = Deferred()
     timer = broker.timers.after(max_wait_ms, partial(reply.fail, refusal))
     reply.on_disconnect(timer.cancel)
@@ -107,11 +109,12 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) 
 async def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareAcknowledgeResponse:
-    """Answers ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its
-    records.
+    """Handles ShareAcknowledge (key 79), versions 1-2, with which a member of a share group accepts, releases or
+    rejects the records that it has acquired.
 
-    v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the response. Needs READ on the group
-    and on each topic. The response is sent when everything is stored. Source: docs/spec/share-groups.md#s1-6, #s1-11.
+    v1 is the first stable version. v2 adds the renewal of locks (KIP-1222), and the lock timeout in the response. Needs
+    READ on the group and on each topic. The response is sent once all acknowledgements are stored. Source:
+    docs/spec/share-groups.md#s1-6, #s1-11.
     """
     shares = broker.shares
     shares.require_enabled()

@@ -1,4 +1,4 @@
-"""Handler of TxnShareAcknowledge (KIP-1289): share group acknowledgements in a producer's transaction."""
+"""The handler for TxnShareAcknowledge (KIP-1289): share group acknowledgements in a producer's transaction."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 async def txn_share_acknowledge(
     request: TxnShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> TxnShareAcknowledgeResponse:
-    """Answers TxnShareAcknowledge (key 95), version 0: accepts or rejects records of a share group in a producer's
-    transaction.
+    """Handles TxnShareAcknowledge (key 95), version 0, which accepts or rejects records of a share group in a
+    producer's transaction.
 
-    Served while odradek.share.transactions is 1, share.version at least 1 and transaction.version 2. Needs WRITE on the
-    transactional id, READ on the group and on each topic. The acknowledgements become pending in all partitions of the
-    request or in none, and the response is sent when this is stored. The end of the transaction commits or aborts them.
-    Source: docs/spec/share-groups.md#s1-9, #s5-3.
+    The API is served while odradek.share.transactions is 1, share.version is at least 1 and transaction.version is 2.
+    Needs WRITE on the transactional id, and READ on the group and on each topic. The acknowledgements become pending
+    either in all partitions of the request or in none. The response is sent once they are stored. The end of the
+    transaction commits or aborts them. Source: docs/spec/share-groups.md#s1-9, #s5-3.
     """
     broker.shares.require_transactions()
     if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
@@ -66,7 +66,7 @@ async def txn_share_acknowledge(
 
 
 def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Acknowledgements:
-    """Returns the acknowledgements by partition, and merges entries for the same partition."""
+    """Returns the acknowledgements by partition. Entries for the same partition are merged."""
     named: dict[TopicIdPartition, list[Acknowledgement]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -80,8 +80,8 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Acknowledgements
 def refusals(
     named: Acknowledgements, context: RequestContext, broker: HandlerBroker
 ) -> dict[TopicIdPartition, AcknowledgeResult]:
-    """Performs the checks of rows 5 to 9 (docs/spec/share-groups.md#s5-3). Raises TOPIC_AUTHORIZATION_FAILED, which
-    refuses the whole request."""
+    """Performs the checks in rows 5 to 9 of docs/spec/share-groups.md#s5-3, and returns the refused partitions. Raises
+    TOPIC_AUTHORIZATION_FAILED, which refuses the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
     for topic in topics.values():

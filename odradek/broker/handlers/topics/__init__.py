@@ -1,1 +1,1 @@
-"""Handlers of topics and configs."""
+"""Handlers for topics and configs."""

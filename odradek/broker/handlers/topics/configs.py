@@ -1,4 +1,4 @@
-"""Handlers of configs: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
+"""Handlers for configs: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ NOT_TOLD = ""  # loggers have no documentation
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeConfigsResponse]:
-    """Answers DescribeConfigs (key 32), versions 1-4: settings of topics, brokers, loggers, groups, client metrics
-    subscriptions.
+    """Handles DescribeConfigs (key 32), versions 1-4, which returns the settings of topics, brokers, loggers, groups
+    and client metrics subscriptions.
 
-    v1: sources and synonyms. v3: documentation and types. v4: flexible. Needs DESCRIBE_CONFIGS on the topic, the group
-    or the cluster. A group or subscription can be described even if it does not exist.
+    v1 adds sources and synonyms. v3 adds documentation and types. v4 is flexible. Needs DESCRIBE_CONFIGS on the topic,
+    the group or the cluster. A group or subscription can be described even if it does not exist.
     """
     known = {one.value for one in ConfigResourceType}
     unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
@@ -196,10 +196,10 @@ def _check_this_broker(name: str, node_id: int, expected: str) -> None:
 async def alter_configs(
     request: AlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterConfigsResponse:
-    """Answers AlterConfigs (key 33), versions 0-2: replaces all of a resource's own settings.
+    """Handles AlterConfigs (key 33), versions 0-2, which replaces all settings that a resource has of its own.
 
-    v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or
-    the cluster. The response is sent when the settings are in force.
+    v2 is flexible. The API has been superseded by IncrementalAlterConfigs, but is still used. Needs ALTER_CONFIGS on
+    the topic, the group or the cluster. The response is sent once the settings are in effect.
     """
     resources = (
         ResourceChanges(
@@ -217,10 +217,11 @@ async def alter_configs(
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> IncrementalAlterConfigsResponse:
-    """Answers IncrementalAlterConfigs (key 44), versions 0-1: sets, removes and extends single settings (KIP-339).
+    """Handles IncrementalAlterConfigs (key 44), versions 0-1, which sets, removes and extends individual settings
+    (KIP-339).
 
-    v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. The response is sent when the settings are
-    in force.
+    v1 is flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. The response is sent once the settings
+    are in effect.
     """
     resources = (
         ResourceChanges(
@@ -244,8 +245,8 @@ async def _alter(
     is_incremental: bool,
     validate_only: bool,
 ) -> list[R]:
-    """Alters configs, and returns once all changes have taken effect. The results that were decided at once come
-    first."""
+    """Alters configs, and returns once all changes have taken effect. Results that are known without recording anything
+    come first."""
     config, certificates, node_id = broker.config, broker.certificates, broker.node_id
     at_once, to_record = await done_in_slices(
         _decided_at_once(resources, context, broker, is_incremental, validate_only)
@@ -259,7 +260,7 @@ async def _alter(
 
     results = await broker.metadata.submit(turn)
     if certificates is not None and not validate_only:
-        certificates.refresh()  # even if no setting changed, because the files may have changed
+        certificates.refresh()  # needed even if no setting has changed, because the files may have changed
     return await done_in_slices(made_of_each(at_once + results, partial(_entry, entry)))
 
 
@@ -270,7 +271,8 @@ def _decided_at_once(
     is_incremental: bool,
     validate_only: bool,
 ) -> Steps[tuple[list[Result], list[ResourceChanges]]]:
-    """Refuses invalid changes and sets the levels of loggers. Returns these results, and the changes to be recorded."""
+    """Refuses invalid changes and sets the levels of loggers. Returns the results of these changes, and the changes
+    that have to be recorded."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
     config, certificates, node_id = broker.config, broker.certificates, broker.node_id
@@ -296,13 +298,13 @@ def _decided_at_once(
 def _check_stores(
     certificates: ListenerCertificates, config: BrokerConfig, resource: ResourceChanges, is_incremental: bool
 ) -> None:
-    """Raises INVALID_REQUEST if the listeners could not use the new keys and certificates."""
+    """Raises INVALID_REQUEST if the listeners cannot use the new keys and certificates."""
     if not resource.resource_name:
         return
     changed: dict[str, str | None] = {} if is_incremental else dict.fromkeys(config.recorded_broker)
     for change in resource.changes:
         changed[change.name] = change.value if change.operation == ConfigOperation.SET.value else None
-    # As in Kafka, settings whose text does not change are not checked: docs/spec/security.md#s1-4
+    # As in Kafka, settings whose text does not change are not checked; see docs/spec/security.md#s1-4.
     changed = {name: text for name, text in changed.items() if config.current_text(name) != text}
     try:
         certificates.check(changed)
@@ -321,7 +323,7 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     elif not is_allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         error = authorization_error(ResourceType.CLUSTER, context.api_key)
-        # As in Kafka, the refusal of a logger has no message.
+        # As in Kafka, the refusal has no message if the resource is a logger.
         raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error
 
 
@@ -338,10 +340,11 @@ def _entry(entry: type[R], result: Result) -> R:
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListConfigResourcesResponse:
-    """Answers ListConfigResources (key 74), versions 0-1: the names of resources that can have settings of their own.
+    """Handles ListConfigResources (key 74), versions 0-1, which returns the names of resources that can have settings
+    of their own.
 
-    v0: client metrics subscriptions only (it was called ListClientMetricsResources). v1: filter by type; the default is
-    all types. Needs DESCRIBE_CONFIGS on the cluster.
+    v0, which was called ListClientMetricsResources, lists only client metrics subscriptions. v1 adds a filter by type;
+    the default is all types. Needs DESCRIBE_CONFIGS on the cluster.
     """
     context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image

@@ -1,4 +1,4 @@
-"""Handlers that describe topics: Metadata, DescribeTopicPartitions."""
+"""Handlers that describe topics: Metadata and DescribeTopicPartitions."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 
 @sliced
 def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerBroker) -> Steps[MetadataResponse]:
-    """Answers Metadata (key 3), versions 0-13: the brokers, and the leaders of partitions.
+    """Handles Metadata (key 3), versions 0-13, which returns the brokers and the leaders of partitions.
 
-    v0: an empty list means all topics; later versions use null for this. v1: controller, rack, internal topics. v2:
-    cluster id. v4: whether missing topics may be created. v5: offline replicas. v7: leader epochs. v8: authorized
-    operations on topics and, up to v10, on the cluster. v9: flexible. v10: topic ids in responses. v12: topic ids in
-    requests. v13: an error for the whole request. Needs DESCRIBE on each topic; a response for all topics omits topics
-    without permission.
+    In v0 an empty list stands for all topics; later versions use null instead. v1 adds the controller, racks and
+    internal topics. v2 adds the cluster id. v4 adds whether missing topics may be created. v5 adds offline replicas. v7
+    adds leader epochs. v8 adds authorized operations on topics and, up to v10, on the cluster. v9 is flexible. v10 adds
+    topic ids to responses, and v12 to requests. v13 adds an error for the whole request. Needs DESCRIBE on each topic.
+    A response for all topics omits topics without this permission.
 
-    While a missing topic is being created, it is answered with UNKNOWN_TOPIC_OR_PARTITION, as in Kafka; clients repeat
-    the request.
+    While a missing topic is being created, its error is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and clients repeat the
+    request.
     """
     image = broker.metadata.image
     controller_id = image.controller_for_clients(broker.config.node_id)
@@ -100,7 +100,7 @@ def described_topics(
                 topics.append(described(topic))
             yield
         return topics
-    names: dict[str, None] = {}  # the names in order, without duplicates
+    names: dict[str, None] = {}  # the requested names in order, without duplicates
     topic_ids: dict[bytes, None] = {}
     for entry in asked:
         check_names(entry, context.api_version)
@@ -116,7 +116,7 @@ def described_topics(
 
 def check_names(topic: MetadataRequestTopic, version: int) -> None:
     if topic.name is None and (version < TOPIC_IDS_SINCE or topic.topic_id == ZERO_UUID):
-        raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id: Kafka answers UNKNOWN_SERVER_ERROR
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id; Kafka returns UNKNOWN_SERVER_ERROR
     if topic.topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
@@ -183,8 +183,8 @@ def described_topic(topic: TopicImage, alive: Collection[int], are_all_told: boo
 def described_partition(
     partition: PartitionImage, alive: Collection[int], are_all_told: bool
 ) -> MetadataResponsePartition:
-    """Describes a partition. Unless `are_all_told`, only replicas that are alive are included, and an error code
-    indicates that there are others. Source: KRaftMetadataCache."""
+    """Describes a partition. Unless `are_all_told`, only replicas on live brokers are included, and an error code
+    indicates that other replicas exist. Source: KRaftMetadataCache."""
     leader, replicas, isr = partition.leader, partition.replicas, partition.isr
     offline = [replica for replica in replicas if replica not in alive]
     code = ErrorCode.NONE
@@ -206,12 +206,13 @@ def described_partition(
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Answers DescribeTopicPartitions (key 75), version 0: topics page by page, in the order of their names (KIP-966).
+    """Handles DescribeTopicPartitions (key 75), version 0, which describes topics page by page, in the order of their
+    names (KIP-966).
 
-    Needs DESCRIBE on each topic. An empty list of topics means all topics. A partition without a leader is not an
-    error. A page has `response_partition_limit` partitions, but at least one and at most
-    `max.request.partition.size.limit`. Topics that cannot be described do not count. The cursor is the first partition
-    of the next page.
+    Needs DESCRIBE on each topic. An empty list of topics stands for all topics. A partition without a leader is not an
+    error. A page contains `response_partition_limit` partitions, but at least one and at most
+    `max.request.partition.size.limit`. Topics that cannot be described do not count towards the limit. The cursor is
+    the first partition of the next page.
     """
     image = broker.metadata.image
     first_topic, first_partition = "", 0

@@ -1,4 +1,4 @@
-"""Handlers that create and delete topics: CreateTopics, CreatePartitions, DeleteTopics."""
+"""Handlers that create, enlarge and delete topics: CreateTopics, CreatePartitions and DeleteTopics."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ Wish = tuple[str | None, bytes]
 async def create_topics(
     request: CreateTopicsRequest, context: RequestContext, broker: HandlerBroker
 ) -> CreateTopicsResponse:
-    """Answers CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
+    """Handles CreateTopics (key 19), versions 2-7, which creates topics or only validates the request.
 
-    v4: partition count and replication factor may be -1, the broker's default. v5: flexible; the response contains both
-    numbers and the settings. v6: a quota may refuse topics. v7: the response contains the topic id. Needs CREATE on the
-    cluster or on each topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent when the
-    topics can be written to.
+    Since v4 the partition count and the replication factor may be -1, which stands for the broker's default. v5 is
+    flexible, and its response contains the partition count, the replication factor and the settings. Since v6 topics
+    may be refused because of a quota. v7 adds the topic id to the response. Needs CREATE on the cluster or on each
+    topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent once the topics can be written
+    to.
     """
     wanted, refusals, describable = await done_in_slices(_requested_topics(request, context))
     results = await broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
@@ -58,8 +59,8 @@ async def create_topics(
 def _requested_topics(
     request: CreateTopicsRequest, context: RequestContext
 ) -> Steps[tuple[list[NewTopic], list[TopicResult], Container[str]]]:
-    """Returns the topics that the client may create, refusals of the others, and the names of topics whose settings the
-    client may see."""
+    """Returns the topics that the client may create, refusals for the other topics, and the names of topics whose
+    settings the client may see."""
     may_create_all = is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     allowed: set[str] = set()
     describable: set[str] = set()
@@ -83,7 +84,7 @@ def _requested_topics(
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
-    """Returns a function that charges partitions to the client's quota. From the request version in `api_facts` on, the
+    """Returns a function that charges partitions to the client's quota. Since the request version in `api_facts`, the
     function raises THROTTLING_QUOTA_EXCEEDED when the quota is used up. Source: docs/spec/security.md#s4-3, row 147"""
     if context.meter is None:
         return decisions.unlimited
@@ -105,7 +106,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _create_response(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
-    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without settings of their own
+    without_settings: list[CreatableTopicConfigs] | None = None  # one list for all topics without settings of their own
     topics = []
     for result in results:
         yield
@@ -154,10 +155,10 @@ def _configs(described: list[DescribedConfig]) -> list[CreatableTopicConfigs]:
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> CreatePartitionsResponse:
-    """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing partitions is not possible.
+    """Handles CreatePartitions (key 37), versions 0-3, which adds partitions to topics. Partitions cannot be removed.
 
-    v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. The response is sent when the partitions can
-    be written to.
+    v2 is flexible. Since v3 topics may be refused because of a quota. Needs ALTER on each topic. The response is sent
+    once the partitions can be written to.
     """
     wishes, refusals = await done_in_slices(_requested_increases(request, context))
     charge = _charge(context)
@@ -176,7 +177,7 @@ async def create_partitions(
 def _requested_increases(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> Steps[tuple[list[PartitionIncrease], list[Result]]]:
-    """Returns the topics that the client may enlarge, and refusals of the others."""
+    """Returns the topics that the client may enlarge, and refusals for the other topics."""
     wishes: list[PartitionIncrease] = []
     refusals: list[Result] = []
     for topic in request.topics:
@@ -200,11 +201,12 @@ def _increase_result(result: Result) -> CreatePartitionsTopicResult:
 async def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteTopicsResponse:
-    """Answers DeleteTopics (key 20), versions 1-6: deletes topics by name or, since v6, by topic id.
+    """Handles DeleteTopics (key 20), versions 1-6, which deletes topics by name or, since v6, by topic id.
 
-    v4: flexible. v5: the response contains an error message. Needs DELETE on the cluster, or DESCRIBE and DELETE on
-    each topic. Without DESCRIBE, the response hides the name of a topic given by id; with DESCRIBE, it reports a
-    missing topic as such. The response is sent when the topics are no longer reachable; their files are removed later.
+    v4 is flexible. v5 adds an error message to the response. Needs DELETE on the cluster, or DESCRIBE and DELETE on
+    each topic. Without DESCRIBE, the response hides the name of a topic that the request identifies by id. With
+    DESCRIBE, the response reports that a topic does not exist. The response is sent once the topics are no longer
+    reachable. Their files are removed later.
     """
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
@@ -233,7 +235,7 @@ def _sorted_by_permission(
         known = image.topics_by_id.get(topic_id)
         actual_name = name if known is None else known.name
         if actual_name is None:
-            allowed.append((name, topic_id))  # the response will be that the id does not exist
+            allowed.append((name, topic_id))  # the response will report that the id does not exist
             continue
         may_describe = is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, actual_name)
         may_delete = is_allowed(context, Operation.DELETE, ResourceType.TOPIC, actual_name)

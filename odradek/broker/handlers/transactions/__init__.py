@@ -1,1 +1,1 @@
-"""Handlers of transactions."""
+"""Handlers for transactions."""

@@ -1,4 +1,5 @@
-"""Handlers for administrators and other brokers: DescribeTransactions, ListTransactions, WriteTxnMarkers."""
+"""Handlers for requests about transactions from administrators and other brokers: DescribeTransactions,
+ListTransactions and WriteTxnMarkers."""
 
 from __future__ import annotations
 
@@ -35,18 +36,18 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
-MOST_WORK: Final = 30_000_000  # work units of a pattern for one request: about ten seconds of CPU time
-NAMES_THE_VERSION_SINCE: Final = 2  # first version of WriteTxnMarkers that contains the transaction version
+MOST_WORK: Final = 30_000_000  # maximum work units of a pattern in one request; about ten seconds of CPU time
+NAMES_THE_VERSION_SINCE: Final = 2  # first version of WriteTxnMarkers with the transaction version
 
 
 @sliced
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeTransactionsResponse]:
-    """Answers DescribeTransactions (key 65), version 0: the state of the transactional ids that this broker
+    """Handles DescribeTransactions (key 65), version 0, which returns the state of transactional ids that this broker
     coordinates.
 
-    Needs DESCRIBE on each id. Topics that the client may not DESCRIBE are omitted without an error.
+    Needs DESCRIBE on each transactional id. Topics that the client may not DESCRIBE are omitted without an error.
     """
     response, entries = DescribeTransactionsResponse(), AnswerEntries()
     for transactional_id in request.transactional_ids:
@@ -74,13 +75,13 @@ def describe(transactional_id: str, context: RequestContext, broker: HandlerBrok
 async def list_transactions(
     request: ListTransactionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListTransactionsResponse:
-    """Answers ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates, with their
-    states.
+    """Handles ListTransactions (key 66), versions 0-2, which returns the transactional ids that this broker
+    coordinates, with their states.
 
-    v1: only transactions that have been open longer than a duration. v2: only ids that match a pattern. The response
-    contains the ids that the client may DESCRIBE. Other clients are served while many ids are examined; each
-    transaction is shown as it was at the beginning. Refused with COORDINATOR_LOAD_IN_PROGRESS while any partition of
-    `__transaction_state` is not loaded.
+    v1 adds a filter by the duration of transactions. v2 adds a filter by a pattern for transactional ids. The response
+    contains the ids that the client may DESCRIBE. Other clients are served while many ids are examined. Each
+    transaction is shown as it was when the request began. The request fails with COORDINATOR_LOAD_IN_PROGRESS while any
+    partition of `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
     wanted = TransactionFilter(
@@ -116,7 +117,8 @@ async def list_transactions(
 
 
 def pattern_of(pattern: str | None) -> Pattern | None:
-    """Compiles the request's pattern. Returns None if there is none. Raises KafkaError if it is invalid."""
+    """Compiles the request's pattern. Returns None if the request has no pattern. Raises KafkaError if the pattern is
+    invalid."""
     if not pattern:
         return None
     from odradek.broker.patterns.re2 import InvalidPattern, Pattern  # imported here because few clients send a pattern
@@ -130,12 +132,12 @@ def pattern_of(pattern: str | None) -> Pattern | None:
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteTxnMarkersResponse]:
-    """Answers WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions that this broker leads.
+    """Handles WriteTxnMarkers (key 27), versions 1-2, which ends transactions in partitions that this broker leads.
 
-    v1: flexible. v2 (KIP-1228): the transaction version; with version 2, a marker's epoch must be higher than the open
-    transaction's. Needs ALTER or CLUSTER_ACTION on the cluster: it is sent by coordinators, and by operators who end a
-    transaction without a coordinator. The response is sent when all markers are durable. Markers of one producer id are
-    answered together.
+    v1 is flexible. v2 (KIP-1228) adds the transaction version. Under transaction version 2, a marker's epoch must be
+    higher than the epoch of the open transaction. Needs ALTER or CLUSTER_ACTION on the cluster, because the request is
+    sent by coordinators, and by operators who end a transaction that has no coordinator. The response is sent once all
+    markers are durable. It has one entry for all markers of the same producer id.
     """
     if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
@@ -148,7 +150,7 @@ def write_txn_markers(
 
 
 def marker_of(asked: WritableTxnMarker, version: int) -> TxnMarker:
-    """Returns the marker of a request with this version."""
+    """Returns the marker in a request of this version."""
     return TxnMarker(
         asked.producer_id,
         asked.producer_epoch,

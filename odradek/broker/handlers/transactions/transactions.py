@@ -1,4 +1,4 @@
-"""Handlers of a producer's requests to the transaction coordinator, from InitProducerId to EndTxn."""
+"""Handlers for a producer's requests to the transaction coordinator, from InitProducerId to EndTxn."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ NONE: Final = -1
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, broker: HandlerBroker
 ) -> InitProducerIdResponse:
-    """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
+    """Handles InitProducerId (key 22), versions 0-6, which assigns a producer id and epoch, with or without a
+    transactional id.
 
-    v2: flexible. v3: the producer's current id and epoch. v4: the client knows PRODUCER_FENCED. v5: the client knows
-    TRANSACTION_ABORTABLE. v6 (KIP-939, which Kafka lists only with `unstable.api.versions.enable`): Enable2Pc and
-    KeepPreparedTxn; the response contains the kept transaction. Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any
-    topic. With a transactional id it needs WRITE on that, and for Enable2Pc also TWO_PHASE_COMMIT. An open transaction
-    of the id is kept if the request asks for that. Otherwise it is aborted, and the client retries after
-    CONCURRENT_TRANSACTIONS.
+    v2 is flexible. v3 adds the producer's current id and epoch. Since v4 the client understands PRODUCER_FENCED, and
+    since v5 TRANSACTION_ABORTABLE. v6 (KIP-939) adds Enable2Pc and KeepPreparedTxn, and its response contains the kept
+    transaction; Kafka lists v6 only with `unstable.api.versions.enable`. Without a transactional id, needs
+    IDEMPOTENT_WRITE on the cluster or WRITE on any topic. With a transactional id, needs WRITE on it, and also
+    TWO_PHASE_COMMIT for Enable2Pc. If the transactional id has an open transaction, the transaction is kept if the
+    request has KeepPreparedTxn. Otherwise it is aborted, and the client retries after CONCURRENT_TRANSACTIONS.
     """
     transactional_id = request.transactional_id
     if transactional_id is None:
@@ -57,7 +58,7 @@ async def init_producer_id(
             raise authorization_error(ResourceType.CLUSTER, context.api_key)
     else:
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        # A setting can also cause TRANSACTIONAL_ID_AUTHORIZATION_FAILED for Enable2Pc: see `check_request`.
+        # For Enable2Pc, a setting can also cause TRANSACTIONAL_ID_AUTHORIZATION_FAILED; see `check_request`.
         if request.enable2_pc and not is_allowed(
             context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id
         ):
@@ -82,14 +83,14 @@ BATCHED_SINCE: Final = 4
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> AddPartitionsToTxnResponse:
-    """Answers AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have
-    been added.
+    """Handles AddPartitionsToTxn (key 24), versions 0-5, which adds partitions to a transaction or verifies that they
+    have been added.
 
-    v0-3: sent by a producer, for its transaction; v2: the client knows PRODUCER_FENCED, v3: flexible. v4: sent by a
-    partition leader, for several transactions, to add partitions or only to verify them (`verify_only`). v5: the leader
-    knows TRANSACTION_ABORTABLE. v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the
-    cluster. All partitions of a transaction are added or none: if one is refused, the others have
-    OPERATION_NOT_ATTEMPTED.
+    v0-3 are sent by a producer for its own transaction. Since v2 the client understands PRODUCER_FENCED. v3 is
+    flexible. v4-5 are sent by a partition leader for several transactions, to add partitions or only to verify them
+    (`verify_only`). Since v5 the leader understands TRANSACTION_ABORTABLE. v0-3 need WRITE on the transactional id and
+    on each topic, and v4-5 need CLUSTER_ACTION on the cluster. Either all partitions of a transaction are added or
+    none. If one partition is refused, the others get OPERATION_NOT_ATTEMPTED.
     """
     if context.api_version >= BATCHED_SINCE:
         return await for_leaders(request, context, broker)
@@ -115,7 +116,7 @@ async def for_a_producer(
         asked_version=0,
     )
     codes = await wait_for_answer(adding)
-    for code in codes.values():  # all partitions were added, or none
+    for code in codes.values():  # either all partitions were added or none
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes, is_joined=False))
@@ -138,7 +139,7 @@ def add_each(
     refused: list[dict[TopicPartition, ErrorCode]],
     broker: HandlerBroker,
 ) -> Steps[list[NowOrLater[PartitionCodes]]]:
-    """Calls the coordinator for each transaction, and adds the missing partitions of each to `refused`."""
+    """Calls the coordinator for each transaction. Partitions that do not exist are added to `refused`."""
     counts = Counter(each.transactional_id for each in transactions)
     adding: list[NowOrLater[PartitionCodes]] = []
     for each in transactions:
@@ -171,8 +172,8 @@ def codes_of(
     *,
     is_repeated: bool,
 ) -> NowOrLater[PartitionCodes]:
-    """Returns the codes of a transaction's partitions. If `is_repeated`, the request contains several entries for one
-    id. It is refused because the entries are ambiguous; Kafka mixes them up."""
+    """Returns the codes of a transaction's partitions. If `is_repeated`, the request has several entries for the same
+    transactional id. They are refused because they are ambiguous; Kafka mixes them up."""
     topics = transaction.topics
     if is_repeated:
         return dict.fromkeys(partitions_of(topics), ErrorCode.INVALID_REQUEST)
@@ -218,9 +219,9 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
 def topic_results(
     topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes, *, is_joined: bool
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Returns the results by topic. If `is_joined`, there is one result for each topic and partition, however often
-    they occur: Kafka answers in this way if partitions have their own codes. If all have the same code, it answers each
-    occurrence."""
+    """Returns the results by topic. If `is_joined`, a topic or partition that occurs several times has a single result.
+    This is Kafka's response if partitions have their own codes. If all partitions have the same code, Kafka returns a
+    result for each occurrence."""
     mentions: list[tuple[str, Iterable[int]]] = [(topic.name, topic.partitions) for topic in topics]
     if is_joined:
         named: dict[str, dict[int, None]] = {}
@@ -244,12 +245,12 @@ def topic_results(
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> AddOffsetsToTxnResponse:
-    """Answers AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are
+    """Handles AddOffsetsToTxn (key 25), versions 0-4, which adds a group's offsets to a transaction before they are
     committed in it.
 
-    v2: the client knows PRODUCER_FENCED. v3: flexible. v4: the client knows TRANSACTION_ABORTABLE. Needs WRITE on the
-    transactional id and READ on the group. Adds the group's partition of `__consumer_offsets`, whether or not it
-    exists.
+    Since v2 the client understands PRODUCER_FENCED. v3 is flexible. Since v4 the client understands
+    TRANSACTION_ABORTABLE. Needs WRITE on the transactional id and READ on the group. Adds the group's partition of
+    `__consumer_offsets`, whether or not that partition exists.
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -272,12 +273,12 @@ BUMPS_SINCE: Final = 5
 
 
 def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[EndTxnResponse]:
-    """Answers EndTxn (key 26), versions 0-5: commits or aborts a transaction.
+    """Handles EndTxn (key 26), versions 0-5, which commits or aborts a transaction.
 
-    v2: the client knows PRODUCER_FENCED. v3: flexible. v4: the client knows TRANSACTION_ABORTABLE. v5 (KIP-890): every
-    end raises the epoch, and the response contains the producer id and epoch of the next transaction. Needs WRITE on
-    the transactional id. The response is sent when the decision and its markers are written. If a marker must be
-    retried, it is sent when the decision is written.
+    Since v2 the client understands PRODUCER_FENCED. v3 is flexible. Since v4 the client understands
+    TRANSACTION_ABORTABLE. Since v5 (KIP-890) every end of a transaction bumps the epoch, and the response contains the
+    producer id and epoch of the next transaction. Needs WRITE on the transactional id. The response is sent once the
+    decision and its markers are written. If a marker must be retried, the response does not wait for the marker.
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)

@@ -1,10 +1,10 @@
-"""TxnOffsetCommit (key 28), versions 0-6: stores offsets of a group that take effect if the transaction commits.
+"""TxnOffsetCommit (key 28), versions 0-6, stores offsets of a group that take effect if the transaction commits.
 
-v2: leader epochs. v3: flexible; member, instance and generation are checked if they are given. v4: the client knows
-TRANSACTION_ABORTABLE. v5: adds the group's partition to the transaction. v6 (KIP-1319): topic ids instead of names,
-GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs WRITE on the transactional id, READ on the group and each topic. The
-response is sent when the offsets are recorded; they take effect with the COMMIT marker.
-Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
+v2 adds leader epochs. v3 is flexible, and the member, instance and generation are checked if the request has them.
+Since v4 the client understands TRANSACTION_ABORTABLE. Since v5 the broker adds the group's partition to the
+transaction. v6 (KIP-1319) uses topic ids instead of names, and adds GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs
+WRITE on the transactional id, and READ on the group and each topic. The response is sent once the offsets are recorded.
+They take effect with the COMMIT marker. Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 TOPIC_IDS_SINCE: Final = 6
-RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # key: `key_of`
+RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # keys: see `key_of`
 
 
 def txn_offset_commit(
@@ -64,7 +64,7 @@ def _txn_offset_commit(
         if accepted is not None:
             known.append(accepted)
         yield
-    if image.topics_version != checked_at:  # offsets must not outlive a topic that was deleted between two slices
+    if image.topics_version != checked_at:  # offsets of a topic deleted meanwhile must not be stored
         known = require_group_partition(known, image, refused)
     if not known:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
@@ -84,10 +84,10 @@ def _txn_offset_commit(
 async def commit(
     request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
 ) -> TxnOffsetCommitResponse:
-    """Stores the offsets of known topics, after the transaction coordinator has confirmed, or added, the group's
+    """Stores the offsets of known topics after the transaction coordinator has confirmed or added the group's
     partition.
 
-    refused   results for topics that are already refused; a refusal by the group applies only to the other topics
+    refused   results for topics that have already been refused; a refusal by the group applies only to the other topics
     """
     try:
         written = await write(request, refused, version, broker)
@@ -101,7 +101,7 @@ async def commit(
 async def write(
     request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
 ) -> TxnOffsetCommitResponse:
-    """Writes the offsets. Raises KafkaError if nothing is stored."""
+    """Writes the offsets. Raises KafkaError if no offset is stored."""
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     guard = None
@@ -113,7 +113,7 @@ async def write(
         if not request.topics:
             return TxnOffsetCommitResponse()
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
-    if producer_id < 0 or producer_epoch < 0:  # the transaction coordinator would respond with the same error
+    if producer_id < 0 or producer_epoch < 0:  # the transaction coordinator would return the same error
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     broker.seals.check(producer_id, producer_epoch)
     answer = broker.groups.shard_for(request.group_id).submit(
@@ -126,7 +126,8 @@ async def write(
 async def verify_group_partition(
     request: TxnOffsetCommitRequest, adds: bool, broker: HandlerBroker
 ) -> VerificationGuard | None:
-    """Asks the transaction coordinator about the group's partition. Raises KafkaError if it refuses."""
+    """Has the transaction coordinator verify or add the group's partition. Raises KafkaError if the coordinator
+    refuses."""
     index = broker.groups.partition_for(request.group_id)
     partition = broker.partitions.get(GROUP_OFFSETS, index)
     asked: Deferred[VerificationResults] = Deferred()
@@ -151,10 +152,11 @@ def check_topic(
     *,
     by_id: bool,
 ) -> TxnOffsetCommitRequestTopic | None:
-    """Returns the topic with its existing partitions, or None. The other partitions are added to `refused`.
+    """Returns the topic with its existing partitions, or None if nothing remains. Partitions that are refused are added
+    to `refused`.
 
-    by_id  the request identifies topics by id. The ids are kept, so that a topic that is deleted and recreated
-           meanwhile is not mistaken for the requested topic
+    by_id  whether the request identifies topics by id. The returned topic keeps its id, so that a topic that is
+           recreated in the meantime is not mistaken for the requested topic
     """
     if by_id:
         known = image.topics_by_id.get(topic.topic_id)
@@ -179,9 +181,9 @@ def require_group_partition(
 def keep_existing_partitions(
     topic: TxnOffsetCommitRequestTopic, image: MetadataImage, refused: RefusedTopics
 ) -> TxnOffsetCommitRequestTopic | None:
-    """Returns the topic with its existing partitions, or None. The other partitions are added to `refused` as
-    unknown."""
-    # The topic was deleted after it was found.
+    """Returns the topic with its existing partitions, or None if no partition exists. The other partitions are added to
+    `refused` as unknown."""
+    # The topic may have been deleted since it was looked up.
     if topic.topic_id != ZERO_UUID and topic.topic_id not in image.topics_by_id:
         refuse(refused, refusals(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         return None
@@ -207,20 +209,21 @@ def refusals(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCo
 
 
 def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
-    """Returns the key that identifies a topic in a response: its id if the request contained it, else its name."""
+    """Returns the key that identifies a topic in a response: its id if the request contained the id, otherwise its
+    name."""
     return topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
 
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
-    """Adds a result to the other results for the same topic."""
+    """Merges a result into the other results for the same topic."""
     known = refused.setdefault(key_of(topic), topic)
     if known is not topic:
         known.partitions += topic.partitions
 
 
 def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """Merges the refusals with the response, as Kafka does. If a partition was refused, there is one entry for each
-    topic, refused topics first; otherwise there is one for each entry of the request."""
+    """Merges the refusals into the response, as Kafka does. If any partition was refused, the result has one entry for
+    each topic, and refused topics come first. Otherwise it has one entry for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
