@@ -2,10 +2,10 @@
 
 import os
 
-__version__ = "0.1.0"  # the only place: `.ci/release set` changes it and its copies
+__version__ = "0.1.0"  # defined only here; `.ci/release set` changes this version and its copies
 
 if os.environ.get("ODRADEK_PURE", "0") not in ("", "0"):
-    # Sources only, also where modules are installed compiled: docs/variants.md.
+    # Import only the sources, even if the modules are installed compiled; see docs/variants.md.
     import sys
     from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 

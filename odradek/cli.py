@@ -1,5 +1,5 @@
-"""Entry point of the command line. `serve` has a separate parser, so that a broker starts without loading the
-others."""
+"""The entry point of the command line. `serve` has a separate parser, so that a broker starts without loading the
+parsers of other commands."""
 
 import gc
 import sys
@@ -16,12 +16,12 @@ def main(words: Sequence[str] | None = None) -> int:
         from odradek.serve import main as serve
 
         return serve(words[1:])
-    if words and words[0] == "health" and not HELP_WORDS.intersection(words):  # runs every few seconds in a container
+    if words and words[0] == "health" and not HELP_WORDS.intersection(words):  # containers run it every few seconds
         from odradek.tools.container.health import main as health
 
         return health(words[1:])
     # Imports create many objects that live until the process ends. With the default threshold, the garbage collector
-    # would spend a tenth of the start on scanning them.
+    # would spend a tenth of the startup time scanning them.
     gc.set_threshold(OBJECTS_OF_A_START)
     from odradek.tools.commands.tree import run
 

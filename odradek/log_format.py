@@ -15,8 +15,8 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 
 TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
-MOST_IN_LINE = 4_000  # characters of a message, or of one line of a traceback
-MOST_LINES = 1_000  # lines of a traceback; an error's message can itself have a great many
+MOST_IN_LINE = 4_000  # maximum characters of a message, or of one line of a traceback
+MOST_LINES = 1_000  # maximum lines of a traceback; an error's message alone can have a large number of lines
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
 # The environment variables that the apache/kafka image uses. The second holds `logger=LEVEL` pairs, separated by
@@ -28,7 +28,7 @@ PYTHON_LEVELS = {"TRACE": logging.NOTSET + 1, "FATAL": logging.CRITICAL, "OFF": 
 
 
 class UnknownLevel(Exception):
-    """The environment names a log level that does not exist."""
+    """Raised if the environment names a log level that does not exist."""
 
 
 class TextLines(logging.Formatter):
@@ -37,7 +37,7 @@ class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(TEXT_LINE)
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # the library's name
+    def formatMessage(self, record: logging.LogRecord) -> str:  # the name in the standard library
         record.message = shortened(record.message, MOST_IN_LINE)
         return super().formatMessage(record)
 
@@ -47,7 +47,7 @@ class TextLines(logging.Formatter):
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        import json  # imported late: a broker that logs text does not need it
+        import json  # imported here because a broker that logs text does not need it
         from datetime import UTC, datetime
 
         line: dict[str, str | int | None] = {
@@ -65,14 +65,14 @@ class JsonLines(logging.Formatter):
 
 
 def shortened_lines(traceback: str) -> str:
-    """Shortens each line of a traceback, and merges all lines after the first MOST_LINES into one."""
+    """Shortens each line of a traceback. Everything after the first MOST_LINES lines is shortened as if it were one
+    line."""
     lines = [shortened(each, MOST_IN_LINE) for each in traceback.split("\n", MOST_LINES)]
     return "\n".join(lines)
 
 
 def set_up_logging(stream: TextIO, log_format: str, environ: Mapping[str, str]) -> None:
-    """Writes the log of all loggers to `stream`. Raises UnknownLevel if the environment names a level that does not
-    exist."""
+    """Makes all loggers write to `stream`. Raises UnknownLevel if the environment names a level that does not exist."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if log_format == JSON else TextLines())
     _set_level(logging.root, environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL), LEVEL_VARIABLE)

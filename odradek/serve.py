@@ -1,6 +1,6 @@
 """`odradek serve`: reads the command line, runs the broker, and shuts it down cleanly.
 
-To start quickly, it imports nothing that the broker does not need before the first accepted connection.
+To keep startup fast, it only imports modules that the broker needs before it accepts the first connection.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HTTP_PORT = "--http-port {}: must be a number from 0 (any free port) to 65535, o
 
 
 class UsageError(Exception):
-    """The arguments of `serve` are not valid."""
+    """Raised if the arguments of `serve` are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class ServeOptions:
     seed: Path | None = None
 
     def settings(self) -> dict[str, str]:
-        """Returns the settings given on the command line, by Kafka's names. Options that stand for a setting, such as
-        `--port`, override `--override`. Raises UsageError."""
+        """Returns the settings from the command line by their Kafka names. Options for a particular setting, such as
+        `--port`, take precedence over `--override`. Raises UsageError."""
         settings = {}
         for text in self.overrides:
             name, separator, value = text.partition("=")
@@ -100,7 +100,7 @@ class ServeOptions:
 
 
 def parse_options(words: Sequence[str]) -> ServeOptions:
-    """Parses `--name value` and `--name=value`. Raises UsageError."""
+    """Parses options of the forms `--name value` and `--name=value`. Raises UsageError."""
     options = ServeOptions()
     waiting = list(words)
     while waiting:
@@ -159,7 +159,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
 
 
 def _similar_option(name: str) -> str:
-    """Returns the option that was probably meant by an unknown one, as a question."""
+    """Returns a question that suggests the option that was probably meant by an unknown option."""
     from difflib import get_close_matches  # imported here because most options are typed correctly
 
     known = [word.strip("[]") for word in USAGE.split() if word.startswith("[--")]
@@ -168,8 +168,8 @@ def _similar_option(name: str) -> str:
 
 
 def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | None:
-    """Returns the plan of everything that the options and KAFKA_CREATE_TOPICS request, or None. Raises UsageError or
-    OSError."""
+    """Returns the plan of everything to create according to the options and KAFKA_CREATE_TOPICS, or None if there is
+    nothing to create. Raises UsageError or OSError."""
     if options.seed is None and not options.topics and not environ.get("KAFKA_CREATE_TOPICS"):
         return None
     # Imported here because most brokers have no seed.
@@ -190,7 +190,7 @@ def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | Non
 
 
 def with_users(plan: SeedPlan | None, users: Sequence[tuple[str, str, str]]) -> SeedPlan:
-    """Returns a plan that also creates users with a name, a password and a SCRAM mechanism."""
+    """Returns a plan that also creates users, each with a name, a password and a SCRAM mechanism."""
     from odradek.protocol.scram import MIN_ITERATIONS, SCRAM_MECHANISMS
     from odradek.seeds.plan import Place, SeedPlan, SeedUser
 
@@ -220,12 +220,12 @@ def run(
 ) -> int:
     """Runs the broker until it is stopped, and returns the exit status.
 
-    notes       logged once the configuration is read
-    warnings    logged like notes, at the level WARNING
-    users       added to the seed: names, passwords and SCRAM mechanisms
-    ready_note  printed after the line that reports that clients are accepted; {node_id} stands for the broker's id
+    notes       messages to log once the configuration has been read
+    warnings    messages to log like `notes`, but at level WARNING
+    users       users to add to the seed, each with a name, a password and a SCRAM mechanism
+    ready_note  text to print after the ready line; {node_id} stands for the broker's id
     """
-    gc.disable()  # off until the broker serves, because no object that the start creates becomes garbage
+    gc.disable()  # disabled until the broker serves, because startup creates no garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, InitialControl, serve
 
@@ -272,7 +272,7 @@ def run(
 
 
 def default_data_directory(environ: Mapping[str, str]) -> Path:
-    """Returns the default data directory. It does not depend on the working directory, and survives a reboot."""
+    """Returns the default data directory, which does not depend on the working directory and survives a reboot."""
     home = (
         environ.get("XDG_DATA_HOME")
         or environ.get("LOCALAPPDATA")  # Windows
@@ -282,8 +282,8 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_ephemeral_directory() -> Path:
-    """Creates a fresh directory whose name contains this process's id. Also removes the directories of killed
-    processes."""
+    """Creates a new directory whose name contains this process's id. Also removes the directories of processes that
+    were killed."""
     import tempfile
 
     for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):

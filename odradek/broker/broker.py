@@ -1,4 +1,4 @@
-"""The parts of a broker, and the order in which they start and stop. `serving.py` adds the sockets for clients.
+"""Assembles the parts of a broker, and starts and stops them in order. `serving.py` adds the sockets for clients.
 
 open:  lock the data directory → metadata log → partitions; `begin`: coordinators, housekeeping
 close: housekeeping → coordinators → write, sync → mark of a clean shutdown
@@ -66,23 +66,24 @@ log = logging.getLogger("odradek.broker")
 
 OFFERED = OfferedVersions(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
-# Each thread holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES. Batches from other connections
+# Each thread holds the records of one compressed batch, which may take up to DECOMPRESSED_LIMIT_BYTES. Further batches
 # wait until a thread is free.
 OPENER_THREADS = 2
-HOUSEKEEPING_AFTER_MS = 500  # housekeeping starts late, so that its import does not delay the first requests
-# Advertised to clients if the configuration names no host, since Odradek is meant to run on the clients' machine.
+HOUSEKEEPING_AFTER_MS = 500  # delay of housekeeping, so that importing it does not slow down the first requests
+# Advertised to clients if the configuration names no host, because Odradek is meant to run on the same machine as its
+# clients.
 LOCAL_HOST = "localhost"
 
 
 class Broker:
     """The parts of a broker that request handlers use.
 
-    `open` and `begin` start the broker, `close` stops it. In between, topics and settings change only through the
-    metadata log.
+    `open` and `begin` start the broker, and `close` stops it. While it runs, topics and settings change only through
+    the metadata log.
     """
 
     cluster_id: str
-    bound: tuple[Listener, ...]  # where the broker listens: the real ports, and a host that clients can connect to
+    bound: tuple[Listener, ...]  # the listeners with their actual ports, and with a host that clients can connect to
     advertised_listeners: tuple[Listener, ...]  # the addresses that the broker gives to clients
     log_directory: LogDirectory
     metadata: ClusterMetadata
@@ -106,13 +107,15 @@ class Broker:
         copied_states: Mapping[TopicPartition, CopiedLogState] | None = None,
     ) -> None:
         """
-        clock, timers  None for the system's; the same holds for `disk`
-        steady_clock   the clock that nobody can set; None for one that follows the loop's time
-        is_alone       whether the process runs only this broker, so that objects made at start-up live to its end
-        steps          hooks that run between the broker's steps; None for Kafka's behaviour
-        offered        the APIs and features that the broker announces; fewer than all if it emulates an older release
-        copied_states  for a copy of another broker's directory: the state of each log as that broker knew it, so that
-                       the logs need not be read again
+        clock, timers  the broker's clock and timers; None for the system's, as for `disk`
+        steady_clock   a clock that cannot be set; None for a clock that follows the loop's time
+        is_alone       whether the process runs only this broker, so that objects from startup live as long as the
+                       process
+        steps          hooks between the broker's steps; None for Kafka's behaviour
+        offered        the APIs and features that the broker serves and lists; fewer than usual if it emulates an older
+                       release
+        copied_states  the state of each log if the directory is a copy of another broker's directory, so that the logs
+                       need not be read again
         """
         self.config = config
         self.steps: BrokerSteps = steps or BrokerSteps()
@@ -120,7 +123,7 @@ class Broker:
         self._copied_states: Mapping[TopicPartition, CopiedLogState] = copied_states or {}
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
-        self.schema_values: SchemaValues | None = None  # set by the schema registry, if it is on
+        self.schema_values: SchemaValues | None = None  # set by the schema registry if it is enabled
         self.timers: Timers = timers or LoopTimers(loop)
         self.steady_clock: Clock = steady_clock or SteadyClock(self.clock, loop.time)
         self.is_alone = is_alone
@@ -128,8 +131,9 @@ class Broker:
         self.workers = ThreadWorkers(
             loop, WORKER_THREADS, watched=partial(self.watch.time_action, "what threads ended")
         )
-        # More threads would not decode faster, since only one thread at a time runs Python and the loop competes with
-        # them. Besides, decoded requests stay in memory until the loop handles them.
+        # More threads would not make decoding faster, because only one thread at a time runs Python, and the loop
+        # competes with these threads. They would also use more memory, because decoded requests wait until the loop
+        # handles them.
         self.codec_thread = ThreadWorkers(loop, 1, "codec", partial(self.watch.time_action, "long requests"))
         self._opener_threads = ThreadWorkers(
             loop, OPENER_THREADS, "opener", watched=partial(self.watch.time_action, "what threads ended")
@@ -146,7 +150,7 @@ class Broker:
             loop, PARALLEL_SYNCS, "sync", partial(self.watch.time_action, "acknowledgements")
         )
         self.syncs = LogSyncs(self._sync_threads)
-        self.limits_changed: Callable[[], None] = lambda: None  # called after settings or client quotas have changed
+        self.limits_changed: Callable[[], None] = lambda: None  # called when settings or client quotas have changed
         self.host_addresses: dict[str, tuple[str, ...]] = {}  # resolved addresses of the hosts that quotas name
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading = 0  # number of coordinator partitions that are being loaded
@@ -154,14 +158,14 @@ class Broker:
     def open(self, ports: Mapping[str, int]) -> None:
         """Opens the data directory, the metadata log and the partitions.
 
-        ports: the port that each listener is bound to, by the listener's name. Raises CannotStart, OSError or
-        KafkaError, after it has undone everything.
+        `ports` contains the port that each listener is bound to, by the listener's name. If this fails, everything is
+        undone before CannotStart, OSError or KafkaError is raised.
         """
         for _ in self.opening(ports):
             pass
 
     def opening(self, ports: Mapping[str, int]) -> Iterator[None]:
-        """Does the work of `open` in steps, so that other tasks of the loop can run in between."""
+        """Does the work of `open` in steps, so that other tasks of the event loop can run between them."""
         config = self.config
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
@@ -181,7 +185,7 @@ class Broker:
         self.metadata.add_listener(self)
 
     def begin(self) -> None:
-        """Starts the broker's background work, once clients can connect."""
+        """Starts the broker's background work. Called once clients can connect."""
         topics = self.metadata.image.topics
         if GROUP_OFFSETS in topics:
             self.loop.call_soon(lambda: self.groups)
@@ -207,10 +211,10 @@ class Broker:
             self.housekeeping.stop()
 
     async def close(self, *, keeps_data: bool = True) -> None:
-        """Stops the broker's parts. Called when no more requests arrive.
+        """Stops the broker's parts. Called after the last request has arrived.
 
-        keeps_data: whether the directory will be used for another start. Raises LogFailed or OSError if the log
-        could not be left clean; the next start then reads it again.
+        `keeps_data` means that the directory will be used for another start. Raises LogFailed or OSError if the log
+        could not be closed cleanly. In that case the next start reads the log again.
         """
         if self.has_started("shares"):
             self.shares.stop()
@@ -228,7 +232,7 @@ class Broker:
         if threads and not self.is_alone:
             await asyncio.to_thread(join, threads)
         join(threads)
-        await asyncio.sleep(0)  # lets the loop handle the results of the threads' jobs
+        await asyncio.sleep(0)  # lets the loop process the results of jobs in threads
         if not keeps_data:
             self.metadata.abandon()
             await self._work(self.log_directory.steps_of_abandon())
@@ -241,16 +245,16 @@ class Broker:
         await self._work(self.log_directory.closing(self.metadata.broker_epoch))
 
     async def _work(self, steps: Iterator[None]) -> None:
-        """Runs all steps. Other brokers of the process, if there are any, are served in between."""
+        """Runs all steps. If the process runs other brokers, they are served between the steps."""
         if not self.is_alone:
             await work_in_slices(steps)
-        for _ in steps:  # all at once if the broker is alone
+        for _ in steps:  # all steps at once, because the broker is alone
             pass
 
     def release_parts(self) -> None:
-        """Drops the references to the broker's parts, some time after `close`. The parts refer to the broker and to one
-        another; without these references they are freed at once, and need no garbage collection, which would pause the
-        other brokers of this process. Does nothing while a task of the broker is still running."""
+        """Drops the references to the broker's parts. Called some time after `close`. The parts and the broker refer to
+        one another. Without these references, they are freed immediately and need no garbage collection, which would
+        pause the other brokers of this process. Does nothing while a task of the broker is still running."""
         if not self._tasks:
             self._flush.end()
             vars(self).clear()
@@ -315,7 +319,7 @@ class Broker:
 
     @property
     def rules(self) -> KafkaRules:
-        """Returns the release of Kafka whose rules this broker follows where releases differ."""
+        """The Kafka release whose rules this broker follows if releases differ."""
         return self.offered.rules
 
     @property
@@ -325,16 +329,16 @@ class Broker:
         return self._loading == 0 and all(each.is_idle for each in threads)
 
     def flush_appends(self) -> None:
-        """Writes the appended batches now rather than at the end of this turn of the loop, so that the files are as
-        long as the logs."""
+        """Writes the appended batches now instead of at the end of this turn of the loop, so that the files contain
+        everything that the logs contain."""
         self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:
-        """Returns whether this lazily created part exists. Accessing the attribute would create it."""
+        """Returns whether a lazily created part exists. Accessing its attribute would create it."""
         return coordinator in vars(self)
 
-    # Called after a commit to the metadata log, in this order. A coordinator that has not started yet needs none of
-    # these calls: it reads the metadata when it starts.
+    # The following methods are called after a commit to the metadata log, in this order. A coordinator that has not
+    # started yet does not need these calls, because it reads the metadata when it starts.
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)
@@ -345,7 +349,7 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.deleting_topic(topic)
-        self.metadata.hold_until(self._discards.sync_renames())  # no topic of the same name can be created until then
+        self.metadata.hold_until(self._discards.sync_renames())  # until then, no topic can take this name
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("markers"):
@@ -473,7 +477,7 @@ class Broker:
         try:
             from odradek.broker.partitions.housekeeping import Housekeeping, chores
             from odradek.broker.runtime.allocator import keep_freed_memory
-        except OSError as error:  # no file descriptor left to import a module: clients may use all of them
+        except OSError as error:  # clients may be using all file descriptors, so that no module can be imported
             log.warning("housekeeping could not start; trying again: %s", error)
             self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
             return
@@ -487,12 +491,12 @@ class Broker:
         keep_freed_memory()
 
     def load(self, coroutine: Coroutine[Any, Any, None], topic: str) -> None:
-        """Starts to load partitions of a coordinator's topic."""
+        """Starts loading partitions of a coordinator's topic."""
         self.steps.load(topic, partial(self._load_now, coroutine))
 
     def _load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a loading coroutine. The loaded objects stay in memory, so the garbage collector is off while they are
-        created, and skips them later."""
+        """Runs a coroutine that loads partitions. The loaded objects stay in memory, so the garbage collector is
+        disabled while they are created, and ignores them later."""
         gc.disable()
         self._loading += 1
         self.spawn(coroutine).add_done_callback(self._loaded)
@@ -506,7 +510,8 @@ class Broker:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs a coroutine as a task of the loop."""
-        # The reference is needed: the loop itself holds only a weak one, so a running task could be collected.
+        # The reference is needed because the loop holds only a weak reference, so that a running task could be
+        # garbage-collected.
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -514,7 +519,7 @@ class Broker:
 
 
 def _way_out(error: OSError) -> str:
-    """Returns the advice for an operator whose data directory this process may not write to."""
+    """Returns advice for an operator whose data directory is not writable for this process."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"; let the user of this process ({this_user()}) write to it, or choose another with --data-dir"
     if error.errno == errno.EROFS:

@@ -1,4 +1,4 @@
-"""Applies client quotas and connection limits, at the start and whenever they change."""
+"""Applies client quotas and connection limits at startup and whenever they change."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-ANY_RATE = 2**31 - 1  # max.connection.creation.rate if it is not configured
+ANY_RATE = 2**31 - 1  # value of max.connection.creation.rate if it is not configured
 CREATION_RATE = "max.connection.creation.rate"
 
 
 class ClientLimits:
     """Applies the quotas and limits of the current configuration.
 
-    metering: measures what clients use; None until the first client quota is configured.
+    `metering` measures the usage of clients. It is None until the first client quota is configured.
     """
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], admissions: Admissions) -> None:
@@ -70,12 +70,12 @@ class ClientLimits:
         config = self._broker.config
 
         def read(outcome: JobResult[ConnectionLimits]) -> None:
-            # the settings changed while names were resolved, and that change applies its own limits
+            # If the settings have changed while names were being resolved, a newer call applies the new limits.
             if config is not self._broker.config:
                 return
             try:
                 self.admissions.set_limits(outcome.result())
-            except CannotStart as error:  # cannot happen at the start, where the same settings were checked before
+            except CannotStart as error:  # not at startup, where these settings are checked before
                 log.warning("the limits on connections were not changed: %s", error)
 
         if names_hosts(config):
@@ -129,7 +129,7 @@ class ClientLimits:
 
 
 class ClockedRates:
-    """`ConnectionRates` that reads the time from a clock."""
+    """A `ConnectionRates` that reads the time from a clock."""
 
     def __init__(self, rates: ConnectionRates, clock: Clock) -> None:
         self._rates = rates

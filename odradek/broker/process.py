@@ -1,4 +1,4 @@
-"""The broker as a process: its event loop, its signals, the ready line, the ready file and the exit status."""
+"""Runs the broker as a process: the event loop, signals, the ready line, the ready file and the exit status."""
 
 from __future__ import annotations
 
@@ -35,22 +35,23 @@ __all__ = ["CannotStart", "InitialControl", "serve"]
 
 log = logging.getLogger("odradek")
 
-# Thresholds of the three generations, in objects for the youngest and in collections for the others. A collection walks
-# over the objects created since the previous one that are still alive, at 0.1 to 0.2 µs each: 5,000 of them, and every
-# sixth time 30,000. A full collection would come after 30 million new objects.
+# Garbage collection thresholds of the three generations, in objects for the youngest generation and in collections for
+# the others. A collection visits the live objects that were created since the previous collection, which takes 0.1 to
+# 0.2 µs for each object. It visits up to 5,000 objects, and every sixth time up to 30,000. A full collection would
+# happen after 30 million new objects.
 COLLECT_AFTER = (5_000, 5, 1_000)
-# Before each event the loop waits this long for a thread that is running Python, for instance to decode a long request.
-# With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU; with this
-# value, by 0.9 s.
+# The time for which the loop may have to wait, before each event, for a thread that is running Python, for instance to
+# decode a long request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6
+# s of CPU time. With this value they delayed it by 0.9 s.
 SWITCH_S = 0.0001
-IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for responses that it has not sent yet
+IN_FLIGHT_TIMEOUT_S = 5.0  # maximum time that a stopping broker waits for responses to be sent
 
 
 @dataclass(frozen=True, slots=True)
 class InitialControl:
     """The control settings with which the default cluster of the process starts.
 
-    rules    a file with one fault rule or a list of rules, as JSON or YAML
+    rules    a JSON or YAML file with one fault rule or a list of rules
     seed     the seed of odd responses
     emulate  the release of Kafka to emulate
     """
@@ -91,7 +92,8 @@ class InitialControl:
 
 
 def _parsed(path: Path) -> object:
-    """Parses a file as YAML if its name says so, otherwise as JSON. Raises CannotStart, OSError or ValueError."""
+    """Parses a file as YAML if it has a YAML file name, otherwise as JSON. Raises CannotStart, OSError or
+    ValueError."""
     text = path.read_text(encoding="utf-8")
     if path.suffix not in (".yaml", ".yml"):
         return json.loads(text)
@@ -100,7 +102,7 @@ def _parsed(path: Path) -> object:
     except ModuleNotFoundError:
         raise CannotStart(f"--faults {path}: YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
     try:
-        # The round trip through JSON rejects values that JSON lacks, such as dates.
+        # The round trip through JSON rejects values that JSON does not have, such as dates.
         return json.loads(json.dumps(yaml.safe_load(text)))
     except (yaml.YAMLError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from None
@@ -115,13 +117,14 @@ def serve(
     control: InitialControl | None = None,
     seed: SeedPlan | None = None,
 ) -> int:
-    """Serves until a signal says to stop, and returns the exit status. A second signal ends the process at once.
+    """Serves clients until a signal stops the broker, and returns the exit status. A second signal ends the process
+    immediately.
 
-    ready_note: printed after the ready line; {node_id} is replaced by the broker's id.
-    record: a file, overwritten with a recording of the requests and responses.
-    control: applies only if the control interface is enabled.
-    seed: created before the broker accepts clients.
-    Raises CannotStart; OSError if the disk fails or the ready file cannot be written.
+    ready_note  text to print after the ready line; {node_id} is replaced by the broker's id
+    record      a file that is overwritten with a recording of the requests and responses
+    control     the initial control settings; they apply only if the control interface is enabled
+    seed        the plan of everything to create before the broker accepts clients
+    raises      CannotStart, or OSError if the disk fails or the ready file cannot be written
     """
     loop = new_event_loop()
     try:
@@ -159,7 +162,7 @@ async def _serve(
         told_to_stop.set()
 
     on_stop(loop, on_signal)
-    allow_many_open_files()  # each log that is written to holds a file open
+    allow_many_open_files()  # each log that is written to keeps a file open
     recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None
     prepare = None if seed is None else _applying(seed)
@@ -173,9 +176,9 @@ async def _serve(
         await serving.start()
     else:
         serving = await _recorded(config, loop, recorder, prepare)
-    # Objects built at start-up stay alive, so the collector need not walk over them again. Objects that requests leave
-    # behind have no cycles, except after errors; searching for cycles every 700 objects took a tenth of the time of a
-    # Produce.
+    # Objects that were created at startup stay alive, so the garbage collector need not visit them again. Objects that
+    # requests leave behind have no reference cycles, except after errors. With the default threshold of 700 objects,
+    # searching for cycles took a tenth of the time of a Produce.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()
@@ -232,7 +235,7 @@ def _recorder(path: Path, loop: asyncio.AbstractEventLoop) -> Recorder:
 
 
 def _add_control(clusters: Clusters, app: web.Application) -> None:
-    # Imported with the first HTTP connection, like the pages.
+    # Imported when the first HTTP connection arrives, like the pages.
     from odradek.broker.control.http.routes import add_control
 
     add_control(app, clusters)
@@ -283,7 +286,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
 
 
 def _page(serving: ServingBroker) -> str:
-    """Returns the part of the ready line that says where the page is, or an empty text if HTTP is switched off."""
+    """Returns the part of the ready line with the address of the page, or an empty string if HTTP is disabled."""
     control, config = serving.control, serving.broker.config
     if control is None:
         return ""

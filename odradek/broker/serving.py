@@ -1,4 +1,4 @@
-"""A broker that clients can connect to: its sockets, the dispatch of their requests, and its HTTP pages.
+"""Runs a broker that clients can connect to, with its sockets, the dispatch of requests, and its HTTP pages.
 
 start: bind the ports → open the broker → apply a seed → listen → HTTP pages → background work
 stop:  housekeeping → HTTP pages → no more requests, answer those in flight → close the broker
@@ -50,7 +50,7 @@ Prepare: TypeAlias = Callable[[Broker], Awaitable[None]]
 
 
 class ServingBroker:
-    dispatcher: Dispatcher[HandlerBroker]  # `dispatcher` and `traffic` exist once the broker has started
+    dispatcher: Dispatcher[HandlerBroker]  # `dispatcher` and `traffic` are set once the broker has started
     traffic: Traffic
 
     def __init__(
@@ -72,9 +72,9 @@ class ServingBroker:
         time             the broker's clock and timers; None for the system's
         add_routes       adds pages to the HTTP port
         make_connection  creates a `Connection` or an object of a derived class
-        is_alone         whether the process runs only this broker, which then also watches the loop
-        disk             the disk that holds the data directory; None for the system's
-        prepare          called with the open broker before it accepts clients
+        is_alone         whether the process runs only this broker, so that this broker also monitors the loop
+        disk             the disk with the data directory; None for the system's
+        prepare          called with the opened broker before it accepts clients
 
         steps, offered, copied_states: see `Broker`
         """
@@ -100,12 +100,12 @@ class ServingBroker:
         self._prepare = prepare
 
     async def start(self) -> None:
-        """Starts the broker and lets clients in. Raises CannotStart, OSError or KafkaError, after it has undone
-        everything."""
+        """Starts the broker and accepts clients. If this fails, everything is undone before CannotStart, OSError or
+        KafkaError is raised."""
         broker = self.broker
         config = broker.config
-        # The settings and ports are tried before the directory is opened: a wrong setting or a port in use must not
-        # cost the directory its mark of a clean shutdown.
+        # The settings and ports are checked before the directory is opened, because opening removes the directory's
+        # mark of a clean shutdown. A wrong setting or a port in use must not cause that.
         sasl = self._sasl_listeners()
         async with AsyncExitStack() as undo:
             sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}
@@ -119,11 +119,11 @@ class ServingBroker:
             if broker.is_alone:
                 broker.open(ports)
             else:
-                await work_in_slices(broker.opening(ports))  # the process serves other brokers in between
+                await work_in_slices(broker.opening(ports))  # other brokers of the process are served between the steps
             undo.push_async_callback(self.stop, 0)
             broker.certificates = load_certificates(config, broker.timers, broker.workers)
             if sasl is not None:
-                sasl.refresh()  # the metadata log may hold settings of SASL
+                sasl.refresh()  # the metadata log may contain SASL settings
             broker.sasl_listeners = sasl
             authorizer = authorizer_of(config, broker.metadata.image.acls, broker.rules)
             dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
@@ -159,10 +159,10 @@ class ServingBroker:
 
                 self.registry = RunningRegistry(broker, registry_socket, authorizer)
                 await self.registry.start()
-            undo.pop_all()  # everything has started: nothing is undone
+            undo.pop_all()  # everything has started, so nothing has to be undone
 
     def _registry_socket(self) -> socket.socket | None:
-        """Binds the port of the schema registry. Returns None if the registry is off. Raises CannotStart."""
+        """Binds the port of the schema registry. Returns None if the registry is disabled. Raises CannotStart."""
         if not self.broker.config.odradek_schema_registry_enable:
             return None
         from odradek.broker.registry.serving import bind_registry  # imported here because most brokers have no registry
@@ -176,11 +176,11 @@ class ServingBroker:
         addresses: ClientAddresses | None,
         admissions: Admissions | None = None,
     ) -> Server:
-        """Creates a server for the listener's protocol. It does not listen yet.
+        """Creates a server for the listener's protocol that does not listen yet.
 
-        requests    answers the requests; use `behind_login` to put the listener's logins in front of a dispatcher
-        addresses   the addresses to give to clients; None for the registered ones
-        admissions  connection limits shared with other servers; None for limits of its own
+        requests    handles the requests; use `behind_login` to put the listener's logins in front of a dispatcher
+        addresses   chooses the broker addresses that are sent to clients; None for the registered addresses
+        admissions  connection limits that are shared with other servers; None if the server has its own limits
         """
         broker, config = self.broker, self.broker.config
         is_sasl = broker.sasl_listeners is not None and listener.name in broker.sasl_listeners
@@ -246,8 +246,8 @@ class ServingBroker:
     async def stop(self, in_flight_timeout_s: float, *, keeps_data: bool = True) -> None:
         """Answers the requests in flight and stops the broker.
 
-        keeps_data: whether the directory will be used for another start. Raises LogFailed or OSError if the log
-        could not be left clean; the next start then reads it again.
+        `keeps_data` means that the directory will be used for another start. Raises LogFailed or OSError if the log
+        could not be closed cleanly. In that case the next start reads the log again.
         """
         self.broker.end_housekeeping()
         if self.broker.certificates is not None:
@@ -260,7 +260,7 @@ class ServingBroker:
         await self.broker.close(keeps_data=keeps_data)
 
     def release_parts(self) -> None:
-        """Drops the references to the broker's parts, some time after `stop`; see `Broker.release_parts`."""
+        """Drops the references to the broker's parts. Called some time after `stop`; see `Broker.release_parts`."""
         for route in self.dispatcher.routes:
             route.fast_path = None
         self.broker.release_parts()

@@ -1,1 +1,1 @@
-"""The parts that every API shares: the request context, authorization, dispatch and error replies."""
+"""The code that all APIs share: the request context, authorization, dispatch and error replies."""

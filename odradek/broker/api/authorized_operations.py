@@ -1,4 +1,5 @@
-"""Bit fields in which responses list the operations that a client may perform: bit n is the operation with number n."""
+"""Bit fields in which responses list the operations that a client may perform. Bit n stands for the operation with
+number n."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,7 +7,7 @@ from typing import Final
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
-NOT_ASKED_FOR: Final = -(2**31)  # value of the fields if the request did not request the operations
+NOT_ASKED_FOR: Final = -(2**31)  # value of a bit field if the request did not ask for it
 
 # The operations that apply to a type of resource. Source: Kafka 4.3.1, observed (3576, 3400, 8096).
 OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
@@ -43,7 +44,7 @@ OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 
 
 def authorized_operations(context: RequestContext, resource: ResourceType, name: str) -> int:
-    """Returns the bits for a resource, whose type must be in OPERATIONS_ON."""
+    """Returns the bit field for a resource, whose type must be in OPERATIONS_ON."""
     return sum(
         1 << operation.value
         for operation in OPERATIONS_ON[resource]
@@ -52,7 +53,7 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Returns the bits for the cluster; 0 without permission for DESCRIBE (docs/spec/security.md#s3-3, 128)."""
+    """Returns the bit field for the cluster, or 0 if the client lacks DESCRIBE (docs/spec/security.md#s3-3, 128)."""
     if not is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)

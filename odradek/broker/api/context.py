@@ -1,5 +1,5 @@
-"""The request context: the facts about a request that are not part of it, such as the connection, the principal and the
-time."""
+"""The request context: facts about a request that the request itself does not contain, such as the connection, the
+principal and the time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from odradek.protocol.struct import Message
 
 
 class Audit(Enum):
-    """Which results of a decision are logged, and at which level (docs/spec/security.md#s5-1, 150)."""
+    """The audit mode of an authorization decision: the results that are logged, and their log level
+    (docs/spec/security.md#s5-1, 150)."""
 
-    __hash__ = object.__hash__  # Enum's own hash is computed in Python, from the name
+    __hash__ = object.__hash__  # Enum's own hash is slow, because it is computed in Python from the name
 
     CHECK = "check"  # refusals at INFO, permissions at DEBUG
-    PROBE = "probe"  # another resource would do as well: permissions at DEBUG, refusals only at TRACE
-    QUIET = "quiet"  # nothing depends on the decision: only at TRACE
+    PROBE = "probe"  # other resources may grant the same access: permissions at DEBUG, refusals only at TRACE
+    QUIET = "quiet"  # nothing depends on the decision: both only at TRACE
 
 
 class Authorizer(Protocol):
@@ -39,15 +40,15 @@ class Authorizer(Protocol):
     ) -> bool: ...
 
     def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Returns whether the operation is allowed and need not be logged. For fast paths, which leave all other cases
-        to `allows`."""
+        """Returns whether the operation is allowed and need not be logged. Used by fast paths, which leave all other
+        cases to `allows`."""
 
     def allows_on_any(self, context: RequestContext, operation: Operation, resource: ResourceType) -> bool:
-        """Returns whether there could be a resource of this type on which the principal may perform this operation."""
+        """Returns whether the principal may perform this operation on at least one possible resource of this type."""
 
 
 class AllowAll:
-    """The authorizer if none is configured: as in Kafka, everyone may do everything."""
+    """The authorizer that is used if none is configured. As in Kafka, it allows every operation."""
 
     def allows(
         self,
@@ -68,7 +69,7 @@ class AllowAll:
 
 
 class AllowBroker(AllowAll):
-    """The authorizer of the broker's own requests if one is configured for its clients."""
+    """The authorizer for the broker's own requests, used if an authorizer is configured for clients."""
 
 
 REFUSALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
@@ -88,53 +89,54 @@ REFUSALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
 
 
 class Meter(Protocol):
-    """The quotas of a request's client: see `odradek.broker.api.metered.MeteredRequest`."""
+    """The quotas of the client that sent a request; see `odradek.broker.api.metered.MeteredRequest`."""
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """The maximum size of one fetch; None if it is unlimited."""
+        """The maximum size of one fetch, or None if it is unlimited."""
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Returns whether to send a response without records instead of this response to a Fetch."""
+        """Returns whether this Fetch response must be replaced with a response without records."""
 
     @property
     def is_throttled_for_fetches(self) -> bool:
-        """Whether the client has exceeded its fetch quota before this request."""
+        """Whether the client had already exceeded its fetch quota before this request."""
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges this client for partitions that are to be created or deleted. See `odradek.broker.api.metered`, which
-        raises THROTTLING_QUOTA_EXCEEDED (docs/spec/security.md#s4-3, row 147)."""
+        """Charges the client for partitions that are to be created or deleted. May raise THROTTLING_QUOTA_EXCEEDED; see
+        `odradek.broker.api.metered` (docs/spec/security.md#s4-3, row 147)."""
 
 
 def authorization_error(resource: ResourceType, api_key: ApiKey) -> KafkaError:
-    """Returns the error for a client without permission for the resource."""
+    """Returns the error for a client that lacks permission for a resource."""
     code, words = REFUSALS[resource]
     return KafkaError(code, None if facts_of(api_key).refuses_without_words else words)
 
 
 Address: TypeAlias = tuple[str, int]  # host and port
-IPV4_IN_IPV6: Final = "::ffff:"  # prefix of IPv4 addresses on sockets for both IPv4 and IPv6
+IPV4_IN_IPV6: Final = "::ffff:"  # prefix of IPv4 addresses on sockets that accept both IPv4 and IPv6
 
 
 def ip_address(socket_address: Any) -> Address | None:
-    """Returns the address of one end of a connection, or None if the peer has disconnected already. An IPv4 address in
-    IPv6 notation becomes IPv4."""
+    """Returns the address of one end of a connection, or None if the peer has already disconnected. An IPv4 address in
+    IPv6 notation is converted to IPv4."""
     return (socket_address[0].removeprefix(IPV4_IN_IPV6), socket_address[1]) if socket_address else None
 
 
 class Addresses(Protocol):
-    """Decides on the addresses of brokers that clients get."""
+    """Chooses the broker addresses that are sent to clients."""
 
     def address_for(self, registered: Address, connection: ConnectionInfo) -> Address:
-        """Returns the address for this client. registered: the broker's address for the connection's listener."""
+        """Returns the broker's address to send to this client. `registered` is the broker's registered address for the
+        connection's listener."""
 
 
 def ignore_throttle(throttle_ms: int) -> None:
-    """Does nothing, since the connection is closed."""
+    """Does nothing, because the connection is closed."""
 
 
 def nothing_unsent() -> int:
-    """Returns 0, since the connection is closed."""
+    """Returns 0, because the connection is closed."""
     return 0
 
 
@@ -147,45 +149,45 @@ class ConnectionInfo:
     client_port: int
     listener: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
-    # False until SASL authentication has succeeded; the server closes connections that take too long
+    # False until SASL authentication has succeeded. The server closes connections whose authentication takes too long.
     is_authenticated: bool = True
     is_token_authenticated: bool = False  # whether the peer logged in with a delegation token
-    max_request_bytes: int = 0  # current limit for a frame of this connection
+    max_request_bytes: int = 0  # current size limit for a frame of this connection
     sends_files: bool = False  # whether responses may contain a FileSlice
-    # Sent by clients since ApiVersions v3. "unknown" is Kafka's value if a client has not sent them.
+    # Clients send these fields since ApiVersions v3. "unknown" is Kafka's value if a client has not sent them.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     local_address: Address = ("", 0)  # the broker's own address on this connection
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
-    # the address of this broker that the client was given; None if it has not requested one
+    # the address of this broker that the client has received, or None if it has not requested any
     advertised_address: Address | None = None
     # Stops reading for this many milliseconds.
     stop_reading: Callable[[int], None] = field(default=ignore_throttle, repr=False, compare=False)
-    reads: int = 0  # number of reads; requests that arrived in the same read were sent before any of their responses
-    got_all_responses: bool = False  # whether every response had been sent when the peer closed its direction
+    reads: int = 0  # number of reads; requests that arrive in one read were sent before any of them was answered
+    got_all_responses: bool = False  # whether all responses had been sent when the peer half-closed the connection
     owner: object | None = field(default=None, repr=False, compare=False)  # the connection while it is open
     # Returns the number of bytes of responses that have not been sent.
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
-    transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
-    # descriptor of the connection's socket; None until first needed
+    transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # the TCP transport
+    # file descriptor of the connection's socket, or None until it is needed
     descriptor: int | None = field(default=None, repr=False, compare=False)
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def address(self) -> tuple[str, int]:
-        """A unique address of the connection in this process."""
+        """An address that is unique to this connection within the process."""
         return self.listener, self.connection_id
 
     def endpoint(self, endpoints: Mapping[str, Address]) -> Address | None:
-        """Returns the address of a broker for this client, or None if that broker does not have the client's listener.
-        endpoints: the broker's registered addresses by listener."""
+        """Returns a broker's address for this client, or None if the broker does not have the client's listener.
+        `endpoints` contains the broker's registered addresses by listener."""
         registered = endpoints.get(self.listener)
         if registered is None or self.addresses is None:
             return registered
         return self.addresses.address_for(registered, self)
 
     def when_closed(self, action: Callable[[], None]) -> None:
-        """Calls `action` once, after the requests in flight have been abandoned."""
+        """Calls `action` once after the connection has been closed and its requests in flight have been abandoned."""
         self._on_close.append(action)
 
     def notify_closed(self) -> None:
@@ -199,9 +201,9 @@ class ConnectionInfo:
 
 
 class RequestContext:
-    """The context of one request. `now_ms` is the wall-clock time when its last byte had arrived.
+    """The context of one request. `now_ms` is the wall-clock time at which its last byte arrived.
 
-    `audited` is only used by an authorizer, and holds its record of the log lines about this request.
+    `audited` is only used by an authorizer, which stores its log lines about this request there.
     """
 
     __slots__ = (
@@ -237,7 +239,7 @@ class RequestContext:
 
     @property
     def meter(self) -> Meter | None:
-        """The client's quotas; None if no quota applies to the client."""
+        """The client's quotas, or None if no quota applies to the client."""
         return None
 
     @property
@@ -245,7 +247,8 @@ class RequestContext:
         return self.connection.principal
 
     def require(self, operation: Operation, resource: ResourceType, name: str) -> None:
-        """Raises the resource's AUTHORIZATION_FAILED unless the principal may perform this operation."""
+        """Raises the AUTHORIZATION_FAILED error for this resource type unless the principal may perform this
+        operation."""
         if not self.authorizer.allows(self, operation, resource, name):
             raise authorization_error(resource, self.api_key)
 

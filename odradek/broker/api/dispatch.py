@@ -1,12 +1,14 @@
-"""Dispatch: from a frame to the handler of its API, and from the handler's response to bytes.
+"""Dispatch: passes each frame to the handler of its API, and encodes the handler's response.
 
-A handler lives in `odradek/broker/handlers`, in a file with others of its subject, as a function with the API's name:
+A handler is a function in `odradek/broker/handlers` with the API's name. Handlers for the same subject share a file.
+For example:
 
     def metadata(request: MetadataRequest, context: RequestContext, broker: Broker) -> MetadataResponse
 
-It returns the response, a `Deferred` of it (parked), a coroutine, or `NO_RESPONSE`. A coroutine is started here, runs
-up to its first wait at once, and costs no task of the event loop (`odradek.broker.runtime.waiting`). It may raise
-`KafkaError` for the whole request, for which `odradek.broker.api.error_replies` builds the response.
+A handler returns the response, a `Deferred` that resolves to the response (the request is then parked), a coroutine, or
+`NO_RESPONSE`. A coroutine is started here and runs up to its first wait immediately, without a task of the event loop
+(`odradek.broker.runtime.waiting`). If the whole request fails, the handler raises `KafkaError`, and
+`odradek.broker.api.error_replies` builds the response.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
 
-MOST_BITS: Final = 64  # number of buckets of a histogram of times, one for each number of bits of a time in µs
-REQUEST_START: Final = Packing(">Iih")  # API key and version as one number, correlation id, size of the client id
+MOST_BITS: Final = 64  # number of buckets in a histogram of times, one for each possible bit length of a time in µs
+REQUEST_START: Final = Packing(">Iih")  # API key and version as a single number, correlation id, size of the client id
 
 B = TypeVar("B")  # the type of the handlers' `broker` parameter
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
@@ -47,23 +49,25 @@ HandlerCall: TypeAlias = Callable[[Any, RequestContext, B], Answer]
 
 
 class TimedReply(ParkedRequest, Protocol):
-    """A parked reply that adds its times to the counters of its `Route` when it is answered."""
+    """A parked reply that adds its times to the counters of its `Route` once it has been answered."""
 
     started_s: float
     parked_s: float
 
 
 class FastPath(Protocol):
-    """A faster way to handle the usual requests of one version of an API. It refuses nothing (docs/adr/0012)."""
+    """A faster way to handle the usual requests of one version of an API. It never refuses a request
+    (docs/adr/0012)."""
 
     def start_request(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> TimedReply | None:
-        """Starts to handle a request. Returns None, without having changed anything, if `PendingRequest` must do it."""
+        """Starts handling a request. Returns None, without having changed anything, if `PendingRequest` must handle the
+        request."""
 
 
 class MakePendingRequest(Protocol):
-    """`PendingRequest`, or a subclass with the same parameters."""
+    """The class `PendingRequest`, or a subclass with the same parameters."""
 
     def __call__(
         self,
@@ -78,17 +82,17 @@ class MakePendingRequest(Protocol):
 
 
 class MeteredRequests(Protocol):
-    """`odradek.broker.api.metered.Throttling`."""
+    """Selects the requests to measure; implemented by `odradek.broker.api.metered.Throttling`."""
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns the factory of metered requests if a quota applies to the client, otherwise None."""
 
 
 class Route(Generic[B]):
-    """One version of one API: how its frames get to the handler. Created by the first request.
+    """The route from the frames of one version of an API to its handler. Created by the first request.
 
-    Holds the counters for `/metrics`: requests and their bytes; the time until they were answered or parked
-    (`local_s`); the time that parked ones then waited (`remote_s`); and a histogram of the total times, where
+    Contains the counters for `/metrics`: the number of requests and their bytes; the time until requests were answered
+    or parked (`local_s`); the time that parked requests then waited (`remote_s`); and a histogram of the total times.
     `answered_in[n]` counts responses that took at least 2^(n-1) and less than 2^n µs.
     """
 
@@ -122,25 +126,25 @@ class Route(Generic[B]):
         self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
-        self.throttled_ms = 0  # total throttle time in the responses
+        self.throttled_ms = 0  # total of the throttle times in responses
         self.fast_path: FastPath | None = None
         self.local_s = self.remote_s = 0.0
         self.answered_in = [0] * MOST_BITS
         if served.serves(version):
             self.read = reader(request_class(self.key), version)
             self.encode = response_writer(self.key, response_class(self.key), version)
-        else:  # ApiVersions in a version that this broker does not know
+        else:  # an ApiVersions request of an unknown version
             self.read = _unread
             self.encode = response_writer(self.key, response_class(self.key), 0)
 
 
 class PendingRequest(RequestContext, Generic[B]):
-    """A request without a response so far, and everything needed to answer it."""
+    """A request that has not been answered yet, with everything that is needed to answer it."""
 
     __slots__ = ("_chunks", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message | NoResponse]
-    started_s: float  # time of the request's arrival, by `perf_counter`
+    started_s: float  # arrival time of the request, from `perf_counter`
     parked_s: float
 
     def __init__(
@@ -160,14 +164,14 @@ class PendingRequest(RequestContext, Generic[B]):
         self.now_ms = now_ms
         self.connection = connection
         self.authorizer = dispatcher.authorizer
-        self.size_bytes = size_bytes  # of the frame
+        self.size_bytes = size_bytes  # size of the frame
         self._dispatcher = dispatcher
         self._route = route
-        self._chunks: list[Chunk] | None = None  # the encoded response of a long request, or a long response
+        self._chunks: list[Chunk] | None = None  # encoded response, if the request or the response is long
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of the requests that need not wait for this response, or None."""
+        """The API key of requests that need not wait for this response, or None if all requests must wait."""
         return self._route.key if self.deferred.overlaps else None
 
     @property
@@ -185,7 +189,8 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.abandon()
 
     def chunks(self) -> list[Chunk]:
-        """Encodes the response once `deferred` is done; empty if the protocol has none. Raises CloseConnection."""
+        """Encodes the response once `deferred` is done. Returns an empty list if the protocol has no response. Raises
+        CloseConnection."""
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
@@ -200,8 +205,8 @@ class PendingRequest(RequestContext, Generic[B]):
         return self._encode(answer)
 
     def handle(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
-        """Handles the request. Returns the response, or this object if the request is parked. Raises MalformedMessage
-        or CloseConnection."""
+        """Handles the request. Returns the encoded response, or this object if the request is parked. Raises
+        MalformedMessage or CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
         is_long = self.size_bytes > LONG_REQUEST_BYTES
         is_long = is_long and (not route.keeps_frame or has_many_partitions(frame, position, route.version))
@@ -215,13 +220,13 @@ class PendingRequest(RequestContext, Generic[B]):
         if not route.is_sliced or workers is None:
             self.deferred = answer
             return self
-        self.deferred = Deferred()  # a response that took several slices also takes long to encode
+        self.deferred = Deferred()  # a response that took several slices to build also takes long to encode
         self.deferred.on_disconnect(answer.abandon)
         answer.when_done(self._long_request_answered)
         return self
 
     def _call_or_refuse(self) -> Message | NoResponse | Deferred[Any]:
-        """Calls the handler. Returns an error response if it fails."""
+        """Calls the handler. Returns an error response if the handler fails."""
         try:
             return self._call()
         except Exception as error:
@@ -233,13 +238,13 @@ class PendingRequest(RequestContext, Generic[B]):
             return answer
         return start_coroutine(answer)
 
-    # A long request passes through a worker, the loop, a worker and the loop; a long response through the loop, a
-    # worker and the loop.
+    # A long request is decoded in a worker, handled on the loop, encoded in a worker and sent on the loop. A long
+    # response is built on the loop, encoded in a worker and sent on the loop.
 
     def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
-        frames = [frame]  # emptied if the client disconnects, so that a job that waits for a thread holds no memory
+        frames = [frame]  # emptied if the client disconnects, so that a waiting job does not keep the frame in memory
         self.deferred = Deferred()
-        if not self._route.keeps_frame:  # a Produce may need no response, so its client may disconnect without waiting
+        if not self._route.keeps_frame:  # the client of a Produce may expect no response and disconnect right away
             self.deferred.on_disconnect(frames.clear)
         decode = partial(workers.run, partial(read_long, self._route.read, frames, position))
         rotation().decode(self.size_bytes, decode, self._long_read)
@@ -274,7 +279,7 @@ class PendingRequest(RequestContext, Generic[B]):
             self._encode_long(answer)
 
     def _refuse_long(self, error: Exception) -> None:
-        """Responds with an error. A thread builds the response, since it may name each entry."""
+        """Responds with an error. A thread builds the response, because it may contain every entry of the request."""
         from odradek.broker.api.error_replies import error_answer
 
         workers, request = self._dispatcher.workers, self._request
@@ -299,11 +304,11 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.resolve(NO_RESPONSE)
 
     def _throttle(self, answer: Message) -> None:
-        """Does nothing, because no quota applies to this client. `MeteredRequest` overrides it. Called on the loop,
-        before the response is encoded."""
+        """Does nothing, because no quota applies to this client. `MeteredRequest` overrides this method. Called on the
+        loop before the response is encoded."""
 
     def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
-        """Returns a response with this error, without handling the request. Raises MalformedMessage."""
+        """Returns a response with this error without handling the request. Raises MalformedMessage."""
         self._request = self._route.read(frame, position)[0]
         return self._encode(self._dispatcher.error_answer(error, self._request, self))
 
@@ -322,8 +327,8 @@ class Dispatcher(Generic[B]):
     """Finds the handler for each frame, and encodes its response.
 
     broker        passed to handlers
-    handler_of    finds the handler of an API at its first request, so that a start need not import all handlers
-    fast_path_of  finds the fast path of a route; returns None if it has none
+    handler_of    finds the handler of an API at its first request, so that startup does not import all handlers
+    fast_path_of  finds the fast path of a route; returns None if the route has none
     """
 
     def __init__(
@@ -339,19 +344,19 @@ class Dispatcher(Generic[B]):
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
-        self.workers: Workers | None = None  # None to decode long requests on the loop
+        self.workers: Workers | None = None  # None if long requests are decoded on the loop
         self.throttling: MeteredRequests | None = None  # None while no client quota is configured
-        # Called for requests that took LONG_S or longer.
+        # Called with requests that took LONG_S or longer.
         self.on_long_request: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and code
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
         self._served = by_number(served)
-        self._routes: dict[int, Route[B]] = {}  # by the first bytes of a request: API key and version
+        self._routes: dict[int, Route[B]] = {}  # by API key and version, the first bytes of a request
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
-        """Handles one request. A read-only frame may be overwritten after this returns; any other frame belongs to the
-        request. Raises MalformedMessage or CloseConnection where Kafka closes the connection."""
+        """Handles one request. A read-only frame may be overwritten after this method returns; any other frame belongs
+        to the request. Raises MalformedMessage or CloseConnection in cases in which Kafka closes the connection."""
         started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < REQUEST_START.size:
@@ -392,20 +397,20 @@ class Dispatcher(Generic[B]):
             self.on_long_request(route.api_key, took_s)
         return reply
 
-    # On listeners without SASL, connections pass their frames to the dispatcher. With SASL, they pass them to
-    # `SaslRequests`, which implements the next three members for logins.
+    # On listeners without SASL, connections pass their frames to the dispatcher. On listeners with SASL, they pass them
+    # to `SaslRequests`, which has its own implementation of the next three members.
 
     logins = None
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """Does nothing, because the client's principal was set when it connected."""
+        """Does nothing, because the client's principal is already set when it connects."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         """Returns None, so that the connection is closed without a response."""
         return None
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """Returns a response with this error code for the whole request, without handling it. Raises
+        """Returns a response with this error code for the whole request, without handling the request. Raises
         MalformedMessage."""
         if len(frame) < REQUEST_START.size:
             raise MalformedMessage(f"a request of {len(frame)} bytes")
@@ -438,7 +443,7 @@ class Dispatcher(Generic[B]):
         if api_key is not ApiKey.API_VERSIONS:
             raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
         refuse: HandlerCall[B] = partial(_refuse_api_versions, served)
-        return Route(api_key, version, served, refuse)  # not cached, since there are too many such versions
+        return Route(api_key, version, served, refuse)  # not cached, because there are too many unknown versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
         """Returns the response to a request that failed as a whole."""
@@ -448,7 +453,8 @@ class Dispatcher(Generic[B]):
         return error_answer(error, request, context)
 
     def count_failure(self, error: Exception, request: Message, context: RequestContext) -> None:
-        """Counts the error of a request that failed as a whole, and logs it if it is a bug. Raises CloseConnection."""
+        """Counts the error of a request that failed as a whole, and logs the error if it is a bug. Raises
+        CloseConnection."""
         from odradek.broker.api.error_replies import code_of
 
         match error:
@@ -470,7 +476,7 @@ def _unread(data: Buffer, position: int) -> tuple[None, int]:
 
 def _refuse_api_versions(served: ServedApi, request: None, context: RequestContext, broker: object) -> Message:
     """Responds to an ApiVersions request of an unknown version. As KIP-511 requires, the response has version 0 and
-    lists the versions that the client can use."""
+    lists the supported versions."""
     from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
     row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)

@@ -1,9 +1,9 @@
-"""The response of each API to a request that failed as a whole: the places of the error code.
+"""Builds each API's response to a request that failed as a whole, with the error code in the places that Kafka uses.
 
-They are derived from the schemas. A response has the code at its top level, or in each element of an array that
-corresponds to an array of the request; such elements repeat the names of the request's elements. Exceptions are in the
-tables below. The result mirrors `getErrorResponse` of Kafka 4.3.1's request classes, observed. Errors of single
-partitions or groups are part of a handler's response instead.
+These places are derived from the schemas. A response has the code either at its top level, or in each element of an
+array that corresponds to an array of the request. Such elements repeat the names of the request's elements. Exceptions
+are in the tables below. The result mirrors `getErrorResponse` of Kafka 4.3.1's request classes, as observed. Errors of
+individual partitions or groups are not built here; they are part of a handler's response.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ from odradek.protocol.struct import Message, Struct
 
 MESSAGES = "odradek.protocol.messages."
 ERROR_CODES = frozenset({"error_code", "partition_error_code"})
-# The fields that name an element. A response repeats them. If the request only has names or numbers, without a struct,
-# the response has them in the first of these fields.
+# The fields that identify an element. A response repeats them. If the elements of the request are plain names or
+# numbers, the response has them in the first of these fields.
 NUMBERS = frozenset({"index", "partition", "partition_index", "partition_id"})
 NAMES = frozenset({"name", "topic", "topic_id", "group_id", "key", "transactional_id", "producer_id", "session_id"})
 IDENTITIES = NAMES | NUMBERS | {"resource_type", "resource_name", "entity_type", "entity_name"}
@@ -37,7 +37,7 @@ def error_answer(error: Exception, request: Message, context: RequestContext) ->
 
 
 def code_of(error: Exception, context: RequestContext) -> ErrorCode:
-    """Returns the error code in the form that this version of the API uses."""
+    """Returns the error code to send for an exception in this version of the API."""
     if not isinstance(error, KafkaError):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return translate(context.api_key, error.code, context.api_version)
@@ -45,7 +45,7 @@ def code_of(error: Exception, context: RequestContext) -> ErrorCode:
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
     """Builds a response with `code` for the whole request, and with `message` if the API has a field for it."""
-    match api_key:  # APIs whose response has other elements than the request
+    match api_key:  # APIs whose response has different elements than the request
         case ApiKey.ALTER_REPLICA_LOG_DIRS:
             return _alter_replica_log_dirs(request, code.value)
         case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
@@ -58,7 +58,8 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 
 
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
-    """Builds a response with `code` for each partition of the request, even if the API has a field for the whole."""
+    """Builds a response with `code` for each partition of the request, even if the API has a field for an error of the
+    whole request."""
     response = _reply_for(api_key, version, goes_on=True).build(request, code.value, None)
     assert isinstance(response, Message)
     return response
@@ -66,7 +67,7 @@ def partition_errors(api_key: ApiKey, version: int, request: Message, code: Erro
 
 @cache
 def answers_partitions(api_key: ApiKey, version: int) -> bool:
-    """Returns whether the response's elements are partitions, each with a code."""
+    """Returns whether the response has an error code for each partition."""
     arrays = _reply_for(api_key, version, goes_on=True).arrays
     return any(NUMBERS.intersection(below.struct.__slots__) for *_, topics in arrays for *_, below in topics.arrays)
 
@@ -79,9 +80,10 @@ class _Answer:
     codes: list[str]
     messages: list[str]
     constants: list[tuple[str, object]]
-    # The field, the field of the request's element that it repeats (None: the element itself), and the value for null.
+    # Tuples of a field, the field of the request's element that it repeats (None for the element itself), and the value
+    # that replaces null.
     names: list[tuple[str, str | None, object]]
-    # The field, the corresponding array of the request, and the fields of each element.
+    # Tuples of a field, the corresponding array of the request, and the fields of each element.
     arrays: list[tuple[str, str, "_Answer"]]
 
     def build(self, asked: Any, code: int, message: str | None) -> Struct:
@@ -124,7 +126,7 @@ class _Derivation:
         """Derives one struct of the response from the corresponding struct of the request. `asked_fields` is empty if
         the request has plain names or numbers.
 
-        If a struct has a code of its own, its nested structs are not filled in, unless `goes_on`.
+        If a struct has its own error code, its nested structs are not filled in, unless `goes_on`.
         """
         part = _Answer(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
         fields = tuple(field for field in fields if self.version in field.versions)
@@ -152,8 +154,8 @@ class _Derivation:
         return part
 
     def _answers(self, field: Field, array: Field, goes_on: bool) -> bool:
-        """Returns whether the elements of `field` correspond to those of `array` in the request: they have a code, or
-        repeat the names."""
+        """Returns whether the elements of `field` correspond to the elements of `array` in the request, because they
+        have a code or repeat names."""
         below = self.responses.structs[field.type]
         names = field.attribute == array.attribute and all(each.attribute in IDENTITIES for each in below)
         return names or (goes_on and self._says_it(below))
@@ -166,7 +168,8 @@ class _Derivation:
 
 
 def _alter_replica_log_dirs(request: Any, code: int) -> Message:
-    """Lists the topics without the directories by which the request groups them."""
+    """Builds the response to AlterReplicaLogDirs, which lists topics without the directories by which the request
+    groups them."""
     from odradek.protocol.messages.alter_replica_log_dirs_response import (
         AlterReplicaLogDirPartitionResult,
         AlterReplicaLogDirsResponse,
@@ -189,7 +192,8 @@ def _alter_replica_log_dirs(request: Any, code: int) -> Message:
 
 
 def _alter_user_scram_credentials(request: Any, code: int, message: str | None) -> Message:
-    """Lists each user once, however many changes the request has for it."""
+    """Builds the response to AlterUserScramCredentials, which lists each user once, even if the request has several
+    changes for the user."""
     from odradek.protocol.messages.alter_user_scram_credentials_response import (
         AlterUserScramCredentialsResponse,
         AlterUserScramCredentialsResult,
@@ -202,7 +206,8 @@ def _alter_user_scram_credentials(request: Any, code: int, message: str | None) 
 
 
 def _describe_log_dirs(code: int) -> Message:
-    """Leaves everything empty before version 3: the elements are directories, not the topics of the request."""
+    """Builds the response to DescribeLogDirs. Before version 3 it is empty, because its elements are directories, not
+    the topics of the request."""
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
     return DescribeLogDirsResponse(error_code=code)

@@ -1,8 +1,8 @@
-"""Long requests and responses, which threads decode and encode so that other clients need not wait for them.
+"""Long requests and responses. Threads decode and encode them, so that other clients need not wait.
 
-The handlers run on the loop. If a handler processes all entries at once, requests with more than MAX_ENTRIES are
-refused. If it is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES: freeing more entries alone
-would block the loop for a quarter of a second (docs/compatibility.md).
+Handlers still run on the event loop. If a handler processes all entries at once, requests with more than MAX_ENTRIES
+entries are refused. If a handler is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES. With
+more entries, even freeing their memory would block the loop for a quarter of a second (docs/compatibility.md).
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ def check_entries(entries: int, *, is_sliced: bool) -> None:
 def read_long(
     read: Callable[[Buffer, int], tuple[Message, int]], frames: list[Buffer], position: int
 ) -> tuple[Message, int] | None:
-    """Decodes a request and counts its entries. Returns None if the frame was removed from the list because the client
-    has disconnected.
+    """Decodes a request and checks the number of its entries. Returns None if the frame has been removed from the list
+    because the client has disconnected.
 
     Removes the frame from the list. Raises MalformedMessage.
     """
@@ -49,7 +49,7 @@ def read_long(
 
 
 def entries_of(struct: Struct) -> int:
-    """Counts the entries of all arrays, including nested ones."""
+    """Returns the number of entries in all arrays, including nested arrays."""
     entries = 0
     for name in type(struct).__slots__:
         value = getattr(struct, name)
@@ -67,8 +67,8 @@ def has_arrays(struct: Struct) -> bool:
 
 
 def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
-    """Returns whether a Produce names more than MANY_PARTITIONS or has tagged fields. Stops reading as soon as the
-    result is certain.
+    """Returns whether a Produce request has more than MANY_PARTITIONS partitions, or has tagged fields. Stops reading
+    as soon as the result is certain.
 
     position   the start of the body
     """
@@ -99,12 +99,12 @@ def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
                     return True
                 position += 1
     except (*NOT_SUCH_BYTES, MalformedMessage):
-        return False  # decoding will report the error
+        return False  # decoding the request will report the error
     return left < 0
 
 
 def _length(frame: Buffer, position: int, is_flexible: bool, old: Packing) -> tuple[int, int]:
-    """Reads a length, which is -1 for null. Returns it, and the position after it."""
+    """Reads a length, which is -1 for null. Returns the length and the position after it."""
     if is_flexible:
         length, position = read_varint(frame, position)
         return length - 1, position
@@ -120,9 +120,10 @@ class AnswerEntries:
         self._left = MAX_SLICED_ENTRIES
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
-        """Adds entries. Raises INVALID_REQUEST if there are too many, which limits the memory of a response.
+        """Adds entries. To limit the memory of a response, raises INVALID_REQUEST if there are too many entries.
 
-        size_bytes   bytes stored by clients that the response repeats; each BYTES_OF_AN_ENTRY count as one entry
+        size_bytes   size of the data from clients that the response repeats; every BYTES_OF_AN_ENTRY bytes count as one
+                     entry
         """
         self._left -= entries + size_bytes // BYTES_OF_AN_ENTRY
         if self._left < 0:

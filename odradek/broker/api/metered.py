@@ -1,7 +1,8 @@
-"""Requests of clients with quotas. Their use is measured, and their connection is muted if it exceeds a quota.
+"""Requests from clients with quotas. The broker measures their usage, and mutes the connection of a client that exceeds
+a quota.
 
-The response is sent at once and contains the throttle time; then nothing is read from the connection for that long.
-Source: docs/spec/security.md#s4-3.
+The response is sent immediately and contains the throttle time. After that, the broker does not read from the
+connection until the throttle time has passed. Source: docs/spec/security.md#s4-3.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
 
 class MeteredClient(Protocol):
-    """The meter of one client: `odradek.broker.security.quotas.metering.QuotaMeter`. Throttle times are in ms."""
+    """The meter of one client; implemented by `odradek.broker.security.quotas.metering.QuotaMeter`. Throttle times are
+    in ms."""
 
     @property
     def most_fetched_bytes(self) -> int | None: ...
@@ -40,11 +42,11 @@ class MeteredClient(Protocol):
 
 class ClientMetering(Protocol):
     def meter_for(self, user: str, client_id: str) -> MeteredClient | None:
-        """Returns the meter of a client; None if no quota applies to it."""
+        """Returns the meter of a client, or None if no quota applies to the client."""
 
 
 class Throttling:
-    """Finds the requests to measure. A dispatcher has it while any client quota is configured."""
+    """Selects the requests to measure. A dispatcher has a `Throttling` while any client quota is configured."""
 
     def __init__(self, metering: ClientMetering) -> None:
         self._metering = metering
@@ -52,11 +54,11 @@ class Throttling:
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns the factory of metered requests if a quota applies to the client, otherwise None.
 
-        An ApiVersions before a login is part of the authentication, and exempt like the rest of it.
+        ApiVersions before a login is part of the authentication, and like the whole authentication it is exempt.
         """
         if not connection.is_authenticated:
             return None
-        client_id = ""  # as in Kafka, for which a missing client id is the same as an empty one
+        client_id = ""  # as in Kafka, a missing client id counts as an empty one
         if client_id_size > 0:
             at = REQUEST_START.size
             client_id = str(frame[at : at + client_id_size], "utf-8", "replace")
@@ -65,7 +67,7 @@ class Throttling:
 
 
 class MeteredRequest(PendingRequest[B]):
-    """A request whose use is measured. Handlers also use it as `context.meter`."""
+    """A request whose usage is measured. Handlers access it as `context.meter`."""
 
     __slots__ = ("_client", "_fetch_throttle_ms", "_mutation_throttle_ms", "_running_since_s", "_spent_s")
 
@@ -102,16 +104,16 @@ class MeteredRequest(PendingRequest[B]):
         self._running_since_s = perf_counter()
         return super().chunks()
 
-    # Called by handlers.
+    # The following methods are called by handlers.
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """The maximum size of one fetch; None if it is unlimited."""
+        """The maximum size of one fetch, or None if it is unlimited."""
         return self._client.most_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Returns whether this response to a Fetch exceeds the quota. If so, it is not counted, and must be replaced
-        with a response without records."""
+        """Returns whether this Fetch response exceeds the quota. If so, the response is not counted and must be
+        replaced with a response without records."""
         now_ms = self._dispatcher.now_ms()
         size_bytes = self._size_bytes(answer)
         by_request_ms = self._client.record_handling(self._time_s(), now_ms)
@@ -124,23 +126,24 @@ class MeteredRequest(PendingRequest[B]):
 
     @property
     def is_throttled_for_fetches(self) -> bool:
-        """Whether the client has exceeded its fetch quota before this request."""
+        """Whether the client had already exceeded its fetch quota before this request."""
         return self._client.record_fetch(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
-        """Charges this client for partitions that are to be created or deleted (controller_mutation_rate).
+        """Charges the client for partitions that are to be created or deleted (controller_mutation_rate).
 
-        Raises THROTTLING_QUOTA_EXCEEDED if it has used up its quota, but only if `is_strict`: a version of the request
-        that knows the code; clients of older versions are throttled. Source: docs/spec/security.md#s4-3, row 147
+        If the client has used up its quota, raises THROTTLING_QUOTA_EXCEEDED if `is_strict`, which is set for request
+        versions that support this code. Clients of older versions are throttled instead. Source:
+        docs/spec/security.md#s4-3, row 147
         """
         throttle_ms = self._client.record_mutation(count, self._dispatcher.now_ms(), is_strict=is_strict)
-        # Metadata creates topics too, but is not throttled for it.
+        # A Metadata request can also create topics, but is not throttled for that.
         if facts_of(self.api_key).mutation_refused_from is not None:
             self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
         if throttle_ms and is_strict:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
-    # The answer.
+    # Throttling of the response.
 
     def _encode(self, answer: Message | NoResponse) -> list[Chunk]:
         self._throttle(answer)
@@ -174,7 +177,7 @@ class MeteredRequest(PendingRequest[B]):
         return self._larger_throttle(now_ms, (MUTATION, self._mutation_throttle_ms), (REQUEST, by_request_ms))
 
     def _larger_throttle(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
-        """Returns the larger of two throttle times, and records it for its quota."""
+        """Returns the larger of two throttle times, and records it for the quota that caused it."""
         key, throttle_ms = first if first[1] > second[1] else second
         self._client.note_throttle(key, throttle_ms, now_ms)
         return throttle_ms
@@ -183,7 +186,7 @@ class MeteredRequest(PendingRequest[B]):
         return sum(len(chunk) for chunk in self._route.encode(self.correlation_id, answer))
 
     def _time_s(self) -> float:
-        """Returns how long threads have worked on this request so far."""
+        """Returns the time that threads have spent on this request so far."""
         if self._running_since_s is None:
             return self._spent_s
         return self._spent_s + perf_counter() - self._running_since_s

@@ -1,6 +1,7 @@
-"""How the HTTP port encodes and decodes keys and values with the schema registry.
+"""The interface through which the HTTP port encodes and decodes keys and values with the schema registry.
 
-The registry is optional, and only `odradek.broker.registry` imports it. `Broker.schema_values` is None unless it is on.
+The registry is optional, and only `odradek.broker.registry` imports it. `Broker.schema_values` is None unless the
+registry is enabled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StoredContent(NamedTuple):
-    """The bytes of a key or value.
+    """The stored bytes of a key or value.
 
     part  `key` or `value`
     """
@@ -24,8 +25,8 @@ class StoredContent(NamedTuple):
 
 
 class DecodingLimits(NamedTuple):
-    """The work for one request: how many values inside keys and values are decoded, and how long their JSON may be; all
-    together, and in each key or value."""
+    """Limits for one request: the number of values inside keys and values that are decoded, and the length of their
+    JSON. Both are limited in total and for each key or value."""
 
     values: int
     characters: int
@@ -35,14 +36,15 @@ class DecodingLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedContent:
-    """A key or value whose bytes name a schema.
+    """The decoded form of a key or value whose bytes name a schema.
 
-    kind      AVRO, JSON or PROTOBUF; None if the schema is not known, or the client may not see it
-    subject   a subject that has the schema: that of the topic if possible. None like `kind`
+    kind      AVRO, JSON or PROTOBUF; None if the schema is unknown or the client may not see it
+    subject   a subject that has the schema, preferably the topic's own subject; None under the same conditions as
+              `kind`
     version   the version of the schema in that subject
-    json      the value as JSON on one line; None if it cannot be decoded
-    error     why it cannot be decoded
-    is_large  whether it cannot be decoded within the limits
+    json      the key or value as JSON on one line; None if it cannot be decoded
+    error     the reason why the key or value cannot be decoded
+    is_large  whether the key or value cannot be decoded within the limits
     """
 
     schema_id: int
@@ -55,13 +57,14 @@ class DecodedContent:
 
 
 class SchemaValues(Protocol):
-    """The client of each call is that of an HTTP request. Its ACLs decide which schemas it may use. None stands for a
-    client that may see everything."""
+    """Encodes and decodes values for the client of an HTTP request. The client's ACLs determine which schemas it may
+    use. None stands for a client that may see everything."""
 
     async def encode(self, subject: str, value: object, client: ConnectionInfo) -> bytes:
-        """Encodes a JSON value by the latest schema of a subject. Raises KafkaError."""
+        """Encodes a JSON value with the latest schema of a subject. Raises KafkaError."""
 
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], client: ConnectionInfo | None, limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Decodes keys and values of a topic, beside the loop. Returns None for bytes that do not name a schema."""
+        """Decodes keys and values of a topic without blocking the event loop. The result is None for bytes that do not
+        name a schema."""

@@ -1,7 +1,8 @@
-"""SERVED: the APIs and versions that are served and that ApiVersions lists. Any other request closes its connection,
-except an ApiVersions of an unknown version, which is answered (KIP-511).
+"""The APIs and versions that this broker serves and lists in ApiVersions (SERVED). Any other request closes its
+connection, except an ApiVersions request of an unknown version, which is answered (KIP-511).
 
-A row names the module in `odradek/broker/handlers` with the API's handler, which is a function with the API's name.
+Each row names a module in `odradek/broker/handlers`, which contains the API's handler as a function with the API's
+name.
 """
 
 from collections.abc import Mapping
@@ -14,14 +15,17 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One API: the module of its handler, and the versions that ApiVersions lists. They are those of Kafka 4.4.0, and
-    InitProducerId v6, which Kafka lists only with `unstable.api.versions.enable`.
+    """One API: the module of its handler, and the versions that ApiVersions lists. They are the versions of Kafka 4.4.0
+    and InitProducerId v6, which Kafka lists only with `unstable.api.versions.enable`.
 
-    `served_from`: older versions are listed, but close the connection (Kafka lists Produce 0-2 only for librdkafka).
-    `keeps_frame`: the handler writes into the frame or uses it after returning, so the frame must not be shared.
-    `is_sliced`: the handler lets other clients be served in between (`odradek.broker.runtime.slices`), so more entries
-    are allowed. If its response is not ready at once, it is encoded in a thread.
-    `waits_for_others`: the response may wait for time to pass or for other clients, so a stopping broker does not wait.
+    served_from       requests of older versions close the connection, although the versions are listed (Kafka lists
+                      Produce 0-2 only for librdkafka)
+    keeps_frame       whether the handler writes into the frame or uses it after returning, so that the frame must not
+                      be shared
+    is_sliced         whether other clients are served between slices of the handler (`odradek.broker.runtime.slices`),
+                      so that more entries are allowed. If the response is not ready immediately, a thread encodes it
+    waits_for_others  whether the response may wait for time to pass or for other clients, so that a stopping broker
+                      does not wait for the response
     """
 
     min_version: int
@@ -40,9 +44,9 @@ class ServedApi:
 class OfferedVersions:
     """The versions that a broker serves and lists: SERVED, or those of an older release that it emulates.
 
-    features      by name: the lowest and the highest level that can be finalised
-    first_levels  levels of the features of a new cluster; 0 for features that are not named
-    rules         the release whose rules apply where releases differ
+    features      by name, the lowest and the highest level that can be finalised
+    first_levels  feature levels of a new cluster; features that are missing here have level 0
+    rules         the release whose rules apply if releases differ
     """
 
     apis: Mapping[ApiKey, ServedApi]
@@ -125,14 +129,14 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ServedApi(0, 0, "groups.streams_groups"),
-    # Listed only if share.version is at least 2: handlers/cluster/features.py.
+    # Listed only if share.version is at least 2; see handlers/cluster/features.py.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: ServedApi(0, 0, "shares.txn_share_acknowledge"),
     ApiKey.UNREGISTER_CONTROLLER: ServedApi(0, 0, "cluster.cluster"),
 }
 
 
 def by_number(served: Mapping[ApiKey, ServedApi]) -> Mapping[int, tuple[ApiKey, ServedApi]]:
-    """Returns the table by number of the API; all brokers that serve SERVED share one."""
+    """Returns the table by API number. All brokers that serve SERVED share one such table."""
     return SERVED_BY_NUMBER if served is SERVED else _by_number(served)
 
 

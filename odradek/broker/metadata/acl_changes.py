@@ -1,4 +1,5 @@
-"""Decides CreateAcls and DeleteAcls requests from the image. Source: docs/spec/security.md#s3-2, 117 to 127."""
+"""Decides CreateAcls and DeleteAcls requests based on the metadata image. Source: docs/spec/security.md#s3-2, 117 to
+127."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 
-MAX_COMPARISONS = 200_000  # comparisons of filters with ACLs in one request; each takes a microsecond
+MAX_COMPARISONS = 200_000  # maximum comparisons of filters with ACLs in one request; each takes a microsecond
 _EXACT = (PatternType.LITERAL.value, PatternType.PREFIXED.value)
 
 Created: TypeAlias = list[KafkaError | None]  # for each ACL: the error, or None if the ACL was created
-Deleted: TypeAlias = list[list[Acl] | KafkaError]  # for each filter, the ACLs that it removed
+Deleted: TypeAlias = list[list[Acl] | KafkaError]  # for each filter: the ACLs that it removed, or the error
 
 
 def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host: str) -> Acl:
-    """Creates an ACL from the numbers of resource type, pattern type, operation and permission. Raises
+    """Creates an ACL from the numbers of its resource type, pattern type, operation and permission. Raises
     INVALID_REQUEST."""
     try:
         resource, pattern = ResourceType(numbers[0]), PatternType(numbers[1])
@@ -51,10 +52,10 @@ def create_acls(
     new_uuid: Callable[[], bytes],
     rules: KafkaRules = NEWEST,
 ) -> Decision[Created]:
-    """Creates ACLs. Each ACL is accepted or refused separately; an existing ACL is not recorded again. Raises
-    POLICY_VIOLATION if there are too many.
+    """Creates ACLs. Each ACL is accepted or refused separately, and an existing ACL is not recorded again. Raises
+    POLICY_VIOLATION if there are too many ACLs.
 
-    rules  the rules of the emulated release: before Kafka 4.4 the host of an ACL is arbitrary text
+    rules  the rules of the emulated release; before Kafka 4.4, the host of an ACL may be any text
     """
     known: set[Acl] = set()
     results: Created = []
@@ -75,8 +76,8 @@ def create_acls(
 
 
 def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
-    """Returns the error if an ACL must not have this host, otherwise None. Source: docs/spec/kafka-4.4.md#s5-4, R1 to
-    R3 and R7."""
+    """Returns an error if an ACL must not have this host, otherwise None. Source: docs/spec/kafka-4.4.md#s5-4, R1 to R3
+    and R7."""
     if not host:
         return _invalid_acl("Host pattern cannot be null or empty")
     if not is_written_as_range(host):
@@ -93,7 +94,7 @@ def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
 
 def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[Deleted]:
     """Deletes the ACLs that match the filters. An ACL that matches several filters is reported for each filter. Raises
-    POLICY_VIOLATION if there are too many."""
+    POLICY_VIOLATION if too many ACLs match or too many comparisons are needed."""
     results: Deleted = []
     removed: dict[bytes, None] = {}
     candidates = _Candidates(image)
@@ -109,8 +110,8 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
 
 
 class _Candidates:
-    """Selects the ACLs with which a filter must be compared: the ACLs of the filter's resource, or else of its
-    principal, or all ACLs."""
+    """Selects the ACLs with which a filter must be compared. These are the ACLs of the filter's resource if the filter
+    names exactly one, otherwise the ACLs of its principal, or all ACLs if it names no principal."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._acls = image.acls

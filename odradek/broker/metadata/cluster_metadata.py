@@ -1,10 +1,11 @@
-"""Runs metadata decisions one at a time, and owns the log `__cluster_metadata-0`, the image and the listeners.
+"""Runs metadata decisions one at a time, and owns the log `__cluster_metadata-0`, the metadata image and its listeners.
 
     submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
-Decisions that arrive during a turn wait for the next one. No change becomes visible to this broker or to clients while
-a power failure could still undo it. Decisions about very many objects are made in slices, and many records become
-visible in slices (replaying.py). The image does not change while a decision is being made.
+Decisions that arrive during a turn wait for the next turn. A change does not become visible to this broker or to
+clients while a power failure could still undo it. A decision about a large number of objects is made in slices, and a
+large number of records becomes visible in slices (replaying.py). The image does not change while a decision is being
+made.
 """
 
 import logging
@@ -77,13 +78,13 @@ from odradek.storage.log_directory import LogDirectory
 log = logging.getLogger("odradek.metadata")
 
 R = TypeVar("R")
-STEPS_PER_TURN = 100  # number of steps of listeners, such as opening a log or renaming a directory; takes about 2 ms
+STEPS_PER_TURN = 100  # number of listener steps, such as opening a log or renaming a directory; they take about 2 ms
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
 
 def nothing_pending() -> Steps[bool]:
-    """Returns False, without a search, for a data directory that cannot contain pending acknowledgements."""
+    """Returns False without a search. Used if the data directory cannot contain pending acknowledgements."""
     yield from ()
     return False
 
@@ -94,7 +95,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 
 @dataclass(slots=True)
 class QueuedDecision:
-    """A decision that waits for its turn. Its `answer` resolves when the decision is durable."""
+    """A decision that waits for its turn. Its `answer` resolves when the decision has taken effect."""
 
     decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]
@@ -102,7 +103,7 @@ class QueuedDecision:
 
 @dataclass(slots=True)
 class Publication:
-    """A durable decision, and the part of it that is not visible yet. Its answer resolves last."""
+    """A durable decision, part of which is not visible yet. Its answer resolves when everything is visible."""
 
     answer: Deferred[Any]
     response: object
@@ -122,7 +123,7 @@ def at_once(action: Callable[[], None]) -> None:
 
 
 class ClusterMetadata:
-    """The metadata log with its image. Create it with `opening`. Must only be used on the loop thread."""
+    """The metadata log with its image. Created by `opening`. Must only be used on the thread of the event loop."""
 
     def __init__(
         self,
@@ -139,11 +140,11 @@ class ClusterMetadata:
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
         rules: KafkaRules = NEWEST,
     ) -> None:
-        """Initialises the object; use `opening` instead.
+        """Initialises the object. Other modules use `opening` instead.
 
         placed  called with each decision before it is recorded; returns the decision to record instead. If several
-                nodes share this log, it distributes the partitions among them
-        rules   the rules of the emulated release, whose unknown settings have no effect
+                nodes share this log, this function distributes the partitions among them
+        rules   the rules of the emulated release; settings that this release does not have are ignored
         """
         self.image = image
         self.node = node
@@ -156,8 +157,8 @@ class ClusterMetadata:
         self._clock = clock
         self._workers = workers
         self._listeners: list[MetadataListener] = []
-        # Called with records that are about to be committed. The thread that has synced them runs the returned function
-        # before they are published.
+        # Called with records that are about to be committed. The thread that syncs them runs the returned function
+        # after the sync and before the records are published.
         self.prepare: Callable[[Sequence[Message]], Callable[[], None]] = nothing_to_prepare
         self._placed = placed
         self._later = later
@@ -184,19 +185,20 @@ class ClusterMetadata:
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
         stores_pending: Callable[[], Steps[bool]] = nothing_pending,
     ) -> "Steps[ClusterMetadata]":
-        """Opens the metadata log, or creates one in a new directory. Then registers this process and makes it the
-        leader of its partitions.
+        """Opens the metadata log, or creates it in a new directory. Then registers this process as a broker and makes
+        it the leader of its partitions.
 
-        Waits for the disk. Afterwards `image` is complete and `config` contains its dynamic values.
+        Blocks while it waits for the disk. When all steps are done, `image` is complete and `config` contains its
+        dynamic values.
 
         later           runs an action in another turn of the loop
         first_levels    the feature levels of a new directory
         rules           the rules of the emulated release, which determine where a new directory stores these levels
         placed          called with each decision before it is recorded; returns the decision to record instead
-        stores_pending  whether stored acknowledgements are pending in transactions; called if an earlier Odradek may
-                        have stored some
-        raises          CorruptMetadata, CannotStart, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start
-                        on this directory
+        stores_pending  returns whether stored acknowledgements are pending in transactions; only called if an earlier
+                        Odradek may have stored such acknowledgements
+        raises          CorruptMetadata, CannotStart, KafkaError (KAFKA_STORAGE_ERROR) or OSError if the broker cannot
+                        start on this directory
         """
         now_ms = clock.now_ms()
         metadata_log = _open_log(log_directory, now_ms)
@@ -240,7 +242,7 @@ class ClusterMetadata:
         yield from metadata._taking_over_share_version(loader.earlier_share_version, stores_pending)
         yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
-        # This happens if the broker crashed before the snapshot, or if another program wrote the directory.
+        # The snapshot is missing if the broker crashed before writing it, or if another program wrote the directory.
         if is_left(loader.highest_levels, image.features):
             metadata._write(metadata._snapshot())
         for partition in log_directory.partitions():
@@ -255,8 +257,9 @@ class ClusterMetadata:
         self._listeners.append(listener)
 
     def submit(self, decide: Callable[[MetadataImage], Decided[R]]) -> Deferred[R]:
-        """Queues a decision. The answer resolves to its response once all its changes have taken effect. It fails with
-        the KafkaError that `decide` raised, or with KAFKA_STORAGE_ERROR if the decision could not be recorded."""
+        """Queues a decision. The returned Deferred resolves to the decision's response once all its changes have taken
+        effect. It fails with the KafkaError that `decide` raised, or with KAFKA_STORAGE_ERROR if the decision could not
+        be recorded."""
         queued = QueuedDecision(decide, Deferred())
         self._queue.append(queued)
         self._run_turns()
@@ -267,8 +270,8 @@ class ClusterMetadata:
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
-        """Makes no further decision until `done` resolves or fails, because the next decision requires something to be
-        on disk."""
+        """Postpones further decisions until `done` resolves or fails. Used if the next decision depends on data that
+        must be on disk first."""
         if done is None:
             return
 
@@ -281,7 +284,7 @@ class ClusterMetadata:
 
     def allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
         """Allocates `count` unused producer ids. Calls `then` with the first id once the allocation is durable, or with
-        the error."""
+        an error."""
         start_unattended(self._allocate_producer_ids(count, then))
 
     async def _allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
@@ -302,12 +305,12 @@ class ClusterMetadata:
             pass
 
     def closing(self) -> Iterator[None]:
-        """Records that this broker has stopped cleanly. Waits for the disk. The log itself is closed with its
-        directory.
+        """Records that this broker has stopped cleanly. Blocks while it waits for the disk. The log itself is closed
+        together with its directory.
 
         raises  LogFailed
         """
-        self._holds += 1  # prevents further decisions
+        self._holds += 1  # prevents further decisions permanently
         self._steps = None
         while self._publication is not None:
             self._publish_slice()
@@ -333,7 +336,7 @@ class ClusterMetadata:
         return self._decide_slice(queued)
 
     def _recording(self, decide: Callable[[MetadataImage], Decided[Any]]) -> Steps[Decision[Any]]:
-        """Makes the decision and writes its records to the log."""
+        """Makes the decision in steps and writes its records to the log."""
         decided = decide(self.image)
         if not isinstance(decided, Decision):
             decided = yield from decided
@@ -345,7 +348,7 @@ class ClusterMetadata:
 
     def _decide_slice(self, queued: QueuedDecision) -> bool:
         steps = self._steps
-        if steps is None:  # the log was closed meanwhile
+        if steps is None:  # the log has been closed in the meantime
             return False
         try:
             for _ in range(ENTRIES_PER_SLICE):
@@ -398,7 +401,7 @@ class ClusterMetadata:
         )
 
     def _write(self, snapshot: MetadataSnapshot) -> None:
-        """Writes the snapshot and waits for the disk. If that fails, the next start tries again."""
+        """Writes the snapshot and waits for the disk. If the write fails, the next start tries again."""
         try:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
         except OSError as error:
@@ -421,7 +424,7 @@ class ClusterMetadata:
 
     def _publish_slice(self) -> None:
         publication = self._publication
-        if publication is None:  # the log was closed meanwhile
+        if publication is None:  # the log has been closed in the meantime
             return
         for taken, is_slice_over in enumerate(publication.steps):
             if is_slice_over or taken == STEPS_PER_TURN:
@@ -443,7 +446,7 @@ class ClusterMetadata:
             yield from self._applying(part)
 
     def _applying(self, records: Sequence[Message]) -> Iterator[None]:
-        """Replays the records immediately, then calls the listeners step by step."""
+        """Replays the records at once, then calls the listeners in steps."""
         news = replay(self.image, records)
         self.image.next_offset = self._log.high_watermark
         if BROKER_CONFIG in news:
@@ -458,7 +461,7 @@ class ClusterMetadata:
         self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own, self._rules)
 
     def _staging(self, records: Sequence[Message]) -> Iterator[None]:
-        """Encodes one record in each step, and stages all of them in the last step."""
+        """Encodes one record in each step, and appends all batches in the last step."""
         level, now_ms = self.image.metadata_version or METADATA_VERSION_OF_NEW, self._clock.now_ms()
         batches = []
         for start in range(0, len(records), MAX_RECORDS):
@@ -491,9 +494,10 @@ class ClusterMetadata:
     def _taking_over_share_version(
         self, earlier: EarlierShareVersion, stores_pending: Callable[[], Steps[bool]]
     ) -> Iterator[None]:
-        """Raises odradek.share.transactions if an earlier Odradek used share.version 2 for that purpose. Pending
-        acknowledgements in the directory then stay part of their transactions, and clients can continue. A crash before
-        the single batch changes nothing; after it, the recorded level shows that the step is done (ADR 35)."""
+        """Sets odradek.share.transactions to its level if an earlier Odradek used share.version 2 for the same purpose.
+        Pending acknowledgements in the directory then remain part of their transactions, and clients can continue. A
+        crash before the single batch is written changes nothing. After that, the recorded level shows that this step
+        has been done (ADR 35)."""
         levels = self.image.features
         if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
             return
@@ -539,7 +543,7 @@ def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
 
 
 def _loading(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> Iterator[None]:
-    """Loads the newest complete snapshot and the log after it, or only the log if there is no snapshot."""
+    """Loads the newest complete snapshot and the part of the log after it, or the whole log if there is no snapshot."""
     snapshot, behind = newest_snapshot(disk, metadata_log)
     if snapshot is not None:
         yield from loader.loading([snapshot], moves_offset=False)
@@ -552,9 +556,9 @@ def _loading(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage
 
 
 def _check_features(image: MetadataImage, newest: str) -> None:
-    """Raises CorruptMetadata or CannotStart for a level that is not supported.
+    """Raises CorruptMetadata or CannotStart if a feature has a level that is not supported.
 
-    newest  the newest release of Odradek that has used the directory, or an empty text
+    newest  the newest release of Odradek that has used the directory, or an empty string
     """
     later = f"Odradek {newest}" if release_order(newest) > release_order(__version__) else ""
     least, most = SUPPORTED_FEATURES[METADATA_VERSION]
@@ -583,8 +587,8 @@ def _check_features(image: MetadataImage, newest: str) -> None:
 
 
 def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Message]:
-    """Returns the records of features that the configuration adds to a new directory. They are not part of the
-    formatting records, which Kafka also reads."""
+    """Returns the records of features that the configuration enables in a new directory. They are kept apart from the
+    formatting records, because Kafka also reads those."""
     wanted = config.odradek_share_transactions
     if not wanted:
         return []

@@ -1,7 +1,8 @@
-"""Decides AlterConfigs and IncrementalAlterConfigs requests from the image, with Kafka's error codes and messages.
+"""Decides AlterConfigs and IncrementalAlterConfigs requests based on the metadata image, with Kafka's error codes and
+messages.
 
-A change maps names to new values; None removes the setting. Only actual changes are recorded. Source: the responses of
-Kafka 4.3.1 to the requests of tests/spec.
+A change maps the names of settings to new values. The value None removes a setting. Only settings whose value changes
+are recorded. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ HAVE_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOP
 
 @dataclass(frozen=True, slots=True)
 class ResourceChanges:
-    """The requested changes of one resource. `resource_type` is the number in the request and may be unknown."""
+    """The requested changes of one resource. `resource_type` is the number in the request, and may be an unknown
+    type."""
 
     resource_type: int
     resource_name: str
@@ -58,12 +60,12 @@ def alter_configs(
     is_incremental: bool,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[Result]]]:
-    """Decides the changes of each resource separately. If `is_incremental` is False, the changes replace all settings
-    of the resource.
+    """Decides the changes of each resource separately. Unless `is_incremental`, the changes replace all settings of the
+    resource.
 
-    Raises KafkaError if Kafka refuses the whole request: POLICY_VIOLATION for too many records.
+    Raises POLICY_VIOLATION if the changes need too many records; like Kafka, this refuses the whole request.
 
-    rules  the rules of the emulated release; a setting that this release does not have is refused
+    rules  the rules of the emulated release; settings that this release does not have are refused
     """
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results: list[Result] = []
@@ -135,7 +137,7 @@ def _alter(
 
 
 def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> ConfigResource:
-    """Returns the resource of the request. Raises INVALID_REQUEST."""
+    """Returns the key of the resource in the request. Raises INVALID_REQUEST."""
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC.value:
@@ -150,7 +152,7 @@ def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> 
 
 
 def this_node(name: str, node_id: int, what: str) -> int:
-    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is this node's id; `what` selects the error
+    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is this node's id. `what` selects the error
     message."""
     try:
         number = int(name)
@@ -188,11 +190,11 @@ def _list_with(
     change: SettingChange,
     operation: ConfigOperation,
 ) -> str:
-    """Returns a list setting with the change's values added or removed. A setting without a value begins with its
-    default.
+    """Returns the value of a list setting with the change's values added or removed. If the setting has no value, the
+    change is applied to its default.
 
-    Only settings of brokers and topics can be changed in this way, as in Kafka, whose controller does not know the
-    types of other settings.
+    As in Kafka, whose controller has no types for other settings, only settings of brokers and topics can be changed in
+    this way.
     """
     setting = settings_of(key[0]).get(change.name)
     if setting is None or setting.kind is not ValueType.LIST or key[0] not in HAVE_LISTS:

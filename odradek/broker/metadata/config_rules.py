@@ -1,4 +1,5 @@
-"""Checks settings by kind of resource. Refusals are KafkaErrors with Kafka's error codes and messages."""
+"""Checks settings by the kind of their resource. Refused settings raise KafkaErrors with Kafka's error codes and
+messages."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,8 +30,8 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 JAAS_CONFIG = "sasl.jaas.config"
-# Keys, certificates and the engine that reads them. In Kafka the other TLS and SASL settings can be changed without a
-# listener prefix.
+# The settings of keys and certificates, and of the engine that reads them. In Kafka, all other TLS and SASL settings
+# can be changed without a listener prefix.
 STORE_PREFIXES = ("ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.", "ssl.truststore.")
 THREAD_COUNTS = frozenset(
     {
@@ -70,7 +71,7 @@ def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
 
 
 def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks the settings of a topic. `settings` has all settings after the change."""
+    """Checks the settings of a topic. `settings` contains all of its settings after the change."""
     if not topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     try:
@@ -86,8 +87,8 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], r
 
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks that the settings may be changed while the broker runs. Unknown names are permitted. `is_default` means
-    that the change applies to all brokers."""
+    """Checks that the settings may be changed while the broker runs. Unknown names are permitted. If `is_default`, the
+    change applies to all brokers."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
         (name for name, update in updates.items() if update is UpdateMode.READ_ONLY),
@@ -107,7 +108,7 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
 
 
 def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks a change of min.insync.replicas if eligible leader replicas are enabled (KIP-966). The setting can then
+    """Checks a change of min.insync.replicas while eligible leader replicas are enabled (KIP-966). Then the setting can
     only be set for the whole cluster, and cannot be removed."""
     if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
         return
@@ -120,7 +121,7 @@ def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | No
 
 
 def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks the settings of a group, whose values must be within the broker's limits for groups."""
+    """Checks the settings of a group. Their values must be within the broker's limits for groups."""
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     for name in settings:
@@ -143,8 +144,8 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], r
 
 
 def _check_limits(config: BrokerConfig, name: str, value: int, rules: KafkaRules) -> None:
-    """Checks a group's value against the broker's limits. Raises INVALID_CONFIG, with the message of the emulated
-    release: docs/spec/kafka-4.4.md#s4-2."""
+    """Checks the value of a group setting against the broker's limits. Raises INVALID_CONFIG with the message of the
+    emulated release; see docs/spec/kafka-4.4.md#s4-2."""
     names = {bound: found for bound in ("min", "max") if (found := limit_name(name, bound)) is not None}
     limits = {bound: limit(found, config.current_text) for bound, found in names.items()}
     if value < limits.get("min", value):
@@ -174,7 +175,7 @@ def _check_streams_assignment(config: BrokerConfig, settings: Mapping[str, str])
 
 
 def _effective_value(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
-    """Returns the value of a group setting: the group's own value, or else the broker's."""
+    """Returns the value of a group setting: the group's own value or, if it has none, the broker's."""
     broker_name = f"group.{name}"
     value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
     assert isinstance(value, int)
@@ -182,7 +183,7 @@ def _effective_value(config: BrokerConfig, values: Mapping[str, object], name: s
 
 
 def check_client_metrics(subscription: str, settings: Mapping[str, str]) -> None:
-    """Checks a client metrics subscription. Source: KIP-714."""
+    """Checks the settings of a client metrics subscription. Source: KIP-714."""
     if not subscription:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for name in settings:
@@ -206,7 +207,7 @@ def _is_matching_pattern(pattern: str) -> bool:
     if not separator or name.strip() not in MATCHABLE:
         return False
     try:
-        re.compile(expression.strip())  # only validated; the broker never uses the expression
+        re.compile(expression.strip())  # only validates the expression; the broker never uses it
     except (re.error, RecursionError, OverflowError):
         return False
     return True
@@ -226,10 +227,10 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_login_module(name: str, text: str) -> None:
-    """Checks a JAAS login module. With unreadable text the broker could not start again. The error message contains no
-    password.
+    """Checks the text of a JAAS login module, because the broker cannot start if the text is unreadable. The error
+    message contains no password.
 
-    Passwords of PLAIN are refused, because the metadata log and every copy of it would contain them unencrypted.
+    Passwords for PLAIN are refused, because the metadata log and every copy of it would contain them unencrypted.
     """
     try:
         options = parse_login_module(text).options

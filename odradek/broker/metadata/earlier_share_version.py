@@ -1,8 +1,8 @@
 """Interprets `share.version` 2 in a metadata log that an earlier Odradek may have written.
 
-In an earlier Odradek this level enabled acknowledgements in transactions, which odradek.share.transactions does now. In
-Kafka it enables dead-letter queues. The broker that was registered when the level was raised shows which of them wrote
-the log, because a registration lists the broker's supported levels:
+In an earlier Odradek, this level enabled acknowledgements in transactions, which are now enabled by
+odradek.share.transactions. In Kafka, the level enables dead-letter queues. The registration of the broker that raised
+the level shows which program wrote the log, because it lists the broker's supported levels:
 
     an earlier Odradek  share.version up to 2, metadata.version up to 30, no odradek.share.transactions
     this Odradek        odradek.share.transactions
@@ -30,11 +30,11 @@ EARLIER_LEVEL: Final = 2  # a level of share.version
 
 
 class EarlierShareVersion:
-    """Follows the records of the metadata log, in order.
+    """Interprets the records of the metadata log, which it receives in order.
 
     was_raised  an earlier Odradek raised share.version to 2, and the level has not been lowered since
-    is_decided  an Odradek with the new feature was registered after the last earlier Odradek, and has already decided
-                what the level means
+    is_decided  an Odradek with the new feature was registered after the last earlier Odradek, and has already
+                interpreted the level
     """
 
     __slots__ = ("_is_earlier", "is_decided", "was_raised")

@@ -34,7 +34,7 @@ SHARE_TRANSACTIONS_NEEDS: Final = (
 
 
 class UpgradeType(Enum):
-    """The upgrade types of UpdateFeatures. 0 and all other numbers are unknown."""
+    """The upgrade types of UpdateFeatures. All other numbers, including 0, are unknown types."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -57,11 +57,11 @@ def update_features(
     pending_count: Callable[[], int | None] = lambda: 0,
     supported: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES,
 ) -> Decision[None]:
-    """Updates all features or none.
+    """Updates either all features or none.
 
-    min_insync_replicas  value that is recorded for the cluster when eligible leader replicas are enabled (KIP-966)
+    min_insync_replicas  the value to record for the cluster when eligible leader replicas are enabled (KIP-966)
     pending_count        returns the number of share group acknowledgements that wait for the end of a transaction
-                         (KIP-1289), or None if it is unknown now. Only called if it matters
+                         (KIP-1289), or None if the number is not available yet. Only called if the number matters
     raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
@@ -82,7 +82,7 @@ def update_features(
 
 
 def levels_with(levels: Mapping[str, int], updates: Iterable[FeatureUpdate]) -> dict[str, int]:
-    """Returns the finalised levels after these updates."""
+    """Returns the finalised levels that result from these updates."""
     return {**levels, **{each.feature: each.level for each in updates}}
 
 
@@ -105,7 +105,7 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
         raise _invalid_update(update, f"Local controller {node_id} only supports versions {least}-{most}")
     current = _level(image, feature)
     if feature == KRAFT_VERSION and level != current:
-        # Level 1 means that the voters of the quorum are recorded. The single voter here is not recorded.
+        # At level 1 the voters of the quorum are recorded. This broker does not record its single voter.
         raise _invalid_update(
             update, "Can't downgrade the version of this feature." if level < current else "Not supported."
         )
@@ -127,7 +127,8 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
 
 
 def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[str, int]) -> None:
-    """Checks the update's requirements. `levels` are the levels after all updates of the request."""
+    """Checks that other features have the levels that the update requires. `levels` are the levels after all updates of
+    the request."""
     if update.feature != SHARE_TRANSACTIONS or not update.level > _level(image, update.feature):
         return
     if not has_what_share_transactions_need(levels):
@@ -137,8 +138,9 @@ def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[st
 def _check_nothing_pending(
     image: MetadataImage, update: FeatureUpdate, pending_count: Callable[[], int | None]
 ) -> None:
-    """Refuses to disable acknowledgements in transactions while some are pending. A program that does not support them,
-    such as Kafka, would lose them when it opens the directory (docs/spec/share-groups.md#s5-10)."""
+    """Refuses to disable acknowledgements in transactions while any acknowledgement is pending. A program that does not
+    support pending acknowledgements, such as Kafka, would lose them when it opens the directory
+    (docs/spec/share-groups.md#s5-10)."""
     current = _level(image, update.feature)
     if update.feature not in (SHARE_TRANSACTIONS, SHARE_VERSION) or not update.level < current:
         return

@@ -1,12 +1,12 @@
 """Files of the metadata log other than its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
 
 A snapshot (`<end offset>-<epoch>.checkpoint`) replaces all records of the log below its end offset. This broker reads
-Kafka's snapshots. It writes the snapshot for a new directory (`bootstrap.checkpoint` if it emulates a Kafka before
-4.4), and other snapshots only if Kafka could not read the log (lowered_levels.py). Its log stays short because it
-contains only changes, and not a record every 500 ms.
+Kafka's snapshots. It writes a snapshot in a new directory (`bootstrap.checkpoint` if it emulates a Kafka before 4.4),
+and other snapshots only if Kafka could not read the log without them (lowered_levels.py). This broker's log stays
+short, because it contains only changes, whereas Kafka appends a record every 500 ms.
 
-`quorum-state` contains the leader and the epoch of the metadata log. It is written before the first batch of an epoch,
-so that no epoch is used twice. Layout: docs/formats/cluster-metadata.md.
+`quorum-state` contains the leader and the epoch of the metadata log. The file is written before the first batch of an
+epoch, so that no epoch is used twice. Layout: docs/formats/cluster-metadata.md.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.metadata")
 
 BOOTSTRAP = "bootstrap.checkpoint"  # used by Kafka before 4.4
-FORMATTED = "00000000000000000000-0000000000.checkpoint"  # used by Kafka 4.4: docs/spec/kafka-4.4.md#s6-1, P1
+FORMATTED = "00000000000000000000-0000000000.checkpoint"  # used by Kafka 4.4; docs/spec/kafka-4.4.md#s6-1, P1
 MAX_RECORDS_OF_BATCH = 1_000
 NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class SnapshotFile(NamedTuple):
-    """The name of a snapshot file, parsed. `end_offset` is exclusive."""
+    """The parsed name of a snapshot file. `end_offset` is exclusive."""
 
     end_offset: int
     epoch: int
@@ -54,10 +54,11 @@ def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
 
 
 def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
-    """Returns the newest snapshot, or None, and the offset from which the log must be read. Raises CorruptMetadata if
-    the log needs a snapshot and there is none.
+    """Returns the newest snapshot, or None if there is none, and the offset from which the log must be read. Raises
+    CorruptMetadata if the log is incomplete without a snapshot and there is none.
 
-    The snapshot of formatting (FORMATTED) replaces no records of the log; `formatted_records` reads it.
+    The snapshot that formatting writes (FORMATTED) does not replace records of the log and is not returned;
+    `formatted_records` reads it.
     """
     start = metadata_log.log_start_offset
     damaged: list[str] = []
@@ -81,8 +82,8 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
 
 
 def is_complete(data: bytes) -> bool:
-    """Returns whether a snapshot is complete: all checksums match, no offset is missing, and a snapshot footer ends it.
-    A writer that crashed leaves a snapshot without a footer."""
+    """Returns whether a snapshot is complete: all checksums match, no offset is missing, and the snapshot ends with a
+    footer. If the writer crashed, the footer is missing."""
     last, next_offset, end_position = None, 0, 0
     try:
         for position, header in batches(data):
@@ -110,10 +111,10 @@ def records_in(data: bytes) -> list[Message]:
 def bootstrap_snapshot(
     records: Iterable[Message], metadata_version: int, now_ms: int, *, last_contained_ms: int = 0
 ) -> bytes:
-    """Builds the snapshot of formatting, which contains the initial features of a cluster.
+    """Builds the snapshot that formatting writes, which contains the initial features of a cluster.
 
-    last_contained_ms  time of the last record that the header names: 0 in `bootstrap.checkpoint` of Kafka before 4.4,
-                       the time of formatting in the snapshot of Kafka 4.4
+    last_contained_ms  time of the last contained record, for the header: 0 in the `bootstrap.checkpoint` of Kafka
+                       before 4.4, and the time of formatting in the snapshot of Kafka 4.4
     """
     values = [encode_record(record, metadata_version) for record in records]
     return snapshot(values, now_ms, last_contained_ms=last_contained_ms)
@@ -131,7 +132,7 @@ def snapshot(
 
     values             framed metadata records
     timestamp_ms       timestamp of all records
-    last_contained_ms  time of the last log record that the snapshot contains; None: the same as `timestamp_ms`
+    last_contained_ms  time of the last log record that the snapshot contains; None for `timestamp_ms`
     quorum             control records about the quorum
     """
     contained_ms = timestamp_ms if last_contained_ms is None else last_contained_ms
@@ -172,8 +173,8 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_leader_epoch(data: bytes) -> int:
-    """Returns the leader epoch in a `quorum-state` file of any data version. Returns 0 if it is unreadable, because the
-    log also contains its epochs."""
+    """Returns the leader epoch in a `quorum-state` file of any data version. Returns 0 if the file is unreadable,
+    because the log also contains its epochs."""
     try:
         epoch = json.loads(data)["leaderEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
 """The state of the cluster according to the metadata log: topics, partitions, configs, features, brokers, producer ids.
 
-Only `replay` changes a `MetadataImage`, one record at a time, both at start and in operation. Records that this broker
-does not use (controller registration) stay in the log and are ignored.
-Source: the record schemas of Kafka 4.3.1, and the answers of its brokers on the recorded directories (served.json).
+Only `replay` changes a `MetadataImage`, one record at a time, both at startup and while the broker runs. Records that
+this broker does not use (controller registration) are ignored, but stay in the log. Source: the record schemas of Kafka
+4.3.1, and the responses of its brokers on the recorded directories (served.json).
 """
 
 from collections.abc import Callable, Mapping
@@ -47,23 +47,25 @@ NO_LEADER: Final = -1
 
 
 ConfigResource = tuple[ConfigResourceType, str]
-DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # the cluster-wide defaults of broker settings
+DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # cluster-wide defaults of broker settings
 
 
 class Node(NamedTuple):
-    """This broker as a location of replicas. In a cluster, `other_ids` are the nodes that share its log."""
+    """The identity of this broker as a location of replicas. In a cluster, `other_ids` are the other nodes that share
+    its log."""
 
     node_id: int
     directory_id: bytes
     other_ids: tuple[int, ...] = ()
 
 
-NOBODY: Final[list[int]] = []  # shared by all partitions for which a list of replicas is empty
+NOBODY: Final[list[int]] = []  # one list for all partitions with an empty list of replicas
 
 
 @dataclass(slots=True)
 class PartitionImage:
-    """A partition. `leader` is None if it has no leader. The lists are replaced, never modified."""
+    """The state of a partition. `leader` is None if the partition has no leader. The lists are replaced, never
+    modified."""
 
     partition_id: int
     leader: int | None
@@ -74,12 +76,12 @@ class PartitionImage:
     directories: list[bytes]
     eligible_leader_replicas: list[int] = field(default_factory=list)
     last_known_elr: list[int] = field(default_factory=list)
-    leader_is_recovering: bool = False  # set by an unclean election
+    leader_is_recovering: bool = False  # set after an unclean election
 
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic. `partitions[n].partition_id` is n."""
+    """The state of a topic. `partitions[n].partition_id` is n."""
 
     name: str
     topic_id: bytes
@@ -101,18 +103,18 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """The result of all records that have been replayed so far.
+    """The state that results from all records replayed so far.
 
     acknowledges_in_transactions  whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2)
     has_dead_letter_queues        whether share groups copy rejected records to their dead-letter topics (KIP-1191)
 
-    Both attributes follow from the feature levels.
+    Both attributes are derived from the feature levels.
     """
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
-        self.names_by_collision_key: dict[str, str] = {}  # names of topics
+        self.names_by_collision_key: dict[str, str] = {}  # topic names
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a missing feature has level 0
         self.acknowledges_in_transactions = False
@@ -124,7 +126,7 @@ class MetadataImage:
         self.delegation_tokens = DelegationTokens()
         self.next_producer_id = 0
         self.topics_version = 0  # increases when a topic is created, deleted or enlarged
-        self.next_offset = 0  # next offset of the metadata log after the last replayed record
+        self.next_offset = 0  # offset after the last replayed record of the metadata log
 
     @property
     def metadata_version(self) -> int:
@@ -146,7 +148,8 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def controller_for_clients(self, wanted: int) -> int:
-        """Returns the broker that clients see as the controller: as in Kafka, any broker that is not fenced, or -1.
+        """Returns the id of the broker that clients see as the controller. As in Kafka, this is any broker that is not
+        fenced, or -1 if there is none.
 
         `wanted` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
         """
@@ -154,8 +157,8 @@ class MetadataImage:
         return wanted if wanted in alive else next(iter(alive), -1)
 
     def replay(self, record: Message) -> None:
-        """Applies one record. Raises KeyError or IndexError if the record contradicts earlier records: the log is
-        corrupt."""
+        """Applies one record. Raises KeyError or IndexError if the record contradicts earlier records, because then the
+        log is corrupt."""
         apply = REPLAYS.get(type(record).__name__)
         if apply is not None:
             apply(self, record)
@@ -288,7 +291,8 @@ class MetadataImage:
                     partition.partition_epoch += 1
 
 
-# Records by class name, so that a record class is imported only when such a record is read or written.
+# Replay functions by the name of the record class. Names are used so that a record class is imported only when such a
+# record is read or written.
 REPLAYS: Final[Mapping[str, Callable[[MetadataImage, Any], None]]] = {
     "TopicRecord": MetadataImage._topic,
     "PartitionRecord": MetadataImage._partition,

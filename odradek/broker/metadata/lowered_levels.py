@@ -1,8 +1,8 @@
-"""A metadata snapshot for Kafka, written when a feature is lowered to a level that some Kafka supports.
+"""Builds a metadata snapshot for Kafka. It is written when a feature is lowered to a level that some Kafka release
+supports.
 
-Kafka replays its metadata log from the start and terminates at a FeatureLevelRecord with a level that it does not
-support, even if a later record lowers the level. If there is a snapshot, Kafka reads only the snapshot and the part of
-the log after it.
+Kafka replays its metadata log from the start, and terminates at a FeatureLevelRecord with an unsupported level even if
+a later record lowers the level. If there is a snapshot, Kafka reads only the snapshot and the part of the log after it.
 
 The snapshot repeats the records of the log byte for byte and in order, including unknown records, with these
 exceptions:
@@ -26,21 +26,21 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-# The highest level that some Kafka supports, if it is lower than Odradek's highest level. For share.version this is the
-# level of Kafka 4.3.1; no Kafka has Odradek's own feature.
+# The highest level that some Kafka release supports, for features of which Odradek supports a higher level. The level
+# of share.version is that of Kafka 4.3.1. Odradek's own feature exists in no Kafka release.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 OF_THE_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20
-BEGIN, END, ABORT = 23, 24, 25  # brackets of transactions
+BEGIN, END, ABORT = 23, 24, 25  # types of the records that begin and end metadata transactions
 
 
 def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Returns whether a feature was lowered from a level that some Kafka does not support to a level that this Kafka
-    supports.
+    """Returns whether a feature was lowered from a level that some Kafka release does not support to a level that the
+    same release supports.
 
-    Each feature is considered separately: Kafka 4.4.0 starts on a directory whose share.version is still 2.
+    Each feature is considered separately, because Kafka 4.4.0 starts on a directory whose share.version is still 2.
 
-    before  for each feature, the highest level in the log, or the level before a change
+    before  for each feature, the highest level in the log or the level before a change
     """
     return any(before.get(name, 0) > most >= after.get(name, 0) for name, most in HIGHEST_OF_KAFKA.items())
 
@@ -55,8 +55,8 @@ class MetadataSnapshot(NamedTuple):
 
 
 def snapshot_without_left_levels(portions: Iterable[Buffer]) -> MetadataSnapshot:
-    """Builds the snapshot. `portions` are whole batches: the newest snapshot, if there is one, then the log after
-    it."""
+    """Builds the snapshot. `portions` consist of whole batches: first the newest snapshot, if there is one, then the
+    part of the log after it."""
     repeated = _SnapshotBuilder()
     for portion in portions:
         repeated.add_portion(portion)
@@ -68,7 +68,7 @@ class _SnapshotBuilder:
         self._levels: dict[str, bytes] = {}
         self._records: list[bytes] = []
         self._quorum: dict[ControlType, NewRecord] = {}
-        self._begun_at: tuple[dict[str, bytes], int] | None = None  # the state before an open transaction
+        self._begun_at: tuple[dict[str, bytes], int] | None = None  # state before the open transaction
         self._end_offset = 0
         self._leader_epoch = 0
         self._last_timestamp = -1

@@ -1,6 +1,7 @@
 """Finds new partitions of a node in metadata records, and stray partition directories.
 
-A stray directory belongs to no partition of the metadata. It is left by a deletion that a crash interrupted.
+A stray directory does not belong to any partition in the metadata. It is left behind when a crash interrupts a
+deletion.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from odradek.protocol.topic_partition import CLUSTER_METADATA, TopicPartition
 
 
 def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -> Iterator[tuple[str, int, bytes]]:
-    """Yields topic, partition and topic id of each partition that the records create on the node. `image` is the state
-    before the records."""
+    """Yields the topic, partition and topic id of each partition that the records create on the node. `image` is the
+    state before the records."""
     names: dict[bytes, str] = {}
     for record in records:
         match type(record).__name__:
@@ -27,9 +28,10 @@ def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -
 
 
 def is_stray(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:
-    """Returns whether a directory belongs to no partition of this node.
+    """Returns whether a directory does not belong to any partition of this node.
 
-    topic_id  id of the topic for which the directory was created, or None if it is not stored; then the name decides
+    topic_id  id of the topic for which the directory was created. If it is None because the directory does not contain
+              it, the topic is identified by its name
     """
     name, index = found
     if name == CLUSTER_METADATA:

@@ -1,8 +1,8 @@
 """Metadata records: their encoding in Kafka's frame (frame version, type, version, body), and decisions that contain
-them.
+records.
 
-The first three fields are unsigned varints; the frame version is 1. The finalised `metadata.version` determines the
-version of each written record, so that a Kafka of that level can read it.
+The first three fields of a frame are unsigned varints, and the frame version is 1. The finalised `metadata.version`
+determines the version in which a record is written, so that a Kafka with the same level can read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
 
-# Type → module below protocol.messages. Only records that the image uses are decoded; KNOWN_TYPES has the rest.
+# Record type → module in protocol.messages. Only records that the image uses are decoded. KNOWN_TYPES contains the
+# other types.
 DECODED: Mapping[int, str] = {
     0: "register_broker_record",
     1: "unregister_broker_record",
@@ -45,10 +46,11 @@ DECODED: Mapping[int, str] = {
     26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
-# Types that Kafka 4.4.0 writes. The log may contain all these types, although some are ignored.
+# Record types that Kafka 4.4.0 writes. The log may contain all of them, although this broker ignores some.
 KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
-# (lowest metadata.version, record version to write). Source: Kafka 4.3.1's table of metadata versions.
+# For each record type, pairs of the lowest metadata.version and the record version to write from that level on. Source:
+# Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "PartitionRecord": ((23, 2), (17, 1)),
     "PartitionChangeRecord": ((23, 2), (17, 1)),
@@ -58,7 +60,7 @@ VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRecord:
-    """A record that this broker ignores: its type is known but not used, or its type or version is unknown."""
+    """A record that this broker ignores, because its type is not used or because its type or version is unknown."""
 
     record_type: int
     version: int
@@ -66,8 +68,8 @@ class IgnoredRecord:
 
 
 def record_version(record: Message, metadata_version: int) -> int:
-    """Returns the version in which the record is written at this level. For BrokerRegistrationChange it is the lowest
-    version that can hold the record's fields."""
+    """Returns the version in which a record is written at this level. For BrokerRegistrationChange, this is the lowest
+    version that has all of the record's fields."""
     for since, version in VERSIONS.get(type(record).__name__, ()):
         if metadata_version >= since:
             return version
@@ -85,7 +87,7 @@ def _least_version(record: Any) -> int:
 
 
 def encode_record(record: Message, metadata_version: int) -> bytes:
-    """Encodes a record as a value of the metadata log."""
+    """Encodes a record as a value for the metadata log."""
     version = record_version(record, metadata_version)
     return bytes((FRAME_VERSION, record.API_KEY, version)) + encode(record, version)
 
@@ -105,8 +107,8 @@ def decode_record(value: bytes) -> Message | IgnoredRecord:
 
 
 def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> Steps[bytearray]:
-    """Builds one batch of encoded records, with offsets from 0. As in Kafka, records that belong together form one
-    batch.
+    """Builds one batch of encoded records, with offsets that start at 0. As in Kafka, records that belong together form
+    one batch.
 
     Adds one record in each step. Raises ValueError if there are no records.
     """
@@ -149,7 +151,7 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
 
 R = TypeVar("R")
 
-MAX_RECORDS = 10_000  # limit for one decision, as in Kafka: the records are committed in one batch or not at all
+MAX_RECORDS = 10_000  # limit for one decision, as in Kafka; the records are committed in one batch or not at all
 
 
 def require_one_batch(records: Sequence[Message]) -> None:
@@ -159,7 +161,8 @@ def require_one_batch(records: Sequence[Message]) -> None:
 
 
 class Decision(NamedTuple, Generic[R]):
-    """A decision that has no effect yet: `records` must be committed and replayed before `response` may be sent."""
+    """A decision that has not taken effect yet. `records` must be committed and replayed before `response` may be
+    sent."""
 
     response: R
     records: tuple[Message, ...] = ()

@@ -1,4 +1,5 @@
-"""The records that a broker writes about itself at start and stop: initial features, registration and leadership."""
+"""Builds the records that a broker writes about itself when it starts and stops: initial features, registration and
+leadership."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -29,7 +30,8 @@ PLAINTEXT = 0  # id of the security protocol
 
 
 def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
-    """Builds the feature records of a new cluster, in Kafka's order: metadata.version first, then by name."""
+    """Builds the feature records of a new cluster in Kafka's order: metadata.version first, then the other features by
+    name."""
     ordered = sorted(levels.items(), key=lambda each: (each[0] != METADATA_VERSION, each[0]))
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered]
 
@@ -37,11 +39,12 @@ def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
 def formatted_records(
     disk: Disk, root: str, metadata_directory: str, now_ms: int, first_levels: Mapping[str, int], rules: KafkaRules
 ) -> list[Message]:
-    """Returns the records with which a directory was formatted by Kafka's tool. Formats the directory if it is new.
+    """Returns the records that were written when the directory was formatted by Kafka's tool or by this broker. Formats
+    the directory if it is new.
 
-    A directory of Kafka 4.4 has these records in a snapshot of the metadata log at offset 0; an older directory has
-    them in a file in its root. Like Kafka 4.4, this looks for the snapshot first. The emulated release determines which
-    of the two a new directory gets. Source: docs/spec/kafka-4.4.md#s6-1, #s6-3.
+    A directory of Kafka 4.4 has these records in a snapshot of the metadata log at offset 0. An older directory has
+    them in a file in its root. Like Kafka 4.4, this function looks for the snapshot first. The emulated release
+    determines which file a new directory gets. Source: docs/spec/kafka-4.4.md#s6-1, #s6-3.
     """
     snapshot_path, root_path = f"{metadata_directory}/{FORMATTED}", f"{root}/{BOOTSTRAP}"
     for path in (snapshot_path, root_path):
@@ -61,7 +64,7 @@ def formatted_records(
 
 
 def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
-    """Builds the first records of a metadata log: the formatting records, and min.insync.replicas as configured.
+    """Builds the first records of a metadata log: the formatting records, and the configured min.insync.replicas.
 
     min.insync.replicas is recorded if eligible leader replicas are enabled (KIP-966).
     """
@@ -82,8 +85,8 @@ def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) ->
 def registration_records(
     node: Node, endpoints: Iterable[Listener], *, rack: str | None, incarnation_id: bytes, broker_epoch: int
 ) -> list[Message]:
-    """Builds the records that register this process as the node's broker, unfenced at once. `broker_epoch` is the
-    offset of the first record."""
+    """Builds the records that register this process as the node's broker and unfence it immediately. `broker_epoch` is
+    the offset of the first record."""
     return [
         RegisterBrokerRecord(
             broker_id=node.node_id,
@@ -106,14 +109,14 @@ def registration_records(
 
 
 def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> list[Message]:
-    """Builds the records that make this node the leader of every partition of which it has a replica.
+    """Builds the records that make this node the leader of every partition of which it is a replica.
 
-    was_clean  False after a crash: then partitions that this node already led also get a new leader epoch, so that
-               consumers can detect that a power failure removed records which they had read (KIP-320)
+    was_clean  False after a crash. In that case, partitions that this node already led also get a new leader epoch, so
+               that consumers can detect that a power failure removed records that they had read (KIP-320)
 
-    Partitions of `__transaction_state` always get a new leader epoch. It is also the epoch of their coordinator, which
-    distinguishes requests of the previous process from requests of this process. (Kafka raises the leader epochs of all
-    topics.)
+    Partitions of `__transaction_state` always get a new leader epoch. This epoch is also the epoch of their
+    coordinator, which distinguishes requests of the previous process from requests of this process. (Kafka raises the
+    leader epochs of all topics.)
     """
     has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
     records: list[Message] = []
@@ -142,5 +145,5 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
 
 
 def fencing_records(node: Node, broker_epoch: int) -> list[Message]:
-    """Builds the record of a broker that stops cleanly."""
+    """Builds the record that a broker writes when it stops cleanly."""
     return [BrokerRegistrationChangeRecord(broker_id=node.node_id, broker_epoch=broker_epoch, fenced=1)]

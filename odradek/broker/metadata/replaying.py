@@ -1,11 +1,12 @@
-"""Applies the metadata log, or a snapshot, to the image: the complete log at start, and each committed change later.
+"""Applies records of the metadata log or of a snapshot to the image: the complete log at startup, and each committed
+change after that.
 
 Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Unknown records of a
 newer Kafka are skipped and reported once.
 
-After a commit the listeners are informed of the changes. Many records are published in slices, so that clients are
-served in between. A slice ends before the creation or removal of a topic, so that each topic appears with all its
-partitions and settings. Listeners may take several turns for the partitions of a topic.
+After a commit, the listeners are notified of the changes. If a commit has many records, they are published in slices,
+so that clients are served in between. Slices only end before the creation or removal of a topic, so each topic appears
+together with all its partitions and settings. Listeners may take several turns for the partitions of a topic.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ class CorruptMetadata(Exception):
 
 
 class Loader:
-    """Loads records into one image, in the order of the log."""
+    """Loads records into an image, in the order of the log."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        # The records of a transaction that has not ended, or None.
+        # The records of a transaction that has not ended, or None if there is no such transaction.
         self._transaction: list[Message] | None = None
-        self.not_understood: set[tuple[int, int]] = set()  # record types and versions
+        self.not_understood: set[tuple[int, int]] = set()  # unknown record types and versions
         self.last_timestamp = -1  # timestamp of the last record, in ms
-        # Highest level of each feature in the log itself, whether or not it is still in effect.
+        # Highest level of each feature in the log itself, even if that level is no longer in effect.
         self.highest_levels: dict[str, int] = {}
         self.earlier_share_version = EarlierShareVersion()
 
@@ -104,13 +105,13 @@ class Loader:
                 self._image.replay(record)
 
 
-SLICE_RECORDS: Final = 100  # minimum number of records in a slice: 50 topics with their logs take about 2 ms
+SLICE_RECORDS: Final = 100  # minimum number of records in a slice; 50 topics with their logs take about 2 ms
 BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
 
 
 class MetadataListener(Protocol):
-    """An object that is informed of changes after a commit, in the order of the records. A change has taken effect when
-    the method returns or, if it returns steps, when all steps are done."""
+    """An object that is notified of changes after a commit, in the order of the records. A change has taken effect when
+    the listener's method returns or, if the method returns steps, when all steps are done."""
 
     def topic_created(self, topic: TopicImage) -> StepsOfListener: ...
 
@@ -145,7 +146,7 @@ def slices(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def replay(image: MetadataImage, records: Sequence[Message]) -> News:
-    """Replays the records. Returns the changes for the listeners, in order; several records may form one change."""
+    """Replays the records. Returns the changes for the listeners in order. Several records may form one change."""
     news: News = {}
     for record in records:
         removed = _removed_topic(image, record)

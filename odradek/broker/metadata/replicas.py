@@ -1,8 +1,9 @@
-"""Decides leader elections and replica reassignments from the image, with Kafka's error codes and messages.
+"""Decides leader elections and replica reassignments based on the metadata image, with Kafka's error codes and
+messages.
 
-This is the only node. A leader on another node counts as unavailable, and a reassignment is complete as soon as it is
-recorded. Partitions with replicas on other brokers exist in directories that come from a larger cluster. Source: the
-responses of Kafka 4.3.1 to the requests of tests/conformance/differential.
+This broker is the only node. A leader on another node counts as unavailable, and a reassignment is complete as soon as
+it is recorded. Partitions with replicas on other brokers exist in directories that were copied from a larger cluster.
+Source: the responses of Kafka 4.3.1 to the requests of tests/conformance/differential.
 """
 
 from collections.abc import Sequence
@@ -18,15 +19,15 @@ from odradek.protocol.struct import Message
 
 
 class ElectionType(IntEnum):
-    """The election types of ElectLeaders: elect the first replica, or any available replica (KIP-460)."""
+    """The election types of ElectLeaders, which elect either the first replica or any available replica (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 def elect_leader(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError:
-    """Returns the reason why no leader is elected. There always is a reason, because this node already leads every
-    partition that it can lead."""
+    """Returns the error that explains why no leader is elected. There is always an error, because this node already
+    leads every partition that it can lead."""
     topic = image.topics.get(name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
@@ -54,7 +55,8 @@ class Reassignment:
 def reassign(
     image: MetadataImage, wishes: Sequence[Reassignment], *, node: Node, factor_may_change: bool
 ) -> Decision[list[KafkaError | None]]:
-    """Decides each reassignment separately. Returns a result for each, in order; None means success."""
+    """Decides each reassignment separately. The response has a result for each reassignment, in order; None means
+    success."""
     results: list[KafkaError | None] = []
     records: list[Message] = []
     for wish in wishes:
@@ -94,11 +96,11 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
 def _among_nodes(
     partition: PartitionImage, topic_id: bytes, wish: Reassignment, replicas: Sequence[int]
 ) -> list[Message]:
-    """Reassigns a partition among nodes that share a log, which all remain replicas. If the leader is not among the
-    wanted replicas, the first wanted replica that is in sync becomes the leader.
+    """Reassigns a partition among nodes that share a log. All of these nodes remain replicas. If the leader is not
+    among the wanted replicas, the first wanted replica that is in sync becomes the leader.
 
-    Raises INVALID_REPLICA_ASSIGNMENT if no wanted replica is in sync; Kafka waits in this case. Source: three brokers
-    of Kafka 4.3.1, which also remove the other replicas.
+    Raises INVALID_REPLICA_ASSIGNMENT if no wanted replica is in sync; Kafka waits in this case. Source: the behaviour
+    of three brokers of Kafka 4.3.1, which also remove the other replicas.
     """
     if partition.leader in replicas:
         return []

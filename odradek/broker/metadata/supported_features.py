@@ -1,7 +1,7 @@
-"""The features that this broker supports, and the levels to which it can finalise them.
+"""The features that this broker supports, with the levels that can be finalised.
 
 A feature level is listed once everything that it promises is implemented. Source: the feature enums of Kafka 4.4.0, as
-observed (docs/spec/kafka-4.4.md#s2); odradek.share.transactions exists in no Kafka.
+observed (docs/spec/kafka-4.4.md#s2). No Kafka release has odradek.share.transactions.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ METADATA_VERSION_CIDR = 32  # 4.4-IV1: ACL hosts may be address ranges (KIP-1276
 METADATA_VERSION_UNREGISTERS_CONTROLLERS = 33  # 4.4-IV2: the record UnregisterController (KIP-1312)
 METADATA_VERSION_4_4 = METADATA_VERSION_UNREGISTERS_CONTROLLERS  # the newest known level, used for new clusters
 TRANSACTION_VERSION = "transaction.version"
-TRANSACTION_VERSION_EPOCHS = 2  # the end of every transaction raises the producer epoch (KIP-890)
+TRANSACTION_VERSION_EPOCHS = 2  # the end of every transaction bumps the producer epoch (KIP-890)
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 SHARE_VERSION_GROUPS = 1  # KIP-932
 SHARE_VERSION_DEAD_LETTERS = 2  # KIP-1191, as in Kafka 4.4
-SHARE_TRANSACTIONS = kip_1289.FEATURE  # share group acknowledgements in transactions (KIP-1289); exists in no Kafka
+SHARE_TRANSACTIONS = kip_1289.FEATURE  # share group acknowledgements in transactions (KIP-1289); no Kafka has it
 SHARE_TRANSACTIONS_LEVEL = kip_1289.FEATURE_LEVEL
 STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
@@ -27,7 +27,7 @@ ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),  # the single replica is the only eligible leader
     "kraft.version": (0, 1),
-    METADATA_VERSION: (7, METADATA_VERSION_4_4),  # from 3.3-IV3 on
+    METADATA_VERSION: (7, METADATA_VERSION_4_4),  # 7 is 3.3-IV3
     GROUP_VERSION: (0, 1),  # KIP-848
     SHARE_VERSION: (0, SHARE_VERSION_DEAD_LETTERS),
     STREAMS_VERSION: (0, 1),  # KIP-1071
@@ -35,7 +35,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
 
-# Levels of a new cluster: the features that are fully implemented. A level of 0 is not recorded.
+# Levels of a new cluster, for the features that are fully implemented. A level of 0 is not recorded.
 FIRST_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_4_4,
     ELIGIBLE_LEADER_REPLICAS: 1,
@@ -52,7 +52,7 @@ def serves_share_transactions(levels: Mapping[str, int]) -> bool:
 
 
 def has_what_share_transactions_need(levels: Mapping[str, int]) -> bool:
-    """Returns whether the features that SHARE_TRANSACTIONS requires have the necessary levels."""
+    """Returns whether all features that SHARE_TRANSACTIONS requires have the necessary levels."""
     return (
         levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS
         and levels.get(TRANSACTION_VERSION, 0) >= TRANSACTION_VERSION_EPOCHS

@@ -1,7 +1,7 @@
-"""Creates topics, both for CreateTopics and when a client refers to a missing topic (auto-creation, internal topics).
+"""Creates topics, both for CreateTopics and when a missing topic is needed (auto-creation, internal topics).
 
-The decisions are imported when the first topic is created, because a broker that starts with existing topics does not
-need them.
+The module with the decisions is imported when the first topic is created, because a broker that only uses existing
+topics does not need it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.metadata")
 
 NO_REASON_TO_COMPLAIN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-MOST_COMPLAINTS = 1_000  # maximum number of remembered complaints; a remembered complaint is not repeated
+MOST_COMPLAINTS = 1_000  # maximum number of logged messages to remember, so that they are not logged again
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
@@ -76,7 +76,7 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
 
 
 class TopicCreation:
-    """Submits topic creations to the metadata log, with this broker's defaults."""
+    """Submits topic creations to the metadata, with this broker's defaults."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TopicCreation:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, charge: Callable[[int], None] | None = None
     ) -> Deferred[list[TopicResult]]:
         """Creates topics. The returned Deferred resolves when the topics can be written to. It fails with
-        POLICY_VIOLATION if there are too many.
+        POLICY_VIOLATION if there are too many topics.
 
         charge  see `create_topics`; None if no quota applies
         """
@@ -118,14 +118,13 @@ class TopicCreation:
         return self._metadata.submit(decide)
 
     def create_internal(self, name: str) -> Deferred[list[TopicResult]]:
-        """Creates a topic in which the broker stores state. If that fails, logs each reason once."""
+        """Creates a topic in which the broker stores state. If the creation fails, each reason is logged only once."""
         topic = internal_topic(name, self._config)
         assert topic is not None, name
         return start_deferred(self._create_or_complain([topic], None))
 
     def start_creating(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
-        """Starts to create the topics that can be created. There is no result, because clients repeat their
-        requests."""
+        """Starts creating the topics that can be created. Returns no result, because clients repeat their requests."""
         from odradek.broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
@@ -150,7 +149,8 @@ class TopicCreation:
         return results
 
     def _log_once(self, what: str) -> None:
-        """Logs each message only once, because clients repeat their requests several times a second."""
+        """Logs a message unless it has been logged before, because clients repeat their requests several times per
+        second."""
         if what in self._complaints:
             return
         if len(self._complaints) >= MOST_COMPLAINTS:

@@ -8,7 +8,8 @@ MAX_LENGTH = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidSetting with the message for the client; the matching error code is INVALID_TOPIC_EXCEPTION."""
+    """Raises InvalidSetting if a topic name is invalid. Its message is for the client, and the matching error code is
+    INVALID_TOPIC_EXCEPTION."""
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -31,6 +32,6 @@ def is_valid_topic_name(name: str) -> bool:
 
 
 def collision_key(name: str) -> str:
-    """Returns a key that is equal for names with the same metric name (`.` becomes `_`). Kafka permits only one topic
-    for each key."""
+    """Returns a key that is equal for topic names with the same metric name (`.` becomes `_`). Kafka permits only one
+    topic for each key."""
     return name.replace(".", "_")

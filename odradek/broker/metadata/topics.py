@@ -1,7 +1,8 @@
-"""Decides the creation, enlargement and deletion of topics from the image, with Kafka's error codes and messages.
+"""Decides the creation, enlargement and deletion of topics based on the metadata image, with Kafka's error codes and
+messages.
 
-Every function reads the image and returns the records of the change; it changes nothing. All replicas are on this node,
-which `Node` identifies. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
+Every function reads the image and returns the records of a change, but changes nothing itself. All replicas are on this
+node, which is identified by `Node`. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from collections import Counter
@@ -64,7 +65,7 @@ class TopicDefaults:
 
 
 def unlimited(partitions: int) -> None:
-    """Permits the creation and deletion of any number of partitions, because no quota applies."""
+    """Accepts any number of partitions. Used as `charge` if no quota applies."""
 
 
 def create_topics(
@@ -77,12 +78,12 @@ def create_topics(
     charge: Callable[[int], None] = unlimited,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[TopicResult]]]:
-    """Decides on each topic separately: a refused topic does not affect the others.
+    """Creates topics. Each topic is decided separately, so a refused topic does not affect the others.
 
-    `charge` is called with the partition count of each topic that passes all other checks; it raises KafkaError to
-    refuse the topic. A setting that the release of `rules` does not have is refused. The results have the order of
-    `topics`, followed by the repeated names. Raises KafkaError if Kafka refuses the whole request: POLICY_VIOLATION for
-    too many partitions or records.
+    `charge` is called with the partition count of each topic that passes all other checks. It raises KafkaError to
+    refuse the topic. Settings that the release of `rules` does not have are refused. The results are in the order of
+    `topics`, followed by the repeated names. Raises POLICY_VIOLATION if the request has too many partitions or needs
+    too many records; like Kafka, this refuses the whole request.
     """
     names = [topic.name for topic in topics]
     repeated = _duplicates(names)
@@ -195,7 +196,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    most = 1 + len(node.other_ids)  # Brokers that earlier nodes registered in this directory receive no replicas.
+    most = 1 + len(node.other_ids)  # Brokers that were registered in this directory by earlier nodes get no replicas.
     if factor > most:
         what = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
@@ -207,8 +208,8 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
 
 
 def check_replicas(node: Node, replicas: Sequence[int]) -> None:
-    """Checks that a client may place replicas on these brokers. Only current nodes are allowed, and no other brokers
-    that the log contains.
+    """Checks that a client may place replicas on these brokers. Only current nodes are allowed, even if the log
+    contains other brokers.
 
     Raises INVALID_REPLICA_ASSIGNMENT.
     """
@@ -227,7 +228,7 @@ def check_replicas(node: Node, replicas: Sequence[int]) -> None:
 
 
 def _with_the_rest(node: Node, replicas: Sequence[int]) -> Sequence[int]:
-    """Adds all nodes that share the log, because each of them is a replica."""
+    """Adds all nodes that share the log to the replicas, because each of them is a replica of every partition."""
     if not node.other_ids:
         return replicas
     return [*replicas, *(one for one in (node.node_id, *node.other_ids) if one not in replicas)]
@@ -249,8 +250,8 @@ def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: N
 
 @dataclass(frozen=True, slots=True)
 class PartitionIncrease:
-    """A request to add partitions to a topic. `count` is the new total. `assignments` has the replicas of each new
-    partition, or is None if the broker chooses them."""
+    """A request to add partitions to a topic. `count` is the new total number of partitions. `assignments` contains the
+    replicas of each new partition, or is None if the broker chooses them."""
 
     name: str
     count: int
@@ -265,11 +266,11 @@ def create_partitions(
     charge: Callable[[int], None] = unlimited,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[tuple[str, KafkaError | None]]]]:
-    """Decides on each topic separately. Repeated names are refused and come first in the results. `charge` works as in
-    `create_topics` and is called with the number of added partitions.
+    """Adds partitions to topics. Each topic is decided separately. Repeated names are refused, and come first in the
+    results. `charge` works as in `create_topics`, but is called with the number of added partitions.
 
-    Since Kafka 4.4 all remaining topics are refused if together they ask for too many new partitions
-    (docs/spec/kafka-4.4.md#s5-5, O6). Earlier releases refuse a topic if there is no room for its records.
+    Since Kafka 4.4, all other topics are refused too if they request too many new partitions in total
+    (docs/spec/kafka-4.4.md#s5-5, O6). Earlier releases refuse only the topics whose records would exceed the limit.
     """
     names = [topic.name for topic in topics]
     repeated = _duplicates(names)
@@ -348,8 +349,8 @@ def delete_topics(
     charge: Callable[[int], None] = unlimited,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[DeletedTopic]]]:
-    """Decides on each topic separately. Each of the `wishes` has either a name or an id; the other field is None or
-    zero. Refused topics come first in the results.
+    """Deletes topics. Each topic is decided separately. Each entry of `wishes` has either a name or an id, and its
+    other field is None or zero. Refused topics come first in the results.
 
     charge  see `create_topics`
     """
