@@ -19,11 +19,11 @@ MOST_IN_LINE = 4_000  # maximum characters of a message, or of one line of a tra
 MOST_LINES = 1_000  # maximum lines of a traceback; an error's message alone can have a large number of lines
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
-# The environment variables that the apache/kafka image uses. The second holds `logger=LEVEL` pairs, separated by
+# The environment variables that the apache/kafka image uses. The second one contains `logger=LEVEL` pairs, separated by
 # commas.
 LEVEL_VARIABLE = "KAFKA_LOG4J_ROOT_LOGLEVEL"
 LOGGERS_VARIABLE = "KAFKA_LOG4J_LOGGERS"
-# Log levels that Kafka has and Python lacks.
+# Log levels that exist in Kafka but not in Python.
 PYTHON_LEVELS = {"TRACE": logging.NOTSET + 1, "FATAL": logging.CRITICAL, "OFF": logging.CRITICAL + 1}
 
 

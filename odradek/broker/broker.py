@@ -84,7 +84,7 @@ class Broker:
 
     cluster_id: str
     bound: tuple[Listener, ...]  # the listeners with their actual ports, and with a host that clients can connect to
-    advertised_listeners: tuple[Listener, ...]  # the addresses that the broker gives to clients
+    advertised_listeners: tuple[Listener, ...]  # the addresses that the broker sends to clients
     log_directory: LogDirectory
     metadata: ClusterMetadata
     partitions: Partitions

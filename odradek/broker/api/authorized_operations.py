@@ -9,7 +9,7 @@ from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
 NOT_ASKED_FOR: Final = -(2**31)  # value of a bit field if the request did not ask for it
 
-# The operations that apply to a type of resource. Source: Kafka 4.3.1, observed (3576, 3400, 8096).
+# The operations that apply to each type of resource. Source: Kafka 4.3.1, as observed (3576, 3400, 8096).
 OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
         Operation.READ,

@@ -142,7 +142,7 @@ def nothing_unsent() -> int:
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """The facts about a connected peer."""
+    """Information about a connected peer."""
 
     connection_id: int
     client_host: str

@@ -198,7 +198,7 @@ class GroupCoordinator:
         return self.shards.of_key(group_id)
 
     def require_loaded(self, partition: int) -> None:
-        """Raises KafkaError unless this broker currently serves the groups of this partition of
+        """Raises KafkaError unless this broker currently serves the groups in this partition of
         `__consumer_offsets`."""
         self.shards.of_partition(partition).read_state(lambda _: None)
 

@@ -1,7 +1,7 @@
-"""Syncs the records of a transaction before its owner learns that it is a two-phase commit.
+"""Syncs the records of a transaction before its owner is notified that it is a two-phase commit.
 
-An ordinary transaction is acknowledged according to the flush settings, which may be before any fdatasync. When a new
-owner requests Enable2Pc, the response promises that everything written so far survives a power failure too.
+The records of an ordinary transaction are acknowledged according to the flush settings, possibly before any fdatasync.
+When a new owner requests Enable2Pc, the response promises that even the records written so far survive a power failure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PartitionSync(Protocol):
 
 
 class LocalPartitionSync:
-    """Syncs partitions of this broker."""
+    """Syncs partitions that are stored by this broker."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions

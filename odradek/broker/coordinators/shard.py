@@ -48,8 +48,8 @@ RETRY_TIMER_MS: Final = 1_000
 
 
 class OutcomeLike(Protocol[R_co]):
-    """The members that the decisions of all cores have. Each core has an `Outcome` class of its own, whose docstring
-    describes the parts: in `groups/common/outcome.py`, `transactions/turn.py` and `shares/core/state.py`."""
+    """The members that the outcomes of all cores have in common. Each core has its own `Outcome` class, whose docstring
+    describes the members. See `groups/common/outcome.py`, `transactions/turn.py` and `shares/core/state.py`."""
 
     @property
     def response(self) -> R_co | None: ...
@@ -61,7 +61,7 @@ class OutcomeLike(Protocol[R_co]):
     def timers(self) -> Sequence[Any]: ...
     @property
     def markers(self) -> Sequence[Any]:
-        """The markers that the decision requires; only the transaction coordinator sends markers."""
+        """The markers that the decision requires. Only the transaction coordinator has any."""
 
     @property
     def may_split(self) -> bool: ...
@@ -130,8 +130,8 @@ class Shard(Generic[C]):
 
     @property
     def core(self) -> C:
-        """The core, for a decision that is either passed to `carry_out` immediately or discarded. Raises KafkaError if
-        the core is not loaded."""
+        """The loaded core. A decision made with it must be passed to `carry_out` immediately or discarded. Raises
+        KafkaError if the core is not loaded."""
         if self._core is None:
             raise KafkaError(self._refusal_code)
         return self._core
@@ -146,11 +146,11 @@ class Shard(Generic[C]):
         finish: Callable[[R], R] = unchanged,
         producer: RecordProducer | None = None,
     ) -> NowOrLater[R]:
-        """Runs one turn. Returns the response, or a Deferred: `parked` if the core has stored it, otherwise one that
-        waits for the sync.
+        """Runs one turn. Returns the response or a Deferred. The Deferred is `parked` if the core has stored it;
+        otherwise it resolves after the sync.
 
-        producer  the transaction of the records, which take effect when it is committed
-        finish    converts the core's response, for instance to the form of an old version
+        producer  the transaction of the records; they take effect when it is committed
+        finish    converts the core's response, for instance to the form of an old request version
         raises    KafkaError if the core refuses, the records cannot be written, or the core is not loaded
         """
         now_ms = self._clock.now_ms()
@@ -186,7 +186,7 @@ class Shard(Generic[C]):
             return answer.outcome() if answer.is_done else answer
 
     def follow_up(self, turn: Callable[[], None]) -> None:
-        """Runs a turn after the current one has ended, or immediately if there is none."""
+        """Runs a turn after the current turn has ended, or immediately if no turn is running."""
         self._follow_ups.add(turn)
 
     def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
@@ -212,7 +212,7 @@ class Shard(Generic[C]):
         self._arm(key, 0)
 
     def read_state(self, read: Callable[[C], R]) -> R:
-        """Reads state that may not be durable yet, for lists and descriptions."""
+        """Reads state that may not be durable yet. Used for lists and descriptions."""
         return read(self.core)
 
     def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
@@ -323,7 +323,7 @@ class Shard(Generic[C]):
         """Encodes records as a batch. Also returns the batch's header if it can be determined without parsing the
         batch."""
         form = self._format
-        if producer is None and form.compression is Compression.NONE:  # nearly every turn
+        if producer is None and form.compression is Compression.NONE:  # the usual case
             if len(records) == 1:
                 record = records[0]
                 key, value = form.encode(record)
@@ -372,7 +372,7 @@ class Shard(Generic[C]):
     ) -> None:
         """Sends the replies, the response if it had to wait, and then the markers, all within one turn.
 
-        error  why the outcome is not durable, or None
+        error  the reason why the outcome is not durable, or None
         """
         for reply in outcome.replies:
             if error is None:
@@ -444,8 +444,8 @@ def _no_due_time() -> None:
 class ArmedTimer:
     """An armed timer.
 
-    due_ms    when the timer fires
-    wakes_ms  when it checks whether it is due
+    due_ms    time at which the timer fires
+    wakes_ms  time at which the timer checks whether it is due
     """
 
     __slots__ = ("due_ms", "handle", "wakes_ms")
@@ -466,10 +466,10 @@ class FollowUps:
         # Depth of nested turns: a reply may cause the next request immediately, and its turn is then part of the
         # current one.
         self._depth = 0
-        self._turns: deque[Callable[[], None]] | None = None  # created when needed, since an empty deque takes 0.7 KiB
+        self._turns: deque[Callable[[], None]] | None = None  # created when needed; an empty deque takes 0.7 KiB
 
     def add(self, turn: Callable[[], None]) -> None:
-        """Runs a turn after the current one has ended, or immediately if there is none."""
+        """Runs a turn after the current turn has ended, or immediately if no turn is running."""
         if self._turns is None:
             self._turns = deque()
         self._turns.append(turn)

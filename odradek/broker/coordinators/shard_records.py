@@ -1,4 +1,4 @@
-"""How a coordinator's core stores its records in a partition: their format, the log, and its replay."""
+"""The storage of a coordinator core's records in a partition: the record format, the log, and its replay."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def replay_log(log: ShardLog, form: RecordFormat, core: ReplayTarget) -> N
 def _replay_batch(
     form: RecordFormat, core: ReplayTarget, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> Iterator[int]:
-    """Replays a batch. Yields the number of records replayed since the last yield."""
+    """Replays a batch. Each yielded value is the number of records replayed since the previous one."""
     if header.is_control:
         marker = read_marker(data, position, header)
         if marker is not None:

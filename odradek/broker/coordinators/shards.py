@@ -200,7 +200,7 @@ def _pass_over(shard: object) -> None:
 
 
 class Scans:
-    """Periodic actions of a coordinator. They end when the coordinator stops."""
+    """The periodic actions of a coordinator, which end when the coordinator stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -208,7 +208,7 @@ class Scans:
         self._scans: dict[Callable[[], None], Scan] = {}
 
     def repeat(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
-        """Repeats an action; see `Scan` for `due_ms`."""
+        """Runs an action periodically; see `Scan` for `due_ms`."""
 
         def fire() -> None:
             self._armed[action] = self._timers.after(interval_ms, self._scans[action])

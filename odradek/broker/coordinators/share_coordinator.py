@@ -225,7 +225,7 @@ class ShareCoordinator:
             if failure is None:
                 log.delete_before(needed_from)
 
-        # A power failure must not destroy the records that replace the deleted ones.
+        # The records that replace the deleted records must survive a power failure.
         log.when_durable(delete, must_sync=True)
 
 

@@ -22,7 +22,7 @@ MOST_AT_ONCE: Final = 1_000  # maximum number of tasks and members to assign wit
 
 
 class Tasks:
-    """Runs steps in slices, in a task of the running loop."""
+    """Runs steps in slices in a task of the running event loop."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None  # The event loop holds only a weak reference to the task.
@@ -44,8 +44,8 @@ class TargetComputations:
         self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers `notify`, which is called with a group's id and the result of each computation that ends after
-        `compute` returned None."""
+        """Registers `notify`. It is called at the end of each computation for which `compute` has returned None, with
+        the group's id and the result."""
         self._notify = notify
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:

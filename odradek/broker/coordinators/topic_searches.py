@@ -112,8 +112,8 @@ class TopicSearches:
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers `notify`, which is called with the id of each group whose search has ended after `find` returned
-        None."""
+        """Registers `notify`. It is called at the end of each search for which `find` has returned None, with the
+        group's id."""
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:

@@ -270,7 +270,7 @@ class TransactionCoordinator:
         return response
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
-        """Ends a transaction. `asked_version` is the transaction version of the request: 2 from EndTxn v5 on, otherwise
+        """Ends a transaction. `asked_version` is the transaction version of the request: 2 since EndTxn v5, otherwise
         0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
@@ -290,8 +290,8 @@ class TransactionCoordinator:
         verify_only: bool,
         asked_version: int,
     ) -> NowOrLater[PartitionCodes]:
-        """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each partition;
-        never raises.
+        """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each partition.
+        Never raises an exception.
 
         asked_version  2 if a Produce or a commit of offsets adds its own partition (AddPartitionsToTxn v4 and later),
                        otherwise 0
@@ -335,8 +335,8 @@ class TransactionCoordinator:
         """Removes the partitions of a deleted topic from their transactions, so that no marker is written to a new
         topic with this name.
 
-        Returns a Deferred that resolves when the removal is recorded as durably as the settings require. Until then no
-        topic with this name may be created. Returns None if there is nothing to wait for.
+        Returns a Deferred that resolves when the removal is recorded as durably as the settings require. No topic with
+        this name may be created before that. Returns None if there is nothing to wait for.
         """
         if topic == TRANSACTION_STATE:
             self.state_topic_deleted()
@@ -465,7 +465,7 @@ class IdExpiry:
         self._left: list[Shard[TransactionCore]] = []
 
     def start(self) -> None:
-        """Starts a run, unless one is in progress."""
+        """Starts expiring ids, unless a previous run is still in progress."""
         if not self._left:
             self._left = list(self._shards)
             self._expire_next_shard()

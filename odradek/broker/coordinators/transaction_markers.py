@@ -293,7 +293,7 @@ class MarkerRounds:
 
 
 class LocalMarkerWriter:
-    """Writes markers to partitions of this broker: the leader's side of WriteTxnMarkers.
+    """Writes markers to partitions of this broker. This class is the leader's side of WriteTxnMarkers.
 
     Source: docs/spec/transactions.md#s2-6.
     """
@@ -392,7 +392,7 @@ def _when_durable(
     waiting: Sequence[tuple[int, Partition]],
     then: OnWritten,
 ) -> None:
-    """Calls `then` when the last of the markers that wait for a sync is durable or has failed.
+    """Calls `then` when every marker that waits for a sync is durable or has failed.
 
     waiting  pairs of a marker's index and a partition that has the marker
     """

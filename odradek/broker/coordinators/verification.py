@@ -66,8 +66,8 @@ VerificationResults = Mapping[TopicPartition, VerificationResult]
 
 
 class VerificationSettings(Protocol):
-    """The settings of verification. They are read at each use, because `transaction_partition_verification_enable` may
-    change while the broker runs."""
+    """The settings of verification. They are read each time they are used, because
+    `transaction_partition_verification_enable` may change while the broker runs."""
 
     @property
     def transaction_partition_verification_enable(self) -> bool: ...

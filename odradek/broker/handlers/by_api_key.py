@@ -24,7 +24,8 @@ def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBrok
 
 
 def handler_of(api_key: ApiKey) -> HandlerCall[HandlerBroker]:
-    """Returns a handler: the function with the API's name, in the module that the API's row of SERVED names.
+    """Returns the handler of an API: the function with the API's name in the module that is named by the API's row in
+    SERVED.
 
     Raises KeyError if the API is not served.
     """

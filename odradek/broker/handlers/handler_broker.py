@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class HandlerBroker(Protocol):
     """The parts of the broker that handlers use; `odradek.broker.broker.Broker` explains each part.
 
-    It does not inherit from the smaller protocols (`FetchBroker`, `ShareBroker` and so on): those are compiled, and an
-    interpreted class cannot inherit from a compiled protocol.
+    This class does not inherit from the smaller protocols (`FetchBroker`, `ShareBroker` and so on), because they are
+    compiled, and an interpreted class cannot inherit from a compiled protocol.
     """
 
     @property

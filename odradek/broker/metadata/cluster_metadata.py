@@ -439,7 +439,7 @@ class ClusterMetadata:
         self._run_turns()
 
     def _publishing(self, records: Sequence[Message]) -> Iterator[bool | None]:
-        """Applies records slice by slice. Yields True between two slices."""
+        """Applies records in slices. Yields True between two slices."""
         for number, part in enumerate(slices(records)):
             if number:
                 yield True
@@ -482,7 +482,8 @@ class ClusterMetadata:
         self._log.append(batch, now_ms=now_ms)
 
     def _committing(self, records: Sequence[Message]) -> Iterator[None]:
-        """Commits records in steps that wait for the disk. Only used at start and stop, when no client waits."""
+        """Commits records in steps that wait for the disk. Only used when the broker starts and stops, while no client
+        waits."""
         yield from self._staging(records)
         self._log.write_staged()
         ticket = self._log.start_sync()

@@ -86,7 +86,7 @@ def alter_configs(
 
 
 def check_changes(changes: Sequence[SettingChange]) -> None:
-    """Raises INVALID_REQUEST for changes that are invalid for every resource."""
+    """Raises INVALID_REQUEST if a change is invalid for every type of resource."""
     nulls = [one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE.value]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")

@@ -26,7 +26,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.struct import Message
 
-EARLIER_LEVEL: Final = 2  # a level of share.version
+EARLIER_LEVEL: Final = 2  # the level of share.version whose meaning has changed
 
 
 class EarlierShareVersion:

@@ -26,7 +26,8 @@ from odradek.protocol.struct import Buffer, Message
 
 
 class CorruptMetadata(Exception):
-    """The metadata log contradicts itself. The broker must not start with it, because it would lose topics."""
+    """Raised if the metadata log contradicts itself. The broker must not start with such a log, because it would lose
+    topics."""
 
 
 class Loader:

@@ -67,7 +67,7 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 
 MARKER_RETRY_MS: Final = 100
-COMPLETIONS: Final = ""  # key of the timer that records completions; no transactional id is empty
+COMPLETIONS: Final = ""  # key of the timer that records completions; transactional ids are never empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 # Requests for this state alone examine only the ids in this state. Such ids are few, and Spark's sinks list open
 # transactions with each batch.

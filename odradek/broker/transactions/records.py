@@ -32,7 +32,7 @@ LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
 # Size of the caches for keys and sets of partitions, which are equal in consecutive records of a producer.
 REMEMBERED: Final = 1024
-NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, since an empty set takes 216 bytes
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, because an empty set takes 216 bytes
 NONE: Final = -1  # stands for a missing id, epoch or time
 # The usual layout of version 1 values, before and after the partitions. It is coded directly because every transaction
 # writes three such values, and the generic codec takes three times as long. A value begins with the version, producer

@@ -74,7 +74,7 @@ def timeout_ms(request: InitProducerIdRequest) -> int:
 
 
 def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
-    """Compares the producer id and epoch in the request with the stored ones."""
+    """Compares the producer id and epoch in the request with the stored producer id and epoch."""
     if request.producer_id == NONE:
         return Claim.NONE
     if txn.is_kept:

@@ -89,7 +89,7 @@ class TxnVerdict(Enum):
 
     BUMP = auto()  # assign the next epoch, or a new producer id if the epochs are used up
     FENCE = auto()  # abort the open transaction on behalf of the new owner, which has to retry
-    KEEP = auto()  # keep the open transaction, and give the new owner its own pair with which to end the transaction
+    KEEP = auto()  # keep the open transaction, and give the new owner its own pair for ending the transaction
     ADD = auto()
     LOOK = auto()
     COMMIT = auto()

@@ -211,7 +211,7 @@ def complete_response(
         if image is not None and topic.topic_id == ZERO_UUID:
             known = image.topics.get(topic.name)
             if known is None:
-                continue  # a topic that no longer exists has no id
+                continue  # the topic no longer exists, so it has no id
             topic.topic_id = known.topic_id
         topics.append(topic)
     response.topics = topics + refused

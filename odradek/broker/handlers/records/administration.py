@@ -109,7 +109,7 @@ def producers_of(context: RequestContext, broker: HandlerBroker, topic: str, ind
         return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
         message = refusal.message
-        # Kafka has no message for a missing partition.
+        # As in Kafka, a missing partition has no error message.
         if message is None and topic not in broker.metadata.image.topics:
             message = "This server does not host this topic-partition."
         return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=message)

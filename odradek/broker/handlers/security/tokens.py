@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
 
 USER = "User"
-ID_BYTES = 16  # 22 characters
+ID_BYTES = 16  # encoded as 22 characters
 KNOWS_REQUESTER = 3  # first version that contains the requester
 NEVER = (-1, -1, -1)  # issue time, expiry time and maximum time of a token that does not exist
 

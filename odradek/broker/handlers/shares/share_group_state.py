@@ -106,7 +106,7 @@ NEGATIVE_STATE_EPOCH: Final = "The state epoch cannot be a negative number."
 
 
 def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: int = 0) -> None:
-    """Refuses negative epochs, which Kafka accepted up to 4.3: docs/spec/kafka-4.4.md#s5-3, S4 to S6.
+    """Refuses negative epochs, which Kafka up to 4.3 accepts. Source: docs/spec/kafka-4.4.md#s5-3, S4 to S6.
 
     raises  KafkaError INVALID_REQUEST
     """
@@ -119,9 +119,9 @@ def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: i
 
 
 def check_order(broker: HandlerBroker, batches: Sequence[to_write.StateBatch]) -> None:
-    """Refuses batches that end before they begin: docs/spec/kafka-4.4.md#s5-3, S10.
+    """Refuses batches whose last offset is lower than their first offset. Source: docs/spec/kafka-4.4.md#s5-3, S10.
 
-    raises  KafkaError UNKNOWN_SERVER_ERROR, as in Kafka 4.4, which cannot combine them with others
+    raises  KafkaError UNKNOWN_SERVER_ERROR, as in Kafka 4.4, which cannot combine such batches with other batches
     """
     if broker.rules >= KafkaRules.KAFKA_4_4 and any(each.first_offset > each.last_offset for each in batches):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A batch of share state ends before it begins.")

@@ -60,7 +60,7 @@ async def txn_share_acknowledge(
     transaction = PendingTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
     who = Acknowledger(request.group_id, request.member_id, request.member_epoch, transaction)
     results = await acknowledge_in_transaction(wanted, who, broker)
-    # Partitions without acknowledgements have the same result as the others.
+    # Partitions without acknowledgements get the same result as the other partitions.
     others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
     return response_of({each: results.get(each, others) for each in named}, context, broker)
 

@@ -109,7 +109,7 @@ def described_topics(
         elif entry.name is not None:
             names[entry.name] = None
         yield
-    if topic_ids:  # as in Kafka, names are ignored in this case
+    if topic_ids:  # as in Kafka, names are ignored if there are topic ids
         return (yield from made_of_each(topic_ids, lambda topic_id: topic_by_id(topic_id, context, broker, described)))
     return (yield from topics_by_name(names, request, context, broker, described))
 
