@@ -104,8 +104,8 @@ class ServingBroker:
         KafkaError is raised."""
         broker = self.broker
         config = broker.config
-        # The settings and ports are checked before the directory is opened, because opening removes the directory's
-        # mark of a clean shutdown. A wrong setting or a port in use must not cause that.
+        # The settings and ports are checked before the directory is opened. Opening the directory removes its mark of a
+        # clean shutdown, which must not happen because of a wrong setting or a port in use.
         sasl = self._sasl_listeners()
         async with AsyncExitStack() as undo:
             sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}
@@ -176,7 +176,7 @@ class ServingBroker:
         addresses: ClientAddresses | None,
         admissions: Admissions | None = None,
     ) -> Server:
-        """Creates a server for the listener's protocol that does not listen yet.
+        """Creates a server for the listener's protocol. The server does not listen yet.
 
         requests    handles the requests; use `behind_login` to put the listener's logins in front of a dispatcher
         addresses   chooses the broker addresses that are sent to clients; None for the registered addresses

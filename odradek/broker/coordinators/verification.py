@@ -39,7 +39,7 @@ E = ErrorCode
 PRODUCE_ADDS_SINCE: Final = 12
 TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
 RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction will soon be complete
-# Coordinator responses that leave open whether the transaction is sealed.
+# Coordinator responses that do not show whether the transaction is sealed.
 UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 

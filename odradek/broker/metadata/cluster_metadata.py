@@ -495,10 +495,10 @@ class ClusterMetadata:
     def _taking_over_share_version(
         self, earlier: EarlierShareVersion, stores_pending: Callable[[], Steps[bool]]
     ) -> Iterator[None]:
-        """Sets odradek.share.transactions to its level if an earlier Odradek used share.version 2 for the same purpose.
-        Pending acknowledgements in the directory then remain part of their transactions, and clients can continue. A
-        crash before the single batch is written changes nothing. After that, the recorded level shows that this step
-        has been done (ADR 35)."""
+        """Enables odradek.share.transactions if an earlier Odradek used share.version 2 for the same purpose. Pending
+        acknowledgements in the directory then remain part of their transactions, and clients can continue. A crash
+        before the single batch is written changes nothing. After that, the recorded level shows that this step has been
+        done (ADR 35)."""
         levels = self.image.features
         if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
             return

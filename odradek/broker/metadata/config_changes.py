@@ -63,7 +63,7 @@ def alter_configs(
     """Decides the changes of each resource separately. Unless `is_incremental`, the changes replace all settings of the
     resource.
 
-    Raises POLICY_VIOLATION if the changes need too many records; like Kafka, this refuses the whole request.
+    Raises POLICY_VIOLATION if the changes need too many records; as in Kafka, this refuses the whole request.
 
     rules  the rules of the emulated release; settings that this release does not have are refused
     """
@@ -193,8 +193,8 @@ def _list_with(
     """Returns the value of a list setting with the change's values added or removed. If the setting has no value, the
     change is applied to its default.
 
-    As in Kafka, whose controller has no types for other settings, only settings of brokers and topics can be changed in
-    this way.
+    Only settings of brokers and topics can be changed in this way, as in Kafka, whose controller does not have the
+    types of other settings.
     """
     setting = settings_of(key[0]).get(change.name)
     if setting is None or setting.kind is not ValueType.LIST or key[0] not in HAVE_LISTS:

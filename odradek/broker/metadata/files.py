@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.metadata")
 
 BOOTSTRAP = "bootstrap.checkpoint"  # used by Kafka before 4.4
-FORMATTED = "00000000000000000000-0000000000.checkpoint"  # used by Kafka 4.4; docs/spec/kafka-4.4.md#s6-1, P1
+FORMATTED = "00000000000000000000-0000000000.checkpoint"  # used by Kafka 4.4; see docs/spec/kafka-4.4.md#s6-1, P1
 MAX_RECORDS_OF_BATCH = 1_000
 NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = struct.Struct(">hh")  # version, type

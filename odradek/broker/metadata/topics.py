@@ -83,7 +83,7 @@ def create_topics(
     `charge` is called with the partition count of each topic that passes all other checks. It raises KafkaError to
     refuse the topic. Settings that the release of `rules` does not have are refused. The results are in the order of
     `topics`, followed by the repeated names. Raises POLICY_VIOLATION if the request has too many partitions or needs
-    too many records; like Kafka, this refuses the whole request.
+    too many records; as in Kafka, this refuses the whole request.
     """
     names = [topic.name for topic in topics]
     repeated = _duplicates(names)

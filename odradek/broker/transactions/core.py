@@ -1,5 +1,5 @@
 """The core of the transaction coordinator: the transactional ids of one partition of `__transaction_state`. It only
-makes decisions, and uses no clock, files or waiting.
+makes decisions: it uses no clock, opens no files and never waits.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
@@ -69,8 +69,8 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; transactional ids are never empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# Requests for this state alone examine only the ids in this state. Such ids are few, and Spark's sinks list open
-# transactions with each batch.
+# A request for ongoing transactions examines only the ids that have one. Such ids are few, and Spark's sinks send such
+# a request with each batch.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")

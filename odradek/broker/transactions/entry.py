@@ -234,8 +234,8 @@ def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id:
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # As long as there is no new owner to fence, the last epoch is reserved for the markers. After that it may be
-    # assigned too.
+    # Until there is a new owner to fence, the last epoch is reserved for the markers. After that it may be assigned
+    # too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED

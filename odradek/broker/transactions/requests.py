@@ -257,7 +257,7 @@ class TransactionFilter:
 
 
 def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[str]]:
-    """Returns the named states, or None if no names are given, and the list of unknown names."""
+    """Returns the named states (None if no names are given) and the unknown names."""
     unknown = [name for name in names if name not in STATES_BY_NAME]
     known = frozenset(STATES_BY_NAME[name] for name in names if name in STATES_BY_NAME)
     return (known if names else None), unknown

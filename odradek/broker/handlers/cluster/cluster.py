@@ -37,8 +37,8 @@ def describe_cluster(
     """Handles DescribeCluster (key 60), versions 0-2, which returns the brokers with their addresses on the client's
     listener.
 
-    v0 is flexible. v1 adds the endpoint type (brokers or controllers). v2 can include fenced brokers. Only the
-    cluster's authorized operations need a permission: DESCRIBE on the cluster.
+    v0 is flexible. v1 adds the endpoint type (brokers or controllers). v2 can include fenced brokers. DESCRIBE on the
+    cluster is only needed for the cluster's authorized operations.
     """
     if request.endpoint_type == CONTROLLERS:
         what = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"

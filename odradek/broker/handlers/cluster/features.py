@@ -91,8 +91,8 @@ async def update_features(
 ) -> UpdateFeaturesResponse:
     """Handles UpdateFeatures (key 57), versions 0-2, which sets the finalised levels of the cluster's features.
 
-    v1 adds a flag to validate the request only, and replaces the downgrade flag by an upgrade type. (Kafka ignores the
-    downgrade flag, so version 0 cannot downgrade.) v2 no longer has a result for each feature. Needs ALTER on the
+    v1 adds a flag to only validate the request, and replaces the downgrade flag with an upgrade type. (Kafka ignores
+    the downgrade flag, so version 0 cannot downgrade.) v2 no longer has a result for each feature. Needs ALTER on the
     cluster. Either all updates are made or none. The response is sent once they are durable. Before
     odradek.share.transactions is lowered, the effects of share group markers are recorded for readers that do not
     understand markers. Before transaction.version is lowered, the completion of transactions is recorded.

@@ -105,8 +105,8 @@ def list_partition_reassignments(
 
 
 def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: HandlerBroker) -> ElectLeadersResponse:
-    """Handles ElectLeaders (key 43), versions 0-2. Returns the reason why no other leader is elected, for each
-    partition.
+    """Handles ElectLeaders (key 43), versions 0-2, which elects leaders of partitions. Returns, for each partition, the
+    reason why no other leader is elected.
 
     v1 adds the type of the election and an error code for the whole response. v2 is flexible. Needs ALTER on the
     cluster. Null stands for all partitions; in this case, partitions that need no election are omitted from the
@@ -197,8 +197,8 @@ def describe_log_dirs(
     """Handles DescribeLogDirs (key 35), versions 1-5, which returns the sizes of partitions and the disk space of the
     data directory.
 
-    v2 is flexible. v3 adds an error for the whole request. v4 adds the total and usable bytes. v5 adds whether the
-    directory is cordoned, which is always false in this broker. Needs DESCRIBE on the cluster. A null list of topics
+    v2 is flexible. v3 adds an error for the whole request. v4 adds the total and usable bytes. v5 adds a flag for
+    cordoned directories, which is always false in this broker. Needs DESCRIBE on the cluster. A null list of topics
     stands for all partitions.
     """
     try:

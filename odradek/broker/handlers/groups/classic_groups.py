@@ -32,9 +32,9 @@ def join_group(
     """Handles JoinGroup (key 11), versions 0-9, with which a member joins a classic group or rejoins for its next
     generation.
 
-    v1 adds the rebalance timeout. Since v4 a dynamic member first receives a member id, with which it rejoins
+    v1 adds the rebalance timeout. Since v4, a dynamic member first receives a member id, with which it rejoins
     (MEMBER_ID_REQUIRED). v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, where a
-    missing protocol name is null. v8 adds the reason. Since v9 the response can tell a static leader that rejoins to
+    missing protocol name is null. v8 adds the reason. Since v9, the response can tell a static leader that rejoins to
     skip the assignment. Needs READ on the group. The response is sent when all members have joined or the time for
     joining is over.
     """
@@ -131,8 +131,8 @@ def leave_group(
     """Handles LeaveGroup (key 13), versions 0-5, with which members leave a classic group or an administrator removes
     them.
 
-    v3 adds several members in one request, and identifies static members by their instance id. v4 is flexible. v5 adds
-    the reason. Needs READ on the group.
+    v3 allows several members in one request, and identifies static members by their instance id. v4 is flexible. v5
+    adds the reason. Needs READ on the group.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.group_id == "":

@@ -66,8 +66,8 @@ def consumer_group_describe(
     """Handles ConsumerGroupDescribe (key 69), versions 0-1, which returns the epochs, members and assignments of
     consumer groups (KIP-848).
 
-    v1 adds whether a member uses the classic or the consumer protocol. Needs DESCRIBE on each group and on all topics
-    that its members are subscribed to or assigned. Source: docs/spec/consumer-groups.md#s1-2
+    v1 adds the protocol of each member, classic or consumer. Needs DESCRIBE on each group and on all topics that its
+    members are subscribed to or assigned. Source: docs/spec/consumer-groups.md#s1-2
     """
     require_consumer_protocol(broker)
     include = request.include_authorized_operations

@@ -1,4 +1,4 @@
-"""Handlers for administrators that list, describe and delete groups of all types."""
+"""Administrative handlers that list, describe and delete groups of all types."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _offset_commit(
         if accepted is not None:
             known.append(accepted)
         yield
-    if image.topics_version != checked_at:  # offsets of a topic deleted meanwhile must not be stored
+    if image.topics_version != checked_at:  # a deleted topic's offsets must not be stored
         again = (check_topic(topic, context, image, refused, by_id=by_id) for topic in known)
         known = [topic for topic in again if topic is not None]
     if not known:

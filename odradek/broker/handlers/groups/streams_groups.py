@@ -47,10 +47,10 @@ def streams_group_heartbeat(
     """Handles StreamsGroupHeartbeat (key 88), versions 0-1, with which members join, stay in and leave a streams group
     (KIP-1071).
 
-    v1 adds the acceptable recovery lag, and whether the broker requests a description of the topology. Needs READ on
-    the group and DESCRIBE on all topics of the topology. The response is sent once the decision is recorded. After
-    that, missing internal topics are created if the member has CREATE on the cluster or on each of these topics. Later
-    heartbeats assign the tasks of these topics. The API is not served below `streams.version` 1, or if
+    v1 adds the acceptable recovery lag, and a flag with which the broker requests a description of the topology. Needs
+    READ on the group and DESCRIBE on all topics of the topology. The response is sent once the decision is recorded.
+    After that, missing internal topics are created if the member has CREATE on the cluster or on each of these topics.
+    Later heartbeats assign the tasks of these topics. The API is not served below `streams.version` 1, or if
     `group.coordinator.rebalance.protocols` does not contain the protocol. Source: docs/spec/streams-groups.md#s2-2
     """
     require_streams_protocol(broker)
@@ -140,7 +140,7 @@ def _may_create(context: RequestContext) -> Callable[[str], bool]:
 async def _create_internal_topics(
     broker: HandlerBroker, group_id: str, topics: Sequence[TopicInfo], delay_ms: int
 ) -> None:
-    """Creates internal topics of a group after a delay, and reports topics that could not be created to the group."""
+    """Creates internal topics of a group after a delay. Then reports to the group which topics could not be created."""
     from odradek.broker.metadata.topics import NewTopic
 
     if delay_ms:

@@ -1,7 +1,7 @@
 """Produce (key 0), versions 3-13, appends records to partitions. Versions 0-2 are listed but not served, as in Kafka.
 
 v5 adds the log start offset. v7 allows zstd. v8 adds errors for individual records. v9 is flexible. v10 adds the leader
-and its endpoints to leadership errors. Since v11 the client understands TRANSACTION_ABORTABLE. Since v12 the broker
+and its endpoints to leadership errors. Since v11, the client understands TRANSACTION_ABORTABLE. Since v12, the broker
 adds the partition to the transaction. v13 uses topic ids. Needs WRITE on each topic. The response is sent once the
 records are written, and synced if the settings require it. With acks=0 there is no response, and an error closes the
 connection. Every error belongs to one partition, unless the whole request is invalid.

@@ -45,7 +45,7 @@ LEAST_LEVEL = 11  # minimum metadata.version (3.5-IV2); older versions of Kafka 
 def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext, broker: HandlerBroker
 ) -> SaslHandshakeResponse:
-    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1 the tokens follow in
+    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1, the tokens follow in
     SaslAuthenticate.
 
     Requests that begin an authentication are handled by `odradek.broker.security.sasl`. Only requests that cannot begin

@@ -48,11 +48,11 @@ Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerBroker) -> Steps[MetadataResponse]:
     """Handles Metadata (key 3), versions 0-13, which returns the brokers and the leaders of partitions.
 
-    In v0 an empty list stands for all topics; later versions use null instead. v1 adds the controller, racks and
-    internal topics. v2 adds the cluster id. v4 adds whether missing topics may be created. v5 adds offline replicas. v7
-    adds leader epochs. v8 adds authorized operations on topics and, up to v10, on the cluster. v9 is flexible. v10 adds
-    topic ids to responses, and v12 to requests. v13 adds an error for the whole request. Needs DESCRIBE on each topic.
-    A response for all topics omits topics without this permission.
+    In v0, an empty list stands for all topics; later versions use null instead. v1 adds the controller, racks and
+    internal topics. v2 adds the cluster id. v4 adds a flag that permits the creation of missing topics. v5 adds offline
+    replicas. v7 adds leader epochs. v8 adds authorized operations on topics and, up to v10, on the cluster. v9 is
+    flexible. v10 adds topic ids to responses, and v12 to requests. v13 adds an error for the whole request. Needs
+    DESCRIBE on each topic. A response for all topics omits topics without this permission.
 
     While a missing topic is being created, its error is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka, and clients repeat the
     request.

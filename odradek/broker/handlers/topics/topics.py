@@ -45,8 +45,8 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     """Handles CreateTopics (key 19), versions 2-7, which creates topics or only validates the request.
 
-    Since v4 the partition count and the replication factor may be -1, which stands for the broker's default. v5 is
-    flexible, and its response contains the partition count, the replication factor and the settings. Since v6 topics
+    Since v4, the partition count and the replication factor may be -1, which stands for the broker's default. v5 is
+    flexible, and its response contains the partition count, the replication factor and the settings. Since v6, topics
     may be refused because of a quota. v7 adds the topic id to the response. Needs CREATE on the cluster or on each
     topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent once the topics can be written
     to.
@@ -157,7 +157,7 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """Handles CreatePartitions (key 37), versions 0-3, which adds partitions to topics. Partitions cannot be removed.
 
-    v2 is flexible. Since v3 topics may be refused because of a quota. Needs ALTER on each topic. The response is sent
+    v2 is flexible. Since v3, topics may be refused because of a quota. Needs ALTER on each topic. The response is sent
     once the partitions can be written to.
     """
     wishes, refusals = await done_in_slices(_requested_increases(request, context))

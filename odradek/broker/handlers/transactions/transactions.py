@@ -44,7 +44,7 @@ async def init_producer_id(
     """Handles InitProducerId (key 22), versions 0-6, which assigns a producer id and epoch, with or without a
     transactional id.
 
-    v2 is flexible. v3 adds the producer's current id and epoch. Since v4 the client understands PRODUCER_FENCED, and
+    v2 is flexible. v3 adds the producer's current id and epoch. Since v4, the client understands PRODUCER_FENCED, and
     since v5 TRANSACTION_ABORTABLE. v6 (KIP-939) adds Enable2Pc and KeepPreparedTxn, and its response contains the kept
     transaction; Kafka lists v6 only with `unstable.api.versions.enable`. Without a transactional id, needs
     IDEMPOTENT_WRITE on the cluster or WRITE on any topic. With a transactional id, needs WRITE on it, and also
@@ -86,9 +86,9 @@ async def add_partitions_to_txn(
     """Handles AddPartitionsToTxn (key 24), versions 0-5, which adds partitions to a transaction or verifies that they
     have been added.
 
-    v0-3 are sent by a producer for its own transaction. Since v2 the client understands PRODUCER_FENCED. v3 is
+    v0-3 are sent by a producer for its own transaction. Since v2, the client understands PRODUCER_FENCED. v3 is
     flexible. v4-5 are sent by a partition leader for several transactions, to add partitions or only to verify them
-    (`verify_only`). Since v5 the leader understands TRANSACTION_ABORTABLE. v0-3 need WRITE on the transactional id and
+    (`verify_only`). Since v5, the leader understands TRANSACTION_ABORTABLE. v0-3 need WRITE on the transactional id and
     on each topic, and v4-5 need CLUSTER_ACTION on the cluster. Either all partitions of a transaction are added or
     none. If one partition is refused, the others get OPERATION_NOT_ATTEMPTED.
     """
@@ -248,7 +248,7 @@ async def add_offsets_to_txn(
     """Handles AddOffsetsToTxn (key 25), versions 0-4, which adds a group's offsets to a transaction before they are
     committed in it.
 
-    Since v2 the client understands PRODUCER_FENCED. v3 is flexible. Since v4 the client understands
+    Since v2, the client understands PRODUCER_FENCED. v3 is flexible. Since v4, the client understands
     TRANSACTION_ABORTABLE. Needs WRITE on the transactional id and READ on the group. Adds the group's partition of
     `__consumer_offsets`, whether or not that partition exists.
     """
@@ -275,7 +275,7 @@ BUMPS_SINCE: Final = 5
 def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[EndTxnResponse]:
     """Handles EndTxn (key 26), versions 0-5, which commits or aborts a transaction.
 
-    Since v2 the client understands PRODUCER_FENCED. v3 is flexible. Since v4 the client understands
+    Since v2, the client understands PRODUCER_FENCED. v3 is flexible. Since v4, the client understands
     TRANSACTION_ABORTABLE. Since v5 (KIP-890) every end of a transaction bumps the epoch, and the response contains the
     producer id and epoch of the next transaction. Needs WRITE on the transactional id. The response is sent once the
     decision and its markers are written. If a marker must be retried, the response does not wait for the marker.

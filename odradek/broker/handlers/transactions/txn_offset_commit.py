@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28), versions 0-6, stores offsets of a group that take effect if the transaction commits.
 
 v2 adds leader epochs. v3 is flexible, and the member, instance and generation are checked if the request has them.
-Since v4 the client understands TRANSACTION_ABORTABLE. Since v5 the broker adds the group's partition to the
+Since v4, the client understands TRANSACTION_ABORTABLE. Since v5, the broker adds the group's partition to the
 transaction. v6 (KIP-1319) uses topic ids instead of names, and adds GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs
 WRITE on the transactional id, and READ on the group and each topic. The response is sent once the offsets are recorded.
 They take effect with the COMMIT marker. Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
@@ -64,7 +64,7 @@ def _txn_offset_commit(
         if accepted is not None:
             known.append(accepted)
         yield
-    if image.topics_version != checked_at:  # offsets of a topic deleted meanwhile must not be stored
+    if image.topics_version != checked_at:  # a deleted topic's offsets must not be stored
         known = require_group_partition(known, image, refused)
     if not known:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
