@@ -69,7 +69,7 @@ WORKER_THREADS = 4
 # Each thread holds the records of one compressed batch, which may take up to DECOMPRESSED_LIMIT_BYTES. Further batches
 # wait until a thread is free.
 OPENER_THREADS = 2
-HOUSEKEEPING_AFTER_MS = 500  # delay of housekeeping, so that importing it does not slow down the first requests
+HOUSEKEEPING_AFTER_MS = 500  # delay before housekeeping starts, so that its import does not slow down requests
 # Advertised to clients if the configuration names no host, because Odradek is meant to run on the same machine as its
 # clients.
 LOCAL_HOST = "localhost"

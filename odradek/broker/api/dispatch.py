@@ -171,7 +171,7 @@ class PendingRequest(RequestContext, Generic[B]):
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of requests that need not wait for this response, or None if all requests must wait."""
+        """The API key of requests that need not wait for this response, or None if all requests must wait for it."""
         return self._route.key if self.deferred.overlaps else None
 
     @property

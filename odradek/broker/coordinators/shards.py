@@ -174,7 +174,7 @@ class Shards(Generic[C, L]):
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions of the topic, or the configured number if it does not exist yet."""
+        """The number of partitions of the topic, or the configured number if the topic does not exist yet."""
         return self._partition_count or self._usual_partition_count
 
     def partition_for(self, key: str) -> int:

@@ -149,7 +149,7 @@ class ShareCoordinator:
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions of the topic, or the configured number if it does not exist yet."""
+        """The number of partitions of the topic, or the configured number if the topic does not exist yet."""
         return self.shards.partition_count
 
     def partition_for(self, key: SharePartitionKey) -> int:
@@ -181,8 +181,8 @@ class ShareCoordinator:
         return [each for shard in self.shards for each in shard.read_state(lambda core: core.pending_of(producer_id))]
 
     def repeat_markers(self) -> None:
-        """Records the effects of transaction markers explicitly, for readers that do not understand markers (ADR 21).
-        Called before a clean stop."""
+        """Records the effects of transaction markers as ordinary records, for readers that do not understand markers
+        (ADR 21). Called before a clean stop."""
         for shard in self.shards:
             shard.submit_maintenance(lambda core, now_ms: core.repeat_markers(now_ms))
 

@@ -231,7 +231,7 @@ class TransactionCoordinator:
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions of the topic, or the configured number if it does not exist yet."""
+        """The number of partitions of the topic, or the configured number if the topic does not exist yet."""
         return self.shards.partition_count
 
     def partition_for(self, transactional_id: str) -> int:
