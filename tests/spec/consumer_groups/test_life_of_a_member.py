@@ -1,4 +1,4 @@
-"""How members join, stay and leave (docs/spec/consumer-groups.md#s15-1)."""
+"""Members of consumer groups join, stay and leave (docs/spec/consumer-groups.md#s15-1)."""
 
 import pytest
 
@@ -118,7 +118,7 @@ def test_the_target_of_a_group_that_was_emptied_is_at_its_epoch_and_has_no_time(
 
 
 def test_the_first_member_of_a_group_that_was_emptied_gets_its_partitions_at_once() -> None:
-    """C2: the first response has the partitions, also after a restart (docs/spec/kafka-4.4.md#s5-1)."""
+    """C2: the first response contains the partitions, even after a restart (docs/spec/kafka-4.4.md#s5-1)."""
     scene = one_member(DEFAULT_INTERVAL_MS)
     scene.beat("A", -1)
     scene.restart()

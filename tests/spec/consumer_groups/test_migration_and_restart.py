@@ -24,7 +24,8 @@ def scene_with(policy: MigrationPolicy = P.BIDIRECTIONAL, *, interval_ms: int = 
 def join(
     scene: ConsumerScene, member: str = "", owned: Owned | None = None, topic: str = "T6", **how: object
 ) -> JoinGroupResponse:
-    """Sends JoinGroup for a member of the classic protocol. A new member repeats it with the id from the response."""
+    """Sends JoinGroup for a member of the classic protocol. A new member sends it again with the member id that it
+    received."""
     protocols = {"range": embedded(topic, owned=owned)}
     asked = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
     if not member and not asked.is_parked and asked.code is E.MEMBER_ID_REQUIRED:
@@ -34,7 +35,7 @@ def join(
 
 
 def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorCode:
-    """Returns the assignment from SyncGroup."""
+    """Returns the member's assignment from the SyncGroup response, or the error code of the response."""
     answer = scene.sync(member, generation, protocol_type="consumer", protocol_name="range").answer
     if answer.error_code:
         return ErrorCode(answer.error_code)
@@ -43,9 +44,9 @@ def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorC
 
 
 def classic_group(scene: ConsumerScene, *, user_data: bytes | None = None) -> str:
-    """Creates a group with one member, which owns all of T6 at generation 1. Returns the member id.
+    """Creates a classic group with one member, which owns all of T6 at generation 1. Returns the member id.
 
-    user_data  data of the assignor for that member
+    user_data  the user data in the member's assignment
     """
     from odradek.protocol.codec import encode
     from odradek.protocol.messages.consumer_protocol_assignment import TopicPartition
@@ -281,8 +282,10 @@ def test_scenario_094_a_classic_member_takes_the_place_of_a_live_consumer_one() 
 
 
 def last_consumer_member(scene: ConsumerScene) -> str:
-    """Static member N uses the consumer protocol, beside a classic member. Both own their final assignments. Returns
-    the id of the classic member."""
+    """Creates a group of a static member N, which uses the consumer protocol, and a classic member.
+
+    Both members own their final assignments. Returns the id of the classic member.
+    """
     scene.member("N", "T6", instance="ni")
     scene.advance(scene.cluster.defaults["consumer.assignment.interval.ms"])
     c = join(scene).member_id

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups, and what administrators may do with them (docs/spec/consumer-groups.md#s15-5)."""
+"""Committed offsets of consumer groups, and their administration (docs/spec/consumer-groups.md#s15-5)."""
 
 import pytest
 
@@ -15,8 +15,8 @@ OK = E.NONE.value
 
 
 def settled() -> ConsumerScene:
-    """Prepares scenario 63: A is at epoch 3 and has owned 0 to 2 since epoch 2; C has owned the others since epoch
-    3."""
+    """Prepares scenario 63: A is at epoch 3 and has owned partitions 0 to 2 since epoch 2; C has owned the other
+    partitions since epoch 3."""
     scene = ConsumerScene()
     scene.member("A", "T6")
     scene.member("C", "T6")

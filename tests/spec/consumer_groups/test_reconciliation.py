@@ -1,4 +1,4 @@
-"""How partitions move from one member to another (docs/spec/consumer-groups.md#s15-2)."""
+"""Partitions move from one member of a consumer group to another (docs/spec/consumer-groups.md#s15-2)."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScen
 
 
 def told(timeout_ms: int = 300_000) -> ConsumerScene:
-    """Prepares scenario 19: A has learned that it must revoke 3, 4 and 5."""
+    """Prepares scenario 19: A has been told to revoke partitions 3, 4 and 5."""
     scene = two_members(timeout_ms=timeout_ms)
     assert scene.beat("C") == HeartbeatResult(OK, 3, None)
     assert scene.beat("A") == HeartbeatResult(OK, 2, "T6 012")
@@ -30,7 +30,7 @@ def told(timeout_ms: int = 300_000) -> ConsumerScene:
 
 
 def settled() -> ConsumerScene:
-    """Prepares scenario 20: A owns 0, 1 and 2, and C owns 3, 4 and 5."""
+    """Prepares scenario 20: A owns partitions 0, 1 and 2, and C owns partitions 3, 4 and 5."""
     scene = told()
     assert scene.beat("A", owned={"T6": "012"}) == HeartbeatResult(OK, 3, None)
     assert scene.beat("C") == HeartbeatResult(OK, 3, "T6 345")

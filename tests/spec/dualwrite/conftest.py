@@ -10,7 +10,8 @@ import pytest
 from tests.support.dual_write_scene import AnyScene, PostgresqlScene, SqliteScene
 from tests.support.postgresql import PostgresqlProcess, why_not
 
-# Synced commits are fast in memory. These tests kill processes and never cut the power, so a disk would prove no more.
+# The databases are in memory, where synced commits are fast. A disk would not prove more, because these tests kill
+# processes but never cut the power.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -1,4 +1,5 @@
-"""Blocks that consume: a group's offsets and a share group's acknowledgements take effect when the block commits."""
+"""Dual-write blocks that consume. A group's offsets and a share group's acknowledgements take effect when the block
+commits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The statements that each database receives for a commit, on SQLite and on PostgreSQL."""
+"""The SQL statements that a dual write sends for a commit, on SQLite and on PostgreSQL."""
 
 import sqlite3
 import subprocess
@@ -131,7 +131,7 @@ def test_a_failed_statement_that_the_block_swallows_fails_the_whole_in_postgresq
 
 
 def test_a_savepoint_of_psycopg_stays_within_the_block(postgresql_scene: PostgresqlScene) -> None:
-    """If psycopg's `transaction()` were the outermost block, its end would commit the rows."""
+    """psycopg's `transaction()` would commit the rows at its end if it were the outermost block."""
     scene = postgresql_scene
 
     def save(transaction: Any) -> None:
@@ -165,7 +165,7 @@ def test_the_table_may_be_made_by_somebody_else_who_alone_may_make_tables(postgr
 
 
 def opened_by(scene: Any, set_up: Any) -> Any:
-    """Returns a recovered dual write whose connections the application has configured with `set_up`."""
+    """Returns a recovered dual write. The application has configured its connections with `set_up`."""
 
     def connect() -> Any:
         connection = scene.open()

@@ -1,4 +1,4 @@
-"""A step may fail before or after it took effect. After recovery both sides agree in any case."""
+"""A step of a dual write fails before or after it takes effect. After recovery the database and Kafka always agree."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tables of the dual write: which step may follow which, including after failures."""
+"""The tables of the dual write: the permitted order of its steps, including after failures."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ Walk = tuple[tuple[tuple[Step, Result], ...], End]
 
 
 def walks(step: Step, before: tuple[tuple[Step, Result], ...] = ()) -> Iterator[Walk]:
-    """Yields every path from `step` to an end."""
+    """Yields every path from `step` to an end, with the result of each step."""
     for result, following in NEXT[step].items():
         way = (*before, (step, result))
         if isinstance(following, End):
@@ -95,10 +95,10 @@ def test_recovery_decides_only_after_it_has_taken_over_both_sides() -> None:
     ("stored", "generation", "result"),
     [
         ("1000:7", 3, Result.DONE),
-        ("1000:7", 4, Result.DONE),  # the new owner will reach the same result
+        ("1000:7", 4, Result.DONE),  # The new owner will reach the same result.
         ("1000:6", 3, Result.OTHER_STATE),
         ("", 3, Result.OTHER_STATE),
-        ("1000:9", 4, Result.FENCED),  # our request may have arrived before
+        ("1000:9", 4, Result.FENCED),  # The broker may already have received this instance's request.
         ("", 4, Result.FENCED),
     ],
 )

@@ -1,4 +1,4 @@
-"""Rows and messages of a block become visible together or not at all, and an exception says how the block ended."""
+"""Rows and messages of a block become visible together or not at all. An exception reports how the block ended."""
 
 import pytest
 
@@ -116,7 +116,8 @@ def test_a_block_without_messages_commits_its_rows_and_asks_nothing_of_the_broke
 def test_the_state_of_a_block_without_messages_is_not_stored_since_the_next_transaction_has_the_same(
     scene: AnyScene,
 ) -> None:
-    """Otherwise recovery would mistake the messages of the second block for those of the first, and commit them."""
+    """If it were stored, recovery would mistake the second block's messages for those of the first block, and commit
+    them."""
     dual = scene.recovered(killed_at((Step.PREPARE_KAFKA, FaultTime.AFTER)))
     with dual.transaction() as transaction:
         scene.insert(transaction, "tea")

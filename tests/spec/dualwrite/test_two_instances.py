@@ -1,4 +1,5 @@
-"""Several instances with one transactional id. A recovery fences the others on both sides, in any order."""
+"""Several instances share a transactional id. A recovery fences the other instances in the database and in Kafka, in
+any order."""
 
 import os
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def test_a_fenced_instance_may_take_over_again(scene: AnyScene) -> None:
 
 
 def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
-    """Returns an observer that calls `meanwhile` once before this step, as if the process had been suspended."""
+    """Returns an observer that calls `meanwhile` once before this step, as if the process had been suspended there."""
     naps = [meanwhile]
 
     def observe(at: Step, result: Result | None) -> None:
@@ -64,7 +65,7 @@ def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
 def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
     postgresql_scene: PostgresqlScene, step: Step
 ) -> None:
-    """Before WRITE_STATE the instance had prepared its messages, which are aborted now. Its rows must not be
+    """If the instance sleeps before WRITE_STATE, its prepared messages have been aborted. Its rows must not be
     committed."""
     scene = postgresql_scene
     first = scene.recovered(sleeping_before(step, scene.recovered))
@@ -75,7 +76,8 @@ def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
 
 
 def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: PostgresqlScene) -> None:
-    """This checks the previous test: with the bug injected, the rows exist and the messages do not."""
+    """Verifies that the previous test can fail: without the check of the generation, the rows exist and the messages do
+    not."""
     scene = postgresql_scene
     planted = WRITE.replace("AND generation = ?", "AND ? IS NOT NULL").replace("?", "%s")
     scene.statements.rewrite = lambda text: planted if text == WRITE.replace("?", "%s") else text
@@ -96,14 +98,14 @@ def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
 
 
 def test_who_sleeps_with_the_state_written_keeps_recovery_waiting_and_commits(scene: AnyScene) -> None:
-    """The row is locked at that time, so no other instance can resolve the block or has fenced its producer."""
+    """The row is locked while the instance sleeps, so no other instance can resolve the block or fence its producer."""
     first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, recovery_in_vain(scene)))
     scene.order(first, "tea")
     assert scene.rows == scene.messages == ["tea"]
 
 
 def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scene: SqliteScene) -> None:
-    """SQLite has a single lock for the whole file."""
+    """SQLite has only one lock for the whole file, so recovery waits even before the block has written anything."""
     first = sqlite_scene.recovered(sleeping_before(Step.APPLICATION, recovery_in_vain(sqlite_scene)))
     sqlite_scene.order(first, "tea")
     assert sqlite_scene.rows == sqlite_scene.messages == ["tea"]
@@ -113,8 +115,8 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
 def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(scene: AnyScene, step: Step) -> None:
-    """The faster instance recovers and leaves another transaction in doubt, while the slower one sleeps before a
-    step."""
+    """The slower instance sleeps before a step. Meanwhile the faster one recovers and leaves another transaction in
+    doubt."""
     with pytest.raises(ProcessKilled):
         scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
     scene.kill()
@@ -131,7 +133,8 @@ def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(sc
 
 
 def test_who_found_nothing_open_does_not_forget_the_state_of_who_wrote_since(scene: AnyScene) -> None:
-    """There was nothing to complete, so the broker could not report that another instance had taken over."""
+    """The slower instance had nothing to complete, so the broker could not report that another instance had taken
+    over."""
 
     def write_and_leave_in_doubt() -> None:
         with pytest.raises(ProcessKilled):
@@ -153,8 +156,8 @@ def at_every_step(actor: Actor) -> Observer:
 
 
 def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: AnyScene) -> None:
-    """Otherwise the instance would find the other one's open transaction, whose state is not stored yet, and abort
-    messages that are about to be committed."""
+    """Otherwise the slower instance would find the faster one's open transaction, whose state is not stored yet, and
+    would abort messages that are about to be committed."""
 
     def recover(actor: Actor) -> None:
         with suppress(Fenced):
@@ -165,7 +168,7 @@ def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: An
         with suppress(Fenced):
             scene.order(dual, "tea")
 
-    scene.recovered().close()  # creates the table
+    scene.recovered().close()  # Recovery creates the table.
     slower, faster = Actor("slower", recover), Actor("faster", recover_and_write)
     slower.move_until(Step.TAKE_OVER_KAFKA)
     faster.move_until(Step.BEGIN_DATABASE if isinstance(scene, SqliteScene) else Step.WRITE_STATE)
@@ -182,7 +185,7 @@ def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: An
 def test_whatever_three_instances_do_and_wherever_they_are_killed_both_sides_agree(scene: AnyScene, seed: int) -> None:
     rng = Random(seed)
     trace = [f"SEED={seed}"]
-    scene.recovered().close()  # creates the table
+    scene.recovered().close()  # Recovery creates the table.
 
     def play(actor: Actor) -> None:
         own = Random(f"{seed} {actor.name}")

@@ -1,8 +1,8 @@
-"""Pairs of schemas, and whether the new one can read the data of the earlier one, as the documentation says.
+"""Pairs of schemas, and whether the new schema can read data that the earlier one has written.
 
-`reads` means that level BACKWARD accepts the change from the earlier to the new schema. Other levels combine the two
-directions (`odradek.registry.levels`). Sources: "Schema Resolution" of the Avro specification, and "Schema Evolution
-and Compatibility" of Confluent's documentation, for JSON Schema and Protobuf.
+Level BACKWARD accepts the change from the earlier to the new schema if the pair has no `refusal`. Other levels combine
+the two directions (`odradek.registry.levels`). Sources: "Schema Resolution" of the Avro specification, and "Schema
+Evolution and Compatibility" of Confluent's documentation, for JSON Schema and Protobuf.
 """
 
 import json
@@ -273,7 +273,8 @@ NAMED = "FIELD_NAMED_TYPE_CHANGED"
 
 
 def message(*fields: str, before: str = "", after: str = "") -> str:
-    """A proto3 file with the message M; `before` and `after` are declarations inside M and after it."""
+    """Returns a proto3 file with the message M. `before` holds declarations inside M, and `after` those that follow
+    M."""
     return f'syntax = "proto3"; message M {{ {before} {" ".join(fields)} }} {after}'
 
 

@@ -1,4 +1,4 @@
-"""The requests of the schema registry, on the pure core: versions, ids, deletion, levels, modes and references.
+"""The requests of the schema registry, on its pure core: versions, ids, deletion, levels, modes and references.
 
 Source: the documentation of Confluent's Schema Registry API.
 """
@@ -18,7 +18,7 @@ from odradek.registry.schemas import Reference, SchemaText
 
 
 def record(*fields: tuple[str, Any], name: str = "Order", **defaults: Any) -> SchemaText:
-    """Returns an Avro record. A field has a default value if `defaults` names the field."""
+    """Returns the schema of an Avro record. A field has a default value if `defaults` contains its name."""
     rows: list[dict[str, Any]] = [{"name": field, "type": kind} for field, kind in fields]
     for row in rows:
         if row["name"] in defaults:
@@ -32,14 +32,14 @@ INCOMPATIBLE = record(("id", "long"), ("amount", "int"))
 
 
 class Scene:
-    """A registry whose records are written at once. Tests can restart it from the written records."""
+    """A registry that writes its records immediately. Tests can restart it from these records."""
 
     def __init__(self) -> None:
         self.registry = Registry()
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def done(self, decided: Any) -> Any:
-        """Writes and replays what a request decided. Returns the answer."""
+        """Writes and replays the records of a decision. Returns the answer of the request."""
         answer, records = decided if isinstance(decided, tuple) else (None, decided)
         for each in records:
             self.log.append(encode(each))
@@ -307,7 +307,8 @@ def test_what_other_registries_add_to_a_record_is_ignored() -> None:
 
 
 def chain(scene: Scene, length: int) -> SchemaText:
-    """Registers records of which each uses the one before, and returns one that uses the last."""
+    """Registers a chain of record schemas, each of which refers to the previous one. Returns a schema that refers to
+    the last one."""
     text = SchemaText("AVRO", '{"type":"record","name":"R0","fields":[]}')
     for number in range(1, length + 1):
         scene.register(f"r{number - 1}", text)

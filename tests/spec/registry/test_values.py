@@ -1,6 +1,6 @@
 """Keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
 
-Sources: Confluent's documentation of the wire format, and Avro's specification 1.12 of its binary encoding.
+Sources: Confluent's documentation of the wire format, and the Avro specification 1.12 for the binary encoding.
 """
 
 import json
@@ -84,7 +84,7 @@ PEOPLE = record(
         (avro("double"), "00 00 00 00 00 00 f8 3f", 1.5),
         (avro("double"), "00 00 00 00 00 00 f0 7f", "Infinity"),
         (avro("double"), "00 00 00 00 00 00 f8 7f", "NaN"),
-        (avro("bytes"), "00 ff", "\0\xff"),  # The whole schema is `bytes`, so the value has no length.
+        (avro("bytes"), "00 ff", "\0\xff"),  # The whole schema is `bytes`, so the value has no length prefix.
         (record(field("b", "bytes")), "04 00 ff", {"b": "\0\xff"}),
         (avro({"type": "fixed", "name": "F", "size": 2}), "01 80", "\1\x80"),
         (PEOPLE, "02 00 00 00 02", {"id": 1, "name": None, "tags": [], "more": {}, "colour": "BLUE"}),
@@ -156,7 +156,7 @@ def test_json_that_does_not_fit_an_avro_schema_is_refused_by_the_name_of_its_fie
     [
         (avro("long"), ""),
         (avro("long"), "ff ff ff ff ff ff ff ff ff ff ff"),
-        (avro("long"), "02 02"),  # bytes after the value
+        (avro("long"), "02 02"),  # There are bytes left after the value.
         (avro("string"), "06 61"),
         (avro("string"), "02 ff"),
         (avro(["null", "int"]), "04"),
@@ -173,7 +173,7 @@ def test_a_protobuf_message_is_found_by_its_place_in_the_file() -> None:
     click = {"at": "3", "page_name": "a", "path": [1, 2]}
     fields = "08 03 12 01 61 1a 02 01 02"
     assert decoded(HEAD + bytes.fromhex("00" + fields), PROTOBUF, PROTO) == click
-    # the same indexes in the long form
+    # These are the same message indexes in their long form.
     assert decoded(HEAD + bytes.fromhex("02 00" + fields), PROTOBUF, PROTO) == click
     assert decoded(HEAD + bytes.fromhex("02 02 0a 02 08 05"), PROTOBUF, PROTO) == {"line": {"count": 5}}
     assert decoded(HEAD + bytes.fromhex("04 02 00 08 05"), PROTOBUF, PROTO) == {"count": 5}
@@ -246,7 +246,7 @@ IN_ANY = b"\x0a\x06x/Wide"
         (AVRO, avro(NULLS), bytes.fromhex("80 89 7a 00")),  # a million nulls in four bytes
         (AVRO, record(field("a", NULLS), field("b", NULLS)), bytes.fromhex("90 4e 00 90 4e 00")),
         (AVRO, avro({"type": "array", "items": "int"}), b"\xd0\x0f" + bytes(1000) + b"\xd0\x0f" + bytes(1001)),
-        (AVRO, avro({"type": "array", "items": NAMED}), b"\x14\0"),  # ten times a name of 1,000 characters
+        (AVRO, avro({"type": "array", "items": NAMED}), b"\x14\0"),  # ten repetitions of a name of 1,000 characters
         (JSON, parse(JSON, "{}"), b"1" * 9_000),
         (PROTOBUF, WIDE, b"\0" + b"\x0a\0" * 2),
         (PROTOBUF, WIDE, b"\0" + b"\x12\0\x12\2\x08\1"),

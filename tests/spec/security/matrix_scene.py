@@ -1,4 +1,4 @@
-"""The broker on which the cases of matrix.json run, and how an answer is compared with Kafka's.
+"""The broker on which the cases of matrix.json run, and the comparison of its answers with Kafka's.
 
 Source: docs/spec/security.md#s3-6.
 """
@@ -33,7 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-TRIES = 5_000  # The conditions take some fsyncs to become true.
+TRIES = 5_000  # Requests are repeated this often, because the expected state takes some fsyncs.
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 TYPES = {
     "Topic": ResourceType.TOPIC,
@@ -47,7 +47,7 @@ AUDIT_LINE = re.compile(
     r"Principal = (\S+) is (Allowed|Denied) operation = (\w+) from host = \S+ on resource = (\w+):LITERAL:(.*)"
     r" for request = (\w+) with resourceRefCount = (\d+) based on rule .*"
 )
-# Fields whose numbers depend on the run, and texts that differ between the brokers.
+# Fields that differ between runs, and messages that differ between the brokers.
 UNCOMPARED = frozenset(
     {
         "throttleTimeMs",
@@ -72,7 +72,7 @@ def batch(**kind: Any) -> str:
 
 
 class Recorder(logging.Handler):
-    """Keeps the audit log: for each line its level, principal, result, operation, type, name, request and uses."""
+    """Records the audit log. A line has level, principal, result, operation, type, name, request and number of uses."""
 
     def __init__(self) -> None:
         super().__init__(level=TRACE)
@@ -98,7 +98,7 @@ class Recorder(logging.Handler):
         self.lines.append((level, *match.groups()))
 
     def checks(self, principal: str) -> set[tuple[str, ...]]:
-        """Returns the checks of a principal, in the form of `heeded`."""
+        """Returns the authorization checks of a principal, in the form of `heeded`."""
         return heeded(
             (kind, name, operation, result.lower(), level)
             for level, who, result, operation, kind, name, _, _ in self.lines
@@ -107,8 +107,11 @@ class Recorder(logging.Handler):
 
 
 def heeded(checks: Iterable[Sequence[str]]) -> set[tuple[str, ...]]:
-    """Returns (type, name, operation, result, level) of the checks that affect an answer. Checks at TRACE, such as
-    probes and authorized operations, show in the answer itself."""
+    """Returns (type, name, operation, result, level) of the checks that affect an answer.
+
+    Checks at TRACE, such as probes and authorized operations, are left out, because the answer itself shows their
+    results.
+    """
     return {tuple(check) for check in checks if check[4] != "TRACE"}
 
 
@@ -142,7 +145,7 @@ class MatrixScene:
         return named
 
     def set_up(self, api: str, case: str) -> None:
-        """Creates what a case will use up, and what earlier cases have removed."""
+        """Creates what the case will use up, and what earlier cases have removed."""
         if api == "DeleteTopics" and case.startswith("existing"):
             self._create("m-del", 1)
         elif api == "DeleteGroups" and case == "existing group":
@@ -186,7 +189,7 @@ class MatrixScene:
         self._create("m-t", 2)
         data = {"name": "m-t", "partitionData": [{"index": 0, "records": batch()}]}
         self.admin("Produce", 12, acks=-1, timeoutMs=5000, topicData=[data])
-        # In the recording Kafka had deleted these old records.
+        # Kafka had deleted these old records when the matrix was recorded.
         deleted = {"name": "m-t", "partitions": [{"partitionIndex": 0, "offset": -1}]}
         self.admin("DeleteRecords", 2, topics=[deleted], timeoutMs=5000)
         self._commit("m-g")
@@ -226,7 +229,7 @@ class MatrixScene:
         )
 
     def _join(self, api: str, group: str, **fields: Any) -> None:
-        """Ensures that the group has a member with all partitions."""
+        """Ensures that the group has a member that owns all partitions."""
         epoch = 0
         for _ in range(TRIES):
             found = self.admin(
@@ -239,7 +242,7 @@ class MatrixScene:
         raise AssertionError(f"{group} gets no partitions: {found}")
 
     def _join_streams_group(self, group: str) -> None:
-        """Ensures that the group has a member with all tasks."""
+        """Ensures that the streams group has a member that owns all tasks."""
         no_delay = {"name": "streams.initial.rebalance.delay.ms", "configOperation": 0, "value": "0"}
         settings = {"resourceType": 32, "resourceName": group, "configs": [no_delay]}
         self.admin("IncrementalAlterConfigs", 1, resources=[settings])
@@ -259,7 +262,7 @@ class MatrixScene:
         )
 
     def _until(self, api: str, version: int, code_of: Any, **fields: Any) -> dict[str, Any]:
-        """Repeats a request while the coordinator is loading or its topic is being created."""
+        """Repeats a request while the coordinator is loading or while its internal topic is being created."""
         for _ in range(TRIES):
             found = self.admin(api, version, **fields)
             code = code_of(found)
@@ -275,7 +278,7 @@ class MatrixScene:
             self.admin("FindCoordinator", 4, keyType=kind, coordinatorKeys=["m"])
 
     def _filled(self, value: Any) -> Any:
-        """Replaces names by ids and records."""
+        """Replaces placeholders such as names by the actual ids and records."""
         if isinstance(value, Mapping):
             return {name: self._filled(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -289,7 +292,7 @@ class MatrixScene:
         return value
 
     def _named(self, value: Any) -> Any:
-        """Replaces ids by names."""
+        """Replaces actual ids by their names."""
         if isinstance(value, Mapping):
             return {name: self._named(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -301,7 +304,7 @@ class MatrixScene:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
-    """Yields the differences between two answers: codes, shapes, nulls, and missing or additional entries."""
+    """Yields the differences between two answers: error codes, shapes, nulls, and missing or additional entries."""
     name = path.rpartition(".")[2].rstrip("[]")
     if isinstance(expected, str) and "$uuid" in expected and isinstance(actual, str):
         if UUID.sub("$uuid", actual) != expected:

@@ -37,7 +37,7 @@ def created(host: str, metadata_version: int = 33, rules: KafkaRules = NEWEST) -
     image = MetadataImage()
     image.replay(FeatureLevelRecord(name="metadata.version", feature_level=metadata_version))
     decision = create_acls(image, [acl(host), acl("10.1.1.1")], ids(), rules)
-    assert decision.response[1] is None  # Each request decides alone.
+    assert decision.response[1] is None  # The other ACL of the request is created in any case.
     assert len(decision.records) == (2 if decision.response[0] is None else 1)
     (refusal, _) = decision.response
     return (E.NONE, None) if refusal is None else (refusal.code, refusal.message)
@@ -54,7 +54,7 @@ def may(host: str, *acls: Acl, rules: KafkaRules = NEWEST) -> bool:
 @pytest.mark.parametrize("host", RANGES)
 @pytest.mark.parametrize("metadata_version", [32, 33])
 def test_a_range_is_taken_from_metadata_version_32_on(host: str, metadata_version: int) -> None:
-    """R1: a range needs metadata.version 32 or later."""
+    """R1: an ACL for an address range needs metadata.version 32 or later."""
     assert created(host, metadata_version) == (E.NONE, None)
 
 
@@ -75,20 +75,20 @@ def test_a_range_is_taken_from_metadata_version_32_on(host: str, metadata_versio
     ],
 )
 def test_a_host_with_a_slash_that_is_no_range_is_refused(host: str, what: str) -> None:
-    """R2: the refusal names the part of the host that is wrong."""
+    """R2: the error message names the part of the host that is wrong."""
     assert created(host) == (E.INVALID_REQUEST, f"Invalid CIDR notation '{host}': {what}")
 
 
 @pytest.mark.parametrize("host", ["10.0.0.0/8", "10.0.0.0/33", "a/b"])
 @pytest.mark.parametrize("metadata_version", [30, 31])
 def test_before_metadata_version_32_no_host_has_a_slash(host: str, metadata_version: int) -> None:
-    """R3: an earlier metadata.version refuses every host with a slash."""
+    """R3: every host with a slash is refused at an earlier metadata.version."""
     assert created(host, metadata_version) == (E.UNSUPPORTED_VERSION, OLD_MESSAGE)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.0/8", "10.0.0.0/33", ""])
 def test_kafka_4_3_takes_any_text_and_matches_none_of_it(host: str) -> None:
-    """R3: Kafka 4.3 stores such a host, and no client ever matches the ACL."""
+    """R3: Kafka 4.3 stores such a host, but the ACL never matches a client."""
     assert created(host, 30, KafkaRules.KAFKA_4_3) == (E.NONE, None)
     assert not may("10.1.2.3", acl(host), rules=KafkaRules.KAFKA_4_3)
 
@@ -140,7 +140,7 @@ def test_a_filter_compares_the_text_of_a_range() -> None:
 
 
 def test_hosts_without_a_slash_are_not_looked_at_but_for_empty_ones() -> None:
-    """R7: hosts without a slash are only checked for being empty."""
+    """R7: the only check of a host without a slash is that it is not empty."""
     assert created("foo") == (E.NONE, None)
     assert created("*") == (E.NONE, None)
     assert created("") == (E.INVALID_REQUEST, "Host pattern cannot be null or empty")

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 class Asking:
-    """A broker with ACLs, and requests of a principal."""
+    """A broker with ACLs, and requests that an administrator or Alice sends."""
 
     def __init__(self, asked: InProcessBroker) -> None:
         self.asked = asked
@@ -103,7 +103,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 
 def begin_groups(asking: Asking) -> None:
-    for _ in range(5_000):  # Creating the coordinator's topic takes some fsyncs.
+    for _ in range(5_000):  # The creation of the coordinator's topic takes some fsyncs.
         asking.ask("FindCoordinator", 4, keyType=0, coordinatorKeys=["g"])
         (group,) = asking.ask("DescribeGroups", 5, groups=["g"])["groups"]
         if group["errorCode"] == 0:

@@ -1,7 +1,7 @@
-"""Every API as a principal without rights, then after each grant. matrix.json has the answers of Kafka 4.3.1.
+"""Sends requests of every API as a principal without rights, and repeats them after each grant.
 
-Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order on one broker with a SASL/PLAIN listener, as
-they did on Kafka.
+matrix.json contains the answers of Kafka 4.3.1. Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order
+on one broker with a SASL/PLAIN listener, as they did on Kafka.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ NOT_SERVED = {64, 71, 72, 80, 81}
 CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 ASKED = sorted(
     (case for case in CASES if case["key"] not in NOT_SERVED | CONTROLLER),
-    key=lambda case: case["api"] == "DeleteShareGroupState",  # comes last, because other cases read the state
+    key=lambda case: case["api"] == "DeleteShareGroupState",  # It comes last, because other cases read the state.
 )
 
-# Intended differences by (API, case), in the form of `differences` and of the errors. docs/compatibility.md explains
-# them.
+# Intended differences by (API, case), in the form of `errors_in`. docs/compatibility.md explains them.
 DEVIATIONS = {
-    # Odradek reports an unknown topic id for its partition; Kafka fails the whole request.
+    # Odradek reports an unknown topic id in the result of its partition, and Kafka fails the whole request.
     ("ShareFetch", "a known and an unknown topic id"): {
         "responses[].partitions[].errorCode": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"]
     },
 }
-# Intended differences in single fields.
+# Intended differences in single fields, in the form of `differences`.
 OTHER_FIELDS = {
     # If the response names no other leader, Odradek sends -1 and Kafka sends zeros.
     ("ShareFetch", "known topic id"): [".responses[].partitions[].currentLeader.leaderId: -1 instead of 0"],
     # A write never decreases the count, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
     ("ReadShareGroupStateSummary", ""): [".results[].partitions[].deliveryCompleteCount: 0 instead of -1"],
-    # Since Kafka 4.4 the response has the interval: docs/spec/streams-groups.md#s1-2.
+    # Since Kafka 4.4 the response contains the interval: docs/spec/streams-groups.md#s1-2.
     ("StreamsGroupHeartbeat", ""): [".taskOffsetIntervalMs: 60000 instead of 0"],
     # The response hides the id of a topic to which access is denied.
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
 }
-# These responses list what exists on the broker, which differs between brokers. Only their errors are compared.
+# The answers of these APIs list what exists on the broker, which differs between brokers, so only their errors are
+# compared.
 LISTS = {"ApiVersions", "DescribeAcls", "DescribeDelegationToken"}
-# A client library in this process may have created the logger that the case asks for.
+# A client library in this process may have created the logger that the case describes.
 LOGGERS = ("DescribeConfigs", "broker logger")
 
 
@@ -74,7 +74,7 @@ def name_of(case: Case) -> str:
 
 
 def latest(case: Case) -> tuple[int, dict[str, Any]]:
-    """Returns the highest version, and the request in that version."""
+    """Returns the highest version of the case, and the request in that version."""
     asked = case["answers"][-1]
     return asked["versions"][-1], asked["request"]
 
@@ -118,9 +118,9 @@ def denials(errors: dict[str, list[str]]) -> list[str]:
     return [code for codes in errors.values() for code in codes if code.endswith("AUTHORIZATION_FAILED")]
 
 
-# Rights that the right to create does not replace.
+# The right to create does not replace these rights.
 NOT_REPLACED = {"Metadata": {"DESCRIBE"}, "StreamsGroupHeartbeat": {"READ", "DESCRIBE"}}
-# Resources that represent any resource in `alternatives`.
+# Resource names that stand for any resource in `alternatives`.
 ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}
 
 

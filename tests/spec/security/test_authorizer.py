@@ -1,4 +1,4 @@
-"""Single decisions of the authorizer (docs/spec/security.md#s3-1)."""
+"""Individual decisions of the authorizer (docs/spec/security.md#s3-1)."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -22,7 +22,7 @@ ON_TOPICS = (O.READ, O.WRITE, O.CREATE, O.DELETE, O.ALTER, O.DESCRIBE, O.DESCRIB
 
 
 class About(TypedDict, total=False):
-    """The parts of an ACL besides operation and name."""
+    """The optional parts of an ACL, besides its operation and its resource name."""
 
     resource: ResourceType
     principal: str

@@ -1,4 +1,4 @@
-"""Requests for client quotas, and their records in the metadata log (docs/spec/security.md#s4-1)."""
+"""Requests about client quotas, and their records in the metadata log (docs/spec/security.md#s4-1)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,7 @@ def entry(entity: EntityData, key: str, value: float) -> EntryData:
 
 
 def alter(running: Running, *entries: EntryData, validate_only: bool = False) -> list[tuple[int, bool]]:
-    """Alters quotas. Returns (code, whether there is a message) for each entry."""
+    """Alters quotas. Returns (error code, whether there is a message) for each entry."""
     broker: Any = SimpleNamespace(metadata=running.metadata, workers=WorkersHere(), host_addresses={})
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     answer = start_deferred(alter_client_quotas(request, context(ApiKey.ALTER_CLIENT_QUOTAS), broker)).outcome()

@@ -24,9 +24,9 @@ def rates(
     of_broker: float | None = None,
     of_listener: dict[str, float] | None = None,
 ) -> ConnectionRates:
-    """Returns connection rates.
+    """Returns connection rates with the given limits.
 
-    limits  limit by address; None applies to addresses without a limit
+    limits  limit by address; None applies to addresses without a limit of their own
     """
     found = ConnectionRates(Windows())
     by_entity: dict[QuotaEntity, dict[str, float]] = {
@@ -99,7 +99,7 @@ class Newcomer:
 
 
 class Rates:
-    """Rates whose answers the test sets."""
+    """Stands in for the connection rates. The test sets the delays that it returns."""
 
     def __init__(self, *, held_ms: int = 0, waits_ms: int = 0) -> None:
         self.held, self.waits = held_ms, waits_ms

@@ -1,4 +1,4 @@
-"""Creating, renewing, expiring and describing delegation tokens (docs/spec/security.md#s2-6)."""
+"""Delegation tokens are created, renewed, expired and described (docs/spec/security.md#s2-6)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ Right = tuple[Operation, ResourceType, str]
 
 
 class Scene:
-    """A broker's metadata, and clients with requests about tokens."""
+    """The metadata of a broker, and requests that clients send about delegation tokens."""
 
     def __init__(self, *, secret: str | None = SECRET) -> None:
         settings = {"delegation_token_secret_key": secret} if secret else {}
         self.disk = FakeDisk()
         self.config = config_with(**settings)
         self.running = Running(self.disk, config=self.config)
-        self.rights: set[Right] | None = None  # None allows everything to everybody
+        self.rights: set[Right] | None = None  # None allows everything to every principal.
 
     @property
     def now_ms(self) -> int:
@@ -69,7 +69,7 @@ class Scene:
         self.running = Running(self.disk, self.now_ms, config=self.config)
 
     def ask(self, call: Any, request: Any, principal: str, *, by_token: bool = False, version: int = 0) -> Any:
-        """Returns the response, or the KafkaError that the dispatcher would translate.
+        """Returns the response, or the KafkaError that the dispatcher would translate into one.
 
         version  0 chooses the newest version
         """
@@ -118,7 +118,7 @@ class Scene:
         return self.ask(expire_delegation_token, request, principal)
 
     def described(self, principal: str, owners: list[str] | None = None) -> set[str]:
-        """Returns the ids of the tokens that a client can see."""
+        """Returns the ids of the tokens that the principal can see."""
         request = DescribeDelegationTokenRequest(
             owners=None
             if owners is None
@@ -257,7 +257,7 @@ def test_scenario_100_one_sees_ones_own_tokens_and_others_with_a_right(scene: Sc
 
 
 def test_tokens_are_not_for_anonymous_clients_nor_for_those_who_came_by_a_token() -> None:
-    for secret in (SECRET, None):  # Such clients do not learn whether delegation tokens are enabled.
+    for secret in (SECRET, None):  # Such clients get the same refusal whether or not delegation tokens are enabled.
         scene = Scene(secret=secret)
         for principal, by_token in (("User:ANONYMOUS", False), ("User:alice", True)):
             refused = scene.create(principal, by_token=by_token)
@@ -325,7 +325,7 @@ def test_an_expired_token_that_is_still_there_is_neither_renewed_nor_extended(sc
     for answer in (scene.renew(token, period_ms=60_000), scene.expire(token, period_ms=60_000)):
         assert answer.error_code == 66
     assert isinstance(scene.log_in(token), TokenRefused)
-    assert scene.expire(token, period_ms=-1).error_code == 0  # removes the token
+    assert scene.expire(token, period_ms=-1).error_code == 0  # A negative period removes the token.
 
 
 def test_tokens_that_have_expired_are_removed_from_time_to_time(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""The fast path of Produce checks the client's rights too, and leaves every refusal to the general path.
+"""The fast path of Produce also checks the client's rights. Every request that may be refused takes the general path.
 
 Source: docs/spec/security.md#s3-5.
 """
@@ -60,7 +60,8 @@ class Producing:
     def takes_the_fast_path(
         self, topic: str = "t", principal: str = ALICE, transactional_id: str | None = None
     ) -> bool:
-        """Returns whether the fast path accepts the request. The coordinator refuses transactional requests later."""
+        """Returns whether the fast path accepts the request. The coordinator refuses transactional requests only
+        later."""
         frame = memoryview(bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c")))[4:]
         fast_path = self.asked.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path
         assert fast_path is not None

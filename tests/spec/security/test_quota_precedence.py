@@ -1,4 +1,4 @@
-"""Which quota applies to a client, and which clients share a quota (docs/spec/security.md#s4-2)."""
+"""The precedence of quotas, and the clients that share a quota (docs/spec/security.md#s4-2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The arithmetic of quotas (docs/spec/security.md#s4-3)."""
+"""Measured rates and the throttle times that result from them (docs/spec/security.md#s4-3)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ T0 = 1_800_000_000_000
 
 
 def rate(*recorded: tuple[float, int]) -> SampledRate:
-    """Returns a rate with these samples: (amount, ms after T0)."""
+    """Returns a rate with these samples, each as (amount, ms after T0)."""
     found = SampledRate(WINDOWS)
     for amount, after_ms in recorded:
         found.record(amount, T0 + after_ms)
@@ -31,7 +31,7 @@ def test_the_throttle_is_the_time_after_which_the_rate_has_fallen_to_the_limit()
     assert throttle_ms == 5000
     assert (
         used.throttle_ms(10_000, T0 + throttle_ms) == 5000
-    )  # As in Kafka, the samples count as ten windows until there are ten windows.
+    )  # As in Kafka, the samples are averaged over ten windows even while there are fewer.
     assert used.throttle_ms(10_000, T0 + 10_999) == 4001
     assert used.throttle_ms(10_000, T0 + 11_000) == 0
 
@@ -61,7 +61,7 @@ def test_a_clock_that_goes_back_does_no_harm() -> None:
 
 
 def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
-    """Windows in the future would never end, and would count all usage until then."""
+    """Samples that lie in the future would never expire, so usage before the change would count for hours."""
     used = rate((100_000, 0))
     for second in range(600):
         used.record(9_900, T0 - 3 * 3_600_000 + 1000 * second)

@@ -1,4 +1,4 @@
-"""The source of the keys for OAUTHBEARER tokens: a JWKS from a file or by HTTP (docs/spec/security.md#s2-4)."""
+"""The source of the keys for OAUTHBEARER tokens: a JWKS from a file or over HTTP (docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ OLD, NEW = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
 
 
 def key_set(**keys: ec.EllipticCurvePrivateKey) -> bytes:
-    """Returns a JWKS with the public parts of these keys, by key id."""
+    """Returns a JWKS with the public parts of these keys. The names of the arguments are the key ids."""
     return json.dumps(
         {"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": name} for name, key in keys.items()]}
     ).encode()
 
 
 class Source:
-    """A source of keys. The test controls its clock and its threads."""
+    """A source of keys whose clock and threads the test controls."""
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self.timers = ManualTimers()
@@ -59,12 +59,12 @@ class Source:
         return [key.key_id for key in self.keys.keys]
 
     def pass_(self, ms: int) -> None:
-        """Advances the clock. The source reads its keys if a read is due."""
+        """Advances the clock. The source reads its keys again if a read is due."""
         self.timers.advance(ms)
         self.workers.finish_all()
 
     def accepts(self, key_id: str, key: ec.EllipticCurvePrivateKey) -> bool:
-        """Returns whether a token that this key has signed is accepted. The source may fetch an unknown key."""
+        """Returns whether a token signed with this key is accepted. An unknown key id may cause another read."""
         token = jwt.encode({"sub": "alice", "exp": NOW_S + 60}, key, "ES256", {"kid": key_id})
         exchange = OAuthBearerExchange(SignedValidator(lambda: self.keys.keys, self.keys.key_missed, ClaimRules()))
         verdict = exchange.judge(f"n,,\x01auth=Bearer {token}\x01\x01".encode(), NOW_MS)
@@ -73,7 +73,7 @@ class Source:
 
 
 class Text:
-    """A text that tests can replace, with the number of reads. None cannot be read."""
+    """A JWKS that tests can replace or make unreadable (None). It counts how often it is read."""
 
     def __init__(self) -> None:
         self.now: bytes | None = key_set(old=OLD)
@@ -133,7 +133,7 @@ def test_keys_come_from_files_and_from_http_only(tmp_path: Path) -> None:
         reader_of("file:///no/such/file")()
 
 
-# --- by http
+# --- Keys that are fetched over HTTP.
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_keys_that_the_issuer_exchanges_are_fetched_when_the_first_token_comes(s
     source = Source(reader_of(server.url))
     assert source.accepts("old", OLD)
     server.text = key_set(old=OLD, new=NEW)
-    assert not source.accepts("new", NEW)  # The refused token is the reason to read the keys again.
+    assert not source.accepts("new", NEW)  # The refused token causes another read of the keys.
     source.workers.finish_all()
     assert source.accepts("new", NEW)
     server.text = key_set(new=NEW)

@@ -50,7 +50,7 @@ def unsecured(rules: ClaimRules | None = None) -> Exchange:
 
 
 def told(exchange: Exchange, token: bytes) -> str:
-    """Returns the JSON of a token's refusal. The exchange ends with the same JSON."""
+    """Returns the JSON with which the broker refuses a token. The exchange then ends with the same JSON."""
     challenge = exchange.judge(token, NOW_MS)
     assert isinstance(challenge, Challenge)
     assert exchange.judge(END, NOW_MS) == TokenRefused(challenge.token.decode())
@@ -116,7 +116,7 @@ def test_scenario_072_a_good_signed_token_is_accepted(algorithm: str, has_key_id
 @pytest.mark.parametrize("claims", [{"exp": None}, {"sub": None}, {"sub": ""}, {"sub": " "}, {"sub": 7}])
 def test_scenario_073_expiry_and_subject_are_needed(claims: dict[str, Any]) -> None:
     assert told(unsecured(), first(unsecured_token(**claims))) == INVALID
-    if claims.get("sub") != 7:  # PyJWT does not write such a claim.
+    if claims.get("sub") != 7:  # PyJWT cannot write a subject that is a number.
         assert told(signed(), first(signed_token(**claims))) == INVALID
 
 

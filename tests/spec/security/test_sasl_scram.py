@@ -53,7 +53,7 @@ def exchange(*users: str, mechanism: ScramMechanism = SHA_256) -> ScramExchange:
 
 @dataclass
 class Dialogue:
-    """A client that knows a password, with the broker's messages."""
+    """A client that logs in with a password, and the broker's messages to the client."""
 
     mechanism: ScramMechanism
     first: ClientFirst
@@ -200,7 +200,7 @@ def test_a_credential_that_is_removed_between_the_messages_still_ends_this_excha
 
 
 def test_iterations_of_a_record_cost_a_login_nothing() -> None:
-    """Kafka's formatting tool accepts any number of iterations. Only the client spends CPU on them here."""
+    """Kafka's formatting tool accepts any number of iterations, but only the client spends CPU on them."""
     credentials = ScramCredentials()
     image = image_with("alice")
     credential = image.scram_credentials.find("alice", SHA_256.value)

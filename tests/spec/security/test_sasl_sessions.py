@@ -14,7 +14,7 @@ TOKEN_LIFETIME_MS = 2_000
 
 
 class Ticket:
-    """A mechanism that accepts every token. The token is the user's name, and the session is limited."""
+    """A mechanism that accepts every token. The token is the name of the user, and its session expires."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         return TokenAccepted(token.decode(), expires_at_ms=NOW_MS + TOKEN_LIFETIME_MS)
@@ -64,7 +64,7 @@ def test_scenario_086_authenticating_again_renews_the_session(listener: Listener
 def test_a_session_neither_ends_nor_lasts_when_somebody_sets_the_clock(
     listener: Listener, client: Client, ahead_ms: int
 ) -> None:
-    """Like Kafka, the broker measures sessions by a monotonic clock."""
+    """Like Kafka, the broker measures sessions with a monotonic clock."""
     client.handshake()
     client.authenticate(ALICE)
     listener.clock.set(listener.clock.now_ms() + ahead_ms)

@@ -27,7 +27,7 @@ ACCOUNTS = Accounts(
 
 
 def offers(**settings: str) -> Offers:
-    """Returns the mechanisms for these settings. `__` replaces a dot in their names."""
+    """Returns the mechanisms that the listener offers with these settings. A `__` in a name stands for a dot."""
     given = {name.replace("__", "."): text for name, text in settings.items()}
     return offers_of(configure(given, {}, {})[0].listener_settings("SECURE"), ACCOUNTS)
 
@@ -153,7 +153,8 @@ SIGNED = {
 AUDIENCE, ISSUER = {"sasl.oauthbearer.expected.audience": "a"}, {"sasl.oauthbearer.expected.issuer": "i"}
 ANY_AUDIENCE = {"sasl.oauthbearer.allow.unverified.audience": "true"}
 ANY_ISSUER = {"sasl.oauthbearer.allow.unverified.issuer": "true"}
-# The broker reads the keys after it has checked the claims.
+# The missing keys are the next error, because the broker reads them only after it has checked the settings of the
+# claims.
 NO_KEYS = "the keys at file:///no/such/file cannot be read"
 
 

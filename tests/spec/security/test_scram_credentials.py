@@ -1,4 +1,4 @@
-"""SCRAM credentials as records, and the APIs that change and list them (docs/spec/security.md#s2-3)."""
+"""SCRAM credentials as records, and the APIs that alter and describe them (docs/spec/security.md#s2-3)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def delete(name: str, mechanism: int = 1) -> ScramCredentialDeletion:
 
 
 class Scene:
-    """The metadata of a broker on a disk in memory."""
+    """The metadata of a broker on an in-memory disk."""
 
     def __init__(self) -> None:
         self.disk = FakeDisk()
@@ -62,7 +62,7 @@ class Scene:
         return {result.user: result.error_code for result in response.results}
 
     def describe(self, *users: str) -> dict[str, Any]:
-        """Returns for each user the credentials as (mechanism, iterations), or an error code."""
+        """Returns each user's credentials as (mechanism, iterations), or an error code."""
         request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users])
         response: Any = describe_user_scram_credentials(request, EVERYBODY, self.broker)
         assert (response.error_code, response.error_message) == (0, "")
@@ -180,7 +180,7 @@ def test_a_credential_outlives_a_restart_with_keys_in_place_of_the_password(scen
 
 
 def test_users_that_a_directory_was_formatted_with_are_there_at_the_first_start() -> None:
-    """`kafka-storage format --add-scram` creates them. Without them nobody could log in if all listeners require
+    """`kafka-storage format --add-scram` creates them. Without them no user could log in if all listeners require
     SCRAM."""
     disk = FakeDisk()
     keys = {"stored_key": b"k", "server_key": b"v"}

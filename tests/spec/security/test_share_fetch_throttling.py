@@ -1,6 +1,7 @@
-"""A ShareFetch of a client over its quota (docs/spec/security.md#s4-3).
+"""ShareFetch from a client that exceeds its quota (docs/spec/security.md#s4-3).
 
-Kafka acquires records for the client and sends a response without them. Odradek leaves them available to other clients.
+Kafka acquires records for the client and sends a response without them. Odradek leaves the records available to other
+clients.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ VERSION = 2
 def share_fetch(
     scene: ShareBroker, peer: Peer, topic_id: bytes, epoch: int, member_id: str = "a"
 ) -> tuple[list[tuple[int, int]], int]:
-    """Returns the acquired ranges and the throttle time."""
+    """Sends a ShareFetch. Returns the acquired ranges and the throttle time."""
     topics = [FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition_index=0)])] if epoch == 0 else []
     request = ShareFetchRequest(
         group_id=GROUP,

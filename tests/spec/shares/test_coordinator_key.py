@@ -1,4 +1,4 @@
-"""The key with which clients find the share coordinator, group:topic id:partition (docs/spec/share-groups.md#s1-7)."""
+"""The key group:topic id:partition, with which clients find the share coordinator (docs/spec/share-groups.md#s1-7)."""
 
 from base64 import urlsafe_b64encode
 

@@ -1,5 +1,5 @@
-"""A share group's dead-letter queue receives copies of records that members reject, and of records that were delivered
-too often (docs/spec/dead-letter-queues.md)."""
+"""The dead-letter queue of a share group receives copies of records that members reject, and of records that were
+delivered too often (docs/spec/dead-letter-queues.md)."""
 
 import logging
 from typing import Any
@@ -67,7 +67,8 @@ def test_scenario_002_the_start_offset_passes_them_once_they_are_archived(scene:
 
 
 def second_delivery(scene: DeadLetterScene, topic: bytes, count: int = 10) -> list[tuple[int, int, int]]:
-    """Releases all records once. Afterwards the member holds their last delivery."""
+    """Delivers all records, releases them, and delivers them for the second and last time. Returns the acquired
+    ranges."""
     member = scene.member("A")
     assert member.acquire(topic) == [(0, count - 1, 1)]
     assert member.ack_code(topic, (0, count - 1, RELEASE)) is NONE
@@ -324,7 +325,7 @@ def test_scenario_023_a_crash_between_the_writes_has_it_copied_by_the_first_fetc
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
-    scene.dead_letters.stop()  # The process ends before it copies anything.
+    scene.dead_letters.stop()  # No more copies are made, as if the process had ended.
     assert member.ack_code(topic, (0, 1, REJECT)) is NONE
     scene.restart_shares()
     scene.settle()
@@ -378,7 +379,7 @@ def test_scenario_028_copies_of_two_batches_are_in_the_order_of_their_offsets(sc
 
 
 def test_records_that_are_rejected_in_another_order_keep_their_values(scene: DeadLetterScene) -> None:
-    """While the first records are copied, two others are rejected, which are then copied together."""
+    """While the first records are copied, members reject two other batches, which are then copied together."""
     scene.copy_whole()
     topic = with_topic(scene)
     values = [b"%d" % number for number in range(6)]
@@ -444,7 +445,7 @@ def test_scenario_033_records_of_an_aborted_transaction_are_no_dead_letters(scen
     assert scene.copied() == []
 
 
-# Tests beyond the scenarios.
+# These tests go beyond the scenarios.
 
 
 def test_an_acknowledgement_of_a_record_on_its_way_to_the_queue_is_refused() -> None:
@@ -502,7 +503,7 @@ def test_a_share_partition_that_is_loaded_anew_copies_nothing_a_second_time() ->
     member = scene.member("A")
     member.acquire(topic)
     member.ack_code(topic, (0, 1, REJECT))
-    member.disconnect()  # This was the last member, so the group's share partitions leave the memory.
+    member.disconnect()  # This was the last member, so the group's share partitions are unloaded.
     assert scene.member("B").acquire(topic) == [(2, 9, 2)]
     scene.sleep(1_000)
     assert scene.copied() == [0, 1]

@@ -1,4 +1,4 @@
-"""Records that a member rejects within a producer's transaction, if the group has a dead-letter queue
+"""Members reject records within a producer's transaction, in a group with a dead-letter queue
 (docs/spec/dead-letter-queues.md#s6)."""
 
 import pytest

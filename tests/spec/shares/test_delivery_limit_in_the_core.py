@@ -1,5 +1,8 @@
-"""Tries every end of a staged acknowledgement on the pure cores, and on a replay of their records. The record is
-delivered as often as the limit allows, and no more. Rules: docs/spec/share-groups.md#s5-8, #s5-12."""
+"""A record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the staging
+ends.
+
+The tests use the pure cores, and replays of their records. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ HOUR_MS = 3_600_000
 
 
 class Story:
-    """A record of a share partition: the leader's memory (None while there is no leader) and the log of its state."""
+    """A record of a share partition, its leader in memory (None if there is no leader), and the log of its state."""
 
     def __init__(self, updates_per_snapshot: int, epoch: int) -> None:
         self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot)
@@ -50,7 +53,7 @@ class Story:
         self.leader: SharePartition | None = None
         self.sessions = {OWNER}
 
-    # The share coordinator.
+    # --- The share coordinator.
 
     def turn(self, decide: Callable[[StateCore], Outcome[R]]) -> R:
         outcome = decide(self.core)
@@ -73,7 +76,7 @@ class Story:
             self.core.replay(record, len(self.log) - 1, -1)
 
     def restart_at_lower_level(self) -> None:
-        """Restarts with a reader that knows neither markers nor pending acknowledgements."""
+        """Restarts with a release that ignores markers and pending acknowledgements."""
         self.turn(lambda core: core.repeat_markers(self.now_ms))
         self.leader = None
         self.core = StateCore(self.config, lambda *_: True)
@@ -94,7 +97,7 @@ class Story:
         self.log_start = self.core.needed_from(len(self.log))
         assert self.log_start > 0
 
-    # The leader.
+    # --- The leader of the share partition.
 
     def lead(self) -> SharePartition:
         if self.leader is None:
@@ -110,7 +113,7 @@ class Story:
             self.leader.write_stored(write)
 
     def acquired(self, member_id: str) -> list[int]:
-        """Returns the delivery counts of the records that the member acquires."""
+        """Lets the member fetch, and returns the delivery counts of the records that it acquires."""
         leader = self.lead()
         wanted = Acquisition(member_id, leader.flight.next_fetch_offset, 10)
         return [each.delivery_count for each in leader.acquire(wanted, [(0, 0)], self.limits, self.now_ms)]
@@ -131,7 +134,7 @@ class Story:
         return write
 
     def end(self, epochs_further: int, transaction_version: int = 2) -> None:
-        """Appends an abort marker: first to the log, then to the leader's state, if there is a leader."""
+        """Appends an abort marker to the log, and applies it to the leader's state if there is a leader."""
         epoch = min(self.transaction.producer_epoch + epochs_further, MAX_EPOCH)
         ending = TransactionEnd(PRODUCER_ID, epoch, is_commit=False, transaction_version=transaction_version)
         self.log.append(ending._replace(transaction_version=2))
@@ -160,12 +163,12 @@ def time_out(story: Story, _: StateWrite) -> None:
 
 
 def fence(story: Story, _: StateWrite) -> None:
-    """The transaction's own marker was missed. A later marker shows that the transaction has ended."""
+    """The leader missed the transaction's own marker. A later marker shows that the transaction has ended."""
     story.end(2)
 
 
 def keep_prepared(story: Story, _: StateWrite) -> None:
-    """The locks of a prepared transaction have expired long before its coordinator returns and aborts it."""
+    """The locks of a prepared transaction expire long before its coordinator returns and aborts it."""
     story.locks_run_out(HOUR_MS)
     story.lead()
     story.locks_run_out(HOUR_MS)
@@ -174,19 +177,19 @@ def keep_prepared(story: Story, _: StateWrite) -> None:
 
 
 def released(story: Story, _: StateWrite) -> None:
-    """The locks have expired, and no coordinator knows the transaction."""
+    """The locks expire, and no coordinator knows the transaction any more."""
     story.lead()
     story.locks_run_out(2 * LOCK_MS)
     story.store(story.lead().pending.release(story.transaction, story.limits, story.now_ms))
 
 
 def undone(story: Story, write: StateWrite) -> None:
-    """The request failed in another partition. The leader that undoes it is the one that staged it."""
+    """The request fails in another partition, so the leader undoes what it has staged."""
     story.store(story.lead().pending.undo_write(write, story.limits, story.now_ms))
 
 
 def leave_memory(story: Story) -> None:
-    """The last session ends, so the share partition leaves the memory."""
+    """The last session ends, so the share partition is unloaded."""
     story.leave(OWNER)
     story.leader = None
 
@@ -222,7 +225,7 @@ LATER: dict[str, Callable[[Story], None]] = {
 
 
 def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story, StateWrite]:
-    """Stages the record at its `count`-th delivery. The limit becomes LIMIT only afterwards."""
+    """Stages the acknowledgement of the record's `count`-th delivery. The limit is lowered to LIMIT only afterwards."""
     story = Story(updates_per_snapshot, epoch)
     story.limits = LIMITS._replace(delivery_count_limit=max(LIMIT, count))
     for number in range(1, count):
@@ -235,7 +238,10 @@ def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story,
 
 
 def deliveries_after(story: Story, count: int) -> int:
-    """Returns how often the record is delivered to members that die, including the member that may still hold it."""
+    """Returns how often the record has been delivered when no member can acquire it any more.
+
+    Every member disappears without an acknowledgement, including the one that may still hold the record.
+    """
     story.leave(OWNER)
     for number in range(count + 1, count + 10):
         delivered = story.acquired(f"after-{number}")
@@ -277,7 +283,8 @@ def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str,
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
 def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
-    """This checks the previous test: `later` preserves the decision, not only the delivery count."""
+    """A committed record is not delivered again, whichever restart follows. This proves that the tests above can
+    fail."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)
     ending = TransactionEnd(PRODUCER_ID, 1, is_commit=True)

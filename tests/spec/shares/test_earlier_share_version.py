@@ -67,8 +67,8 @@ def test_w2_the_feature_is_raised_at_the_first_start_and_told_once(name: str, ca
 
 
 def test_w2_it_is_one_batch_of_one_record_before_the_registration() -> None:
-    """The broker registers after it has decided how to interpret the level, so that a registration proves the
-    decision."""
+    """The broker registers only after it has decided how to interpret the level. A registration thus proves that the
+    decision was made."""
     running = Running(on_fake_disk(PENDING))
     data = running.disk.read_bytes(f"{DATA}/__cluster_metadata-0/00000000000000000000.log")
     found = [
@@ -142,7 +142,7 @@ def test_who_raised_the_level_is_seen_from_the_broker_that_was_registered(
     assert (earlier.was_raised, earlier.is_decided) == (was_raised, is_decided)
 
 
-# New directories.
+# --- New directories.
 
 
 def test_a_new_directory_begins_with_the_feature_that_was_asked_for() -> None:

@@ -1,6 +1,7 @@
-"""A member may acknowledge every second record of very many. The work grows linearly with the number of records.
+"""A member acknowledges every second one of very many records. The work grows linearly with the number of records.
 
-Other clients wait meanwhile: when each of 5,000 ranges required a search through all ranges, they waited for 1.6 s.
+Other clients have to wait during this work. They waited 1.6 s when each of 5,000 ranges required a search through all
+ranges.
 """
 
 import random
@@ -34,12 +35,12 @@ def every_second(count: int, epoch: int = 0) -> list[PendingRange]:
 
 
 def grows_linearly(prepared: Callable[[int], Callable[[], object]]) -> bool:
-    """Returns whether an action takes linear work.
+    """Returns whether the work of an action is linear in the number of ranges.
 
-    prepared  prepares the action for a number of ranges; only the work of the action is counted
+    prepared  prepares the action for a number of ranges; only the work of the action itself is counted
     """
     few, many = (steps_of(prepared(count)) for count in (FEW, MANY))
-    assert few > FEW  # The work was counted.
+    assert few > FEW  # This shows that the work was counted at all.
     return many < 2 * few * (MANY // FEW)
 
 
@@ -120,7 +121,7 @@ LIMITS = Limits(5, 2_000, 30_000)
 
 
 def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> None:
-    """The overlay is compared with a plain map of offsets."""
+    """A plain map of offsets gives the expected ranges."""
     choice = random.Random(3)
     for _ in range(200):
         overlay, expected = PendingRanges(), dict[int, tuple[int, int]]()

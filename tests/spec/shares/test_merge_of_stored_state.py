@@ -1,4 +1,4 @@
-"""How overlapping batches of stored state are merged (docs/spec/share-groups.md#s4-3)."""
+"""The merge of overlapping batches of stored state (docs/spec/share-groups.md#s4-3)."""
 
 from itertools import pairwise
 

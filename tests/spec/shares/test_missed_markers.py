@@ -27,15 +27,16 @@ OWNER, LIMITS, NOW_MS = "owner", Limits(delivery_count_limit=5), 1_000
 
 
 class Leader:
-    """A share partition with ten records that one member has acquired. Writes of the state complete when the test says
-    so."""
+    """A share partition with ten records that one member has acquired. The test decides when writes of the state
+    complete."""
 
     def __init__(self) -> None:
         self.core = SharePartition(0)
         self.core.acquire(Acquisition(OWNER, 0, 10), [(0, 9)], LIMITS, NOW_MS)
 
     def acknowledge(self, producer_id: int, first: int, last: int, epoch: int = 0) -> StateWrite:
-        """Begins to acknowledge records in the transaction of a producer."""
+        """Starts to acknowledge records in the transaction of a producer. Returns the write, which is not stored
+        yet."""
         transaction = PendingTransaction(f"id {producer_id}", producer_id, epoch)
         acknowledgements = [Acknowledgement(first, last, [ACCEPT])]
         self.core.pending.require_acquired(OWNER, acknowledgements, transaction, NOW_MS)
@@ -60,7 +61,7 @@ class Leader:
         self.core.write_failed(write, LIMITS)
 
     def states(self) -> list[RecordState]:
-        """Returns the states of the tracked records. Finished records at the front are no longer tracked."""
+        """Returns the states of the tracked records. Finished records at the start are no longer tracked."""
         return [span.state for span in self.core.flight.spans()]
 
 
@@ -121,8 +122,12 @@ def test_a_write_that_is_stored_leaves_the_missed_markers_of_other_transactions(
 def test_a_marker_that_comes_twice_ends_the_next_transaction_only_if_it_says_that_it_is_of_the_old_protocol(
     version: int, pending: int
 ) -> None:
-    """The marker has the epoch of the next transaction. WriteTxnMarkers v1 cannot name the protocol. With v2 this
-    marker says that it is below transaction version 2, where a marker has its transaction's own epoch."""
+    """The repeated marker has the epoch of the next transaction. WriteTxnMarkers v1 does not contain the transaction
+    version.
+
+    With v2 this marker declares a transaction version below 2, for which a marker has the epoch of the transaction that
+    it ends.
+    """
     broker = TxnShareBroker()
     topic = broker.shared_topic("T", 10)
     member, producer = broker.joined("A"), broker.producer()

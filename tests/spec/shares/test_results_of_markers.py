@@ -1,5 +1,4 @@
-"""The effect of a marker in `__share_group_state`, and when records repeat this effect for readers that do not know
-markers (ADR 21).
+"""The effect of a marker in `__share_group_state`, and when records repeat it for readers that ignore markers (ADR 21).
 
 Rules: docs/spec/share-groups.md#s5-7, #s5-12 (Y3, Y4, Y7).
 """
@@ -24,7 +23,7 @@ def broker() -> TxnShareBroker:
 
 
 def staged(broker: TxnShareBroker, kind: int = ACCEPT) -> tuple[bytes, Member, Producer]:
-    """Stages 3 to 5 of ten records that A has acquired."""
+    """Lets A acquire ten records, and stages acknowledgements of 3 to 5 in a producer's transaction."""
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -33,7 +32,7 @@ def staged(broker: TxnShareBroker, kind: int = ACCEPT) -> tuple[bytes, Member, P
 
 
 def state_end(broker: TxnShareBroker) -> int:
-    """Returns how many records and markers the state of all share partitions contains."""
+    """Returns the total number of records and markers in all partitions of the state topic."""
     return sum(broker.partition(SHARE_GROUP_STATE, index).log.log_end_offset for index in range(STATE_PARTITIONS))
 
 
@@ -100,8 +99,8 @@ def test_a_share_partition_that_nobody_uses_is_told_of_in_time(broker: TxnShareB
 
 
 def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
-    """Below version 2 a marker has the epoch of the transaction that it ends, and so had the previous transaction's
-    marker."""
+    """Below version 2 a marker has the epoch of the transaction that it ends. The marker of the previous transaction
+    had the same epoch, so the epoch alone cannot end this transaction."""
     topic, _, producer = staged(broker)
     index = next(index for each in broker.transactions.describe("pay").topics for index in each.partitions)
     old = TxnMarker(*producer.pair, True, 0, 0, [(SHARE_GROUP_STATE, index)])
@@ -120,15 +119,15 @@ def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broke
 
 
 def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered(broker: TxnShareBroker) -> None:
-    """The records that the marker archives cannot be stored, so the share partition leaves the memory. Another
-    acknowledgement of the same producer is still about to be staged there."""
+    """The marker archives records whose state cannot be stored, so the share partition is unloaded. At that time
+    another acknowledgement of the same producer is about to be staged there."""
     broker.set_group(share_delivery_count_limit="2")
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     a.acquire(topic)
     assert a.ack_code(topic, (0, 9, RELEASE)) is NONE
     assert a.acquire(topic) == [(0, 9, 2)]
-    b.acquire(topic)  # The session of b keeps the share partition in memory.
+    b.acquire(topic)  # The session of b keeps the share partition loaded.
     assert producer.codes(a, {topic: [(0, 0, ACCEPT)]}) == [NONE]
     assert broker.shares.pending_producer_ids == {producer.pair[0]}
     broker.persister.held = []

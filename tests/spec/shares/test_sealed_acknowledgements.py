@@ -27,7 +27,8 @@ def broker() -> TxnShareBroker:
 
 
 def prepared(broker: TxnShareBroker) -> tuple[bytes, Member, Producer]:
-    """A member has acquired ten records, and its producer has acknowledged the first five in a two-phase commit."""
+    """Stages the first five of ten acquired records in a two-phase commit. Returns the topic id, the member and the
+    producer."""
     topic = broker.shared_topic("T", 10)
     member, producer = broker.joined("A"), broker.producer(two_phase=True)
     member.acquire(topic)
@@ -76,7 +77,7 @@ def test_scenario_143_a_request_that_was_registered_before_the_take_over_and_goe
 def test_scenario_143_a_request_whose_state_is_stored_after_the_take_over_is_refused_and_leaves_nothing(
     broker: TxnShareBroker, is_decided: bool
 ) -> None:
-    """The transaction may even be decided by then, with its markers not written yet."""
+    """The transaction may already be decided at that time, while its markers are not written yet."""
     topic, member, old = prepared(broker)
     held: list[Callable[[], None]] = []
     broker.persister.held = held

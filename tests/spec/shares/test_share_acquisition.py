@@ -1,4 +1,4 @@
-"""How many records one fetch acquires: limits, log batches, and records that were often released
+"""The number of records that one fetch acquires: limits, log batches, and records that were released often
 (docs/spec/share-groups.md#s3-6)."""
 
 import pytest
@@ -73,7 +73,7 @@ def test_a_record_released_often_is_not_delivered_behind_others() -> None:
     for _ in range(3):
         s.fetch("A", 10)
         s.ack("A", (0, 9, RELEASE))
-    s.fetch("A", 1)  # half of it
+    s.fetch("A", 1)  # Only half of the batch is delivered.
     s.ack("A", (0, 4, ACCEPT))
     s.fetch("B")
     s.fetch("B")
@@ -103,7 +103,7 @@ def test_a_raised_or_lowered_limit_counts_from_the_next_decision() -> None:
         s.fetch("A")
         s.ack("A", (0, 9, RELEASE))
     s.limits = Limits(delivery_count_limit=2)
-    assert s.fetch("A") == [(0, 4, 3)]  # The record was available before.
+    assert s.fetch("A") == [(0, 4, 3)]  # The record was already available when the limit was lowered.
     s.ack("A", (0, 4, RELEASE))
     assert s.last_stored == [(0, 4, 4, 3)]
 

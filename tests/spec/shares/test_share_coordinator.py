@@ -1,4 +1,5 @@
-"""What the share coordinator stores, when it stores it, and which leaders are fenced (docs/spec/share-groups.md#s4)."""
+"""The state that the share coordinator stores, the time at which it is stored, and the fencing of leaders
+(docs/spec/share-groups.md#s4)."""
 
 import pytest
 
@@ -27,7 +28,7 @@ def initialized(state_epoch: int = 1, start_offset: int = 0, updates_per_snapsho
     return scene
 
 
-# The records that are written.
+# --- The records that the share coordinator writes.
 
 
 def test_an_initialisation_is_a_snapshot_without_batches() -> None:
@@ -40,7 +41,7 @@ def test_an_initialisation_is_a_snapshot_without_batches() -> None:
 def test_an_initialisation_replaces_what_was_stored() -> None:
     scene = initialized()
     scene.write((0, 9, 2, 1), count=10)
-    assert scene.initialize(1, 0) is True  # repeats the epoch and the offset
+    assert scene.initialize(1, 0) is True  # The epoch and the start offset are the same as before.
     assert scene.read() == StoredState(1, 0, ())
 
 
@@ -117,7 +118,7 @@ def test_a_deletion_is_a_tombstone() -> None:
     assert scene.write((0, 9, 2, 1)) is INVALID
 
 
-# The leaders that may write.
+# --- The leaders that may write.
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_unknown_states_are_stored_as_they_come() -> None:
     assert scene.read() == StoredState(1, 0, (StateBatch(0, 9, 77, 1),))
 
 
-# Events without a request.
+# --- Events that no request causes.
 
 
 def test_the_state_of_a_deleted_topic_is_deleted() -> None:
@@ -239,13 +240,13 @@ def test_without_entries_nothing_of_the_log_is_needed() -> None:
     assert scene.core.needed_from(len(scene.log)) == 2
 
 
-# Bytes.
+# --- The encoding of the records.
 
 
 def test_scenario_078_unknown_tags_are_passed_over() -> None:
     key, value = encode_record(ShareUpdate(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),)))
     assert value is not None
-    assert value[-1] == 0  # no tags
+    assert value[-1] == 0  # The record has no tagged fields.
     tagged = value[:-1] + bytes([1, 0xA0, 0x4E, 2, 0xAB, 0xCD])
     assert decode_record(key, tagged) == ShareUpdate(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),))
 

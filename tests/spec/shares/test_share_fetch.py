@@ -1,4 +1,4 @@
-"""How the broker serves a ShareFetch (docs/spec/share-groups.md#s1-12)."""
+"""The broker serves ShareFetch requests (docs/spec/share-groups.md#s1-12)."""
 
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: Shar
 
 @pytest.mark.parametrize("max_records", [0, 5])
 def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBroker, max_records: int) -> None:
-    """S3: the other topics of the request are served (docs/spec/kafka-4.4.md#s5-3)."""
+    """S3: the other topics of the request are served nevertheless (docs/spec/kafka-4.4.md#s5-3)."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
     told = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))
@@ -211,7 +211,7 @@ def test_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: Sh
     assert broker.stored(topic).start_offset == 0
 
 
-# The start offset of a share group.
+# --- The start offset of a share group.
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10)])
@@ -247,7 +247,7 @@ def test_by_duration_begins_with_the_first_record_that_is_young_enough(broker: S
     assert broker.shares.find(SharePartitionKey(GROUP, topic, 0)).core.flight.start_offset == 10  # type: ignore[union-attr]
 
 
-# Transactions on the source topic.
+# --- Transactions on the source topic.
 
 
 def test_scenario_061_and_062_aborted_records_by_isolation_level(broker: ShareBroker) -> None:
@@ -275,7 +275,7 @@ def test_scenario_063_an_open_transaction_is_not_read_committed(broker: ShareBro
     assert not parked.is_done
 
 
-# Cold records.
+# --- Records that are only on the disk.
 
 
 def test_records_that_only_the_disk_has_are_read_by_a_thread(broker: ShareBroker) -> None:

@@ -55,7 +55,7 @@ def assigned(response: Any) -> dict[bytes, list[int]] | None:
 
 
 def settled(broker: ShareBroker, *members: Member, topics: list[str]) -> list[dict[bytes, list[int]]]:
-    """Lets all members join. Returns the assignment of each member."""
+    """Lets all members join and reach a stable assignment. Returns the assignment of each member."""
     for member in members:
         member.heartbeat(0, topics)
     for _ in range(3):
@@ -80,7 +80,7 @@ def delete_offsets(member: Member, *topics: str, group_id: str = GROUP) -> Any:
 
 
 def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple[str, int, int, int, ErrorCode]]:
-    """Returns (topic, partition, start offset, lag, code) of these topics, or of all topics."""
+    """Returns (topic, partition, start offset, lag, error code) of these topics, or of all topics."""
     asked = [DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=[0]) for name in topics]
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked or None)]
@@ -94,7 +94,7 @@ def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple
     ]
 
 
-# Membership.
+# --- Membership.
 
 
 def test_scenario_021_the_first_heartbeat_creates_the_group_and_assigns_nothing(broker: ShareBroker) -> None:
@@ -209,7 +209,7 @@ def test_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(br
     topic = broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
-    for _ in range(2):  # These heartbeats have no effect.
+    for _ in range(2):  # These heartbeats do not change the assignment.
         assert assigned(a.heartbeat()) is None
     epoch = a.member_epoch
     from odradek.protocol.messages.partition_record import PartitionRecord
@@ -323,7 +323,7 @@ def test_a_restart_finds_members_epochs_and_state(broker: ShareBroker) -> None:
     assert code(a.heartbeat()) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# For people.
+# --- Descriptions for administrators.
 
 
 def test_a_share_group_described(broker: ShareBroker) -> None:
@@ -376,7 +376,7 @@ def test_a_share_group_deleted_with_its_state(broker: ShareBroker) -> None:
     assert code(a.heartbeat(3)) is NOT_FOUND
 
 
-# Offsets.
+# --- Offsets.
 
 
 def test_scenario_032_offsets_of_a_group_with_members_stay(broker: ShareBroker) -> None:
@@ -490,8 +490,8 @@ def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
 
 
 def test_what_a_member_acquires_before_the_group_hears_that_there_is_state_stays_its_own(broker: ShareBroker) -> None:
-    """The fetch finds the state that was just initialised. The group learns of this state only when it is on the
-    disk."""
+    """The member's fetch already finds the state that was just initialised. The group learns of this state only after
+    it has been written to the disk."""
     topic = bytes(broker.topic("T").topic_id)
     broker.produce("T", 10)
     held = broker.persister.held_begins = []

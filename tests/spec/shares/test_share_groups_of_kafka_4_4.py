@@ -1,4 +1,5 @@
-"""Changes of Kafka 4.4 to share groups, and what emulated earlier releases keep (docs/spec/kafka-4.4.md#s5-3)."""
+"""Changes of Kafka 4.4 to share groups, and the earlier behaviour in emulated releases
+(docs/spec/kafka-4.4.md#s5-3)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +53,7 @@ def described(member: Member) -> tuple[str, int, int]:
 
 
 def test_the_target_of_a_group_that_was_emptied_is_at_its_epoch_and_the_next_member_does_not_wait() -> None:
-    """S1: emptying a share group also raises its assignment epoch."""
+    """S1: when the last member leaves a share group, the assignment epoch increases together with the group epoch."""
     broker = broker_of(NEWEST)
     broker.topic("T")
     a = broker.member("A")
@@ -76,7 +77,7 @@ def test_in_kafka_4_3_the_target_of_a_group_that_was_emptied_stays_behind() -> N
 
 @pytest.mark.parametrize(("rules", "start_offset"), [(KafkaRules.KAFKA_4_4, 0), (KafkaRules.KAFKA_4_3, -1)])
 def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: KafkaRules, start_offset: int) -> None:
-    """S2: if the whole topic is new to the group, its partitions at first have no start offset in both releases."""
+    """S2: the partitions of a topic that is new to the group have no start offset at first, in both releases."""
     broker = broker_of(rules)
     topic = broker.topic("T")
     member = broker.member("A")
@@ -97,7 +98,7 @@ def summary(broker: ShareBroker, topic_id: bytes, partition: int) -> StateSummar
     return broker.share_coordinator.shard_for(key).read_state(lambda core: core.summarize(key))
 
 
-# Negative epochs: S4 to S7.
+# --- Negative epochs: S4 to S7.
 
 NEGATIVE_LEADER_EPOCH = "The leader epoch cannot be a negative number."
 NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
@@ -156,7 +157,7 @@ def write(
     ],
 )
 def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[str, int], message: str) -> None:
-    """S4 to S6: the refusal names the field."""
+    """S4 to S6: the error message names the negative epoch."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -179,7 +180,7 @@ def test_a_summary_does_not_look_at_the_leader_epoch(rules: KafkaRules) -> None:
 
 
 def test_a_state_may_begin_at_any_negative_start_offset() -> None:
-    """S6: even -2 is accepted."""
+    """S6: a negative start offset such as -2 is accepted."""
     broker = broker_of(NEWEST)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -190,7 +191,7 @@ def test_a_state_may_begin_at_any_negative_start_offset() -> None:
 
 @BOTH
 def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRules) -> None:
-    """S10: the delivery state and the delivery count are not checked."""
+    """S10: only the offsets of a batch are checked, not its delivery state or its delivery count."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -226,7 +227,7 @@ def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: Kafka
     assert (E(result.error_code), result.error_message) == (E.FENCED_STATE_EPOCH, message)
 
 
-# The stored part of a write: S8 and S9.
+# --- The part of a write that is stored: S8 and S9.
 
 
 @pytest.mark.parametrize(

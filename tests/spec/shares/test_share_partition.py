@@ -1,5 +1,5 @@
-"""The states of shared records, their owners, and how long an acquisition lasts (docs/spec/share-groups.md#s3 and its
-scenarios)."""
+"""The states of shared records, the members that hold them, and the duration of an acquisition
+(docs/spec/share-groups.md#s3 and its scenarios)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def scene(*batches: int, **limits: int | bool) -> SharePartitionScene:
     return SharePartitionScene(*batches, limits=Limits(**limits))  # type: ignore[arg-type]
 
 
-# The grid.
+# --- The table of states and events.
 
 
 @pytest.mark.parametrize("state", RecordState)
@@ -68,7 +68,7 @@ def test_a_refused_acknowledgement_in_a_transaction_is_answered_as_its_cell_has_
     assert (refusal.value.code, refusal.value.message) == GRID[second.state][Event.TXN_ACKNOWLEDGE]
 
 
-# Delivery and acknowledgement.
+# --- Delivery and acknowledgement.
 
 
 def test_scenario_037_a_fetch_acquires_a_whole_batch() -> None:
@@ -195,11 +195,11 @@ def test_a_renewal_beside_other_types_is_no_change_to_store() -> None:
     assert s.last_stored == [(0, 4, 2, 1)]
 
 
-# Records that the log has lost, and records that readers must not see.
+# --- Records that the log has lost, and records that readers must not see.
 
 
 def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
-    s = scene(10)  # Compaction left records 0, 5 and 9. The batch keeps its first and last offset.
+    s = scene(10)  # Compaction left only records 0, 5 and 9 of the batch, which keeps its first and last offset.
     assert s.fetch("A") == [(0, 9, 1)]
     assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
     assert s.partition.flight.start_offset == 10
@@ -274,7 +274,7 @@ def test_scenario_063_read_committed_ends_at_the_last_stable_offset() -> None:
     assert scene(3, 5).fetch("A", end_offset=3) == [(0, 2, 1)]
 
 
-# Events during a write.
+# --- Events while the state is being written.
 
 
 def test_scenario_064_a_failed_write_leaves_the_record_with_its_owner() -> None:
@@ -307,7 +307,7 @@ def test_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_r
     assert s.fetch("B") == [(0, 9, 2)]
 
 
-# A late result, or a timer after it, must not make the record available again.
+# Neither the late result of the write nor a later timer may make the record available again.
 @pytest.mark.known_bug(48, "another broker")
 def test_a_lock_that_runs_out_during_a_write_that_succeeds_changes_nothing() -> None:
     s = scene(10, lock_duration_ms=1_000)
@@ -346,7 +346,7 @@ def test_writes_that_overlap_in_time_count_each_others_finished_records() -> Non
     assert s.partition.flight.start_offset == 20
 
 
-# Sessions.
+# --- Sessions.
 
 
 def test_a_session_that_ends_gives_back_what_its_member_holds() -> None:
@@ -377,7 +377,7 @@ def test_a_session_end_archives_what_was_delivered_for_the_last_time() -> None:
     assert s.last_stored == [(0, 9, 4, 2)]
 
 
-# Bounds of an acknowledgement.
+# --- The offsets that an acknowledgement may cover.
 
 
 def test_nothing_tracked_at_or_before_the_first_offset() -> None:
@@ -415,7 +415,7 @@ def test_one_acknowledgement_covers_ranges_that_were_acquired_apart() -> None:
     assert s.last_stored == [(0, 19, 2, 1)]
 
 
-# Size in memory.
+# --- Memory.
 
 
 def test_records_acquired_and_acknowledged_together_are_one_object() -> None:

@@ -1,4 +1,4 @@
-"""Share sessions and the requests that use them, encoded (docs/spec/share-groups.md#s1-10 to #s1-13, #s7-1)."""
+"""Share sessions and the encoded requests that use them (docs/spec/share-groups.md#s1-10 to #s1-13, #s7-1)."""
 
 import pytest
 
@@ -265,7 +265,7 @@ def test_scenario_020_a_connection_that_is_lost_gives_its_records_back(broker: S
     assert listed.acquired == [(0, 9, 2)]
 
 
-# Tests beyond the numbered scenarios.
+# These tests go beyond the numbered scenarios.
 
 
 def test_the_feature_off_refuses_everything_and_forgets_sessions(broker: ShareBroker) -> None:

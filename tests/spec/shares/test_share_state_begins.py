@@ -1,6 +1,7 @@
-"""The state of a share partition is initialised once (docs/spec/share-groups.md#s2-3).
+"""The state of a share partition is initialised exactly once (docs/spec/share-groups.md#s2-3).
 
-The group and the share coordinator each have their own log. A power failure may remove the end of either log.
+The group coordinator and the share coordinator each have their own log, and a power failure may remove the end of
+either log.
 """
 
 import pytest

@@ -28,7 +28,7 @@ def test_scenario_080_outputs_and_acknowledgements_become_effective_together(bro
     assert producer.codes(a, {topic: [ALL]}) == [NONE]
     assert producer.commit() is NONE
     summary = broker.stored(topic)
-    assert 10 - summary.start_offset - summary.delivery_complete_count == 0  # lag
+    assert 10 - summary.start_offset - summary.delivery_complete_count == 0  # the lag
     assert broker.stored_batches(topic) == [(0, 9, 2, 1)]
     assert broker.joined("B").acquire(topic) == []
     assert broker.pending == 0
@@ -40,12 +40,12 @@ def test_scenario_081_after_an_abort_the_member_goes_on_with_its_records(broker:
     a.acquire(topic)
     producer.stage(a, {topic: [ALL]})
     assert producer.abort() is NONE
-    assert a.ack_code(topic, (0, 4, ACCEPT)) is NONE  # plainly
-    assert producer.codes(a, {topic: [(5, 6, ACCEPT)]}) == [NONE]  # or again
+    assert a.ack_code(topic, (0, 4, ACCEPT)) is NONE  # The first acknowledgement uses no transaction.
+    assert producer.codes(a, {topic: [(5, 6, ACCEPT)]}) == [NONE]  # The second one uses the next transaction.
     assert producer.commit() is NONE
     assert b.acquire(topic) == []
     broker.sleep(30_000)
-    assert b.acquire(topic) == [(7, 9, 2)]  # If nobody acknowledges the others, their lock expires.
+    assert b.acquire(topic) == [(7, 9, 2)]  # The remaining records are not acknowledged, so their lock expires.
 
 
 def test_scenario_082_staged_records_are_not_given_to_others(broker: TxnShareBroker) -> None:
@@ -74,7 +74,7 @@ def test_scenario_084_accepted_and_rejected_records(broker: TxnShareBroker) -> N
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
     assert producer.codes(a, {topic: [(0, 4, ACCEPT), (5, 9, REJECT)]}) == [NONE]
-    assert broker.stored_batches(topic) == [(0, 9, 0, 1)]  # An older reader would deliver them again.
+    assert broker.stored_batches(topic) == [(0, 9, 0, 1)]  # An older reader would deliver the records again.
     producer.commit()
     assert broker.stored_batches(topic) == [(0, 4, 2, 1), (5, 9, 4, 1)]
 
@@ -123,7 +123,7 @@ def test_scenario_088_an_abort_of_what_was_delivered_often_enough(broker: TxnSha
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()
     b.acquire(topic)
     b.ack_code(topic, (0, 9, RELEASE))
-    while acquired := a.acquire(topic):  # The second round acquires a few records at a time.
+    while acquired := a.acquire(topic):  # Records that were delivered before are acquired a few at a time.
         assert {count for _, _, count in acquired} == {2}
     producer.stage(a, {topic: [ALL]})
     a.fetch(epoch=-1)
@@ -197,7 +197,7 @@ def test_scenario_093_staging_after_the_abort_marker_has_passed(broker: TxnShare
     a, producer = broker.joined("A"), broker.producer(timeout_ms=1_000)
     a.acquire(topic)
     producer.stage(a, {topic: [(0, 0, ACCEPT)]})
-    release = broker.hold_registrations()  # The coordinator has answered, and its response is delayed.
+    release = broker.hold_registrations()  # The coordinator has registered the partition, but its response is delayed.
     late = producer.begin_stage(a, {topic: [(1, 9, ACCEPT)]})
     broker.sleep(11_000)
     release()
@@ -292,10 +292,10 @@ def test_scenario_099_the_crash_comes_before_the_share_partition_hears_of_the_ma
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
     producer.stage(a, {topic: [ALL]})
-    broker.markers.held = []  # The markers are written, and the coordinator does not learn of it.
+    broker.markers.held = []  # The markers are written, but the coordinator does not learn of this.
     producer.begin_end(commit=True)
     broker.markers.held = None
-    broker.kill()  # The coordinator sends the markers again.
+    broker.kill()  # After the restart the coordinator sends the markers again.
     assert broker.transactions.describe("pay").transaction_state == "CompleteCommit"
     assert broker.joined("B").acquire(topic) == []
 
@@ -307,7 +307,7 @@ def test_scenario_101_a_downgrade_waits_for_what_is_staged(broker: TxnShareBroke
     producer.stage(a, {topic: [(0, 0, ACCEPT)]})
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     assert broker.image.features["odradek.share.transactions"] == 1
-    broker.restart_shares()  # The share partition need not be in memory.
+    broker.restart_shares()  # The share partition is not loaded any more.
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     producer.commit()
     assert broker.downgrade() is NONE

@@ -50,7 +50,7 @@ def test_case_03_a_producer_that_was_fenced(broker: TxnShareBroker) -> None:
     a, old = broker.joined("A"), broker.producer()
     a.acquire(topic)
     old.stage(a, {topic: [(0, 0, ACCEPT)]})
-    new = broker.producer()  # The new instance aborts the open transaction.
+    new = broker.producer()  # The new producer instance aborts the open transaction.
     fencing = broker.markers.sent[-1]
     assert old.codes(a, {topic: [ALL]}) is ErrorCode.PRODUCER_FENCED
     assert broker.pending == 0
@@ -179,7 +179,7 @@ def test_case_11_one_partition_is_refused_and_the_other_stays_as_it_was(broker: 
     assert producer.codes(a, {topic: [ALL], other: [ALL]}) == [NOT_ATTEMPTED, WRONG]
     assert broker.pending == 0
     broker.sleep(LOCK_MS - 1)
-    assert a.ack_code(topic, ALL) is NONE  # The lock lasted as long as without the transaction.
+    assert a.ack_code(topic, ALL) is NONE  # The refused request has not shortened the lock.
 
 
 def test_case_11_one_partition_cannot_be_stored_and_the_other_is_undone(broker: TxnShareBroker) -> None:
@@ -239,12 +239,12 @@ def test_case_14_an_old_request_and_a_marker_of_the_transaction_before_change_no
     producer.stage(a, {topic: [ALL]})
     producer_id, producer_epoch = producer.pair
     broker.shares.end_transaction(TransactionEnd(producer_id, producer_epoch, is_commit=True))
-    assert broker.shares.pending_record_count == 10  # The leaders' count; only the leaders receive the markers.
+    assert broker.shares.pending_record_count == 10  # This was the marker of the previous transaction.
     broker.shares.end_transaction(TransactionEnd(producer_id, producer_epoch + 1, is_commit=True))
     assert broker.shares.pending_record_count == 0
 
 
-# Two-phase commits.
+# --- Two-phase commits.
 
 
 def test_a_prepared_transaction_keeps_its_records_for_as_long_as_it_takes(broker: TxnShareBroker) -> None:

@@ -1,5 +1,8 @@
-"""However a staged acknowledgement ends, its record is delivered as often as the limit allows and no more, whether or
-not the share partition is in memory. Rule: docs/spec/share-groups.md#s5-8."""
+"""A record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the staging
+ends.
+
+This holds whether or not the share partition is loaded. Rule: docs/spec/share-groups.md#s5-8.
+"""
 
 from collections.abc import Callable
 
@@ -27,8 +30,10 @@ def fence(broker: TxnShareBroker, producer: Producer) -> None:
 
 
 def keep_prepared(broker: TxnShareBroker, producer: Producer) -> None:
-    """The transaction stays prepared for longer than locks and transactions last. A new instance keeps it, and then
-    aborts it."""
+    """Leaves the transaction prepared until its locks and the transaction timeout are over.
+
+    A new producer instance then keeps the transaction and aborts it.
+    """
     broker.sleep(TRANSACTION_TIMEOUT_MS + 10_000)
     recovery = broker.producer(two_phase=True, keep=True)
     assert recovery.abort() is ErrorCode.NONE
@@ -38,7 +43,7 @@ ENDS = {"abort": abort, "time-out": time_out, "fencing": fence, "keep-prepared":
 
 
 def stays(broker: TxnShareBroker, member: Member) -> None:
-    """Another member keeps the share partition in memory."""
+    """Ends the session of the member, while another member keeps the share partition loaded."""
     member.fetch(epoch=-1)
 
 
@@ -58,7 +63,7 @@ LATER: dict[str, Callable[[TxnShareBroker], None]] = {
 
 
 def delivered(broker: TxnShareBroker, topic: bytes, times: int) -> Member:
-    """Delivers the record `times` times. Returns the member that has acquired it."""
+    """Delivers the record `times` times. Returns the member that acquired it last."""
     for number in range(1, times):
         one = broker.joined(f"before-{number}")
         assert one.acquire(topic) == [(0, 0, number)]
@@ -90,7 +95,7 @@ def test_a_record_is_delivered_up_to_its_limit_however_its_staged_acknowledgemen
     ENDS[end](broker, producer)
     LATER[later](broker)
     after = broker.joined("after")
-    # The first fetch starts to load the share partition, and does not wait for it.
+    # The first fetch only starts to load the share partition.
     acquired = after.acquire(topic) or after.acquire(topic)
     assert acquired == ([(0, 0, count + 1)] if count < LIMIT else [])
 

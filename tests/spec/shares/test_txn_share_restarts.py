@@ -1,4 +1,4 @@
-"""Acknowledgements in a transaction after a restart, before the state of the share partitions is loaded.
+"""Acknowledgements in transactions after a restart, before the state of the share partitions has been loaded.
 
 Rules: docs/spec/share-groups.md#s5-3 (T8), #s3-7 (L1), #s5-12; case 4 of #s5-14.
 """
@@ -70,7 +70,7 @@ def test_a_marker_that_comes_while_the_share_partition_is_loaded(broker: TxnShar
     producer.stage(a, {topic: [ALL]})
     broker.kill()
     loaded = broker.hold_reads()
-    # The state is read before the marker is written, and the read completes afterwards.
+    # The state is read before the marker is written, but the read completes only afterwards.
     late = producer.begin_stage(a, {topic: [ALL]})
     assert producer.end(commit=commit) is NONE
     loaded()
@@ -85,7 +85,7 @@ def test_a_share_partition_that_cannot_be_loaded_fails_alone_and_nothing_is_regi
     a, producer = broker.joined("A", "T"), broker.producer()
     a.acquire(topic)
     codes = producer.codes(a, {topic: [ALL], never_initialised: [ALL]})
-    assert codes == [NOT_ATTEMPTED, ErrorCode.UNKNOWN_SERVER_ERROR]  # ShareFetch answers with the same code.
+    assert codes == [NOT_ATTEMPTED, ErrorCode.UNKNOWN_SERVER_ERROR]  # ShareFetch returns the same code.
     assert broker.pending == 0
     assert broker.transactions.describe("pay").transaction_state == "Empty"
 
@@ -124,7 +124,7 @@ def test_a_plain_acknowledgement_waits_while_the_share_partition_is_loaded(broke
     broker.kill()
     loaded = broker.hold_reads()
     a.epoch = 0
-    a.fetch(topic)  # The first fetch after the restart starts to load the share partition, and does not wait for it.
+    a.fetch(topic)  # The first fetch after the restart only starts to load the share partition.
     repeated, too_late = (a.begin_ack({topic: [each]}, epoch=epoch) for each, epoch in [((0, 4, 1), 1), ((5, 9, 1), 2)])
     assert not repeated.is_done
     loaded()
@@ -150,7 +150,7 @@ def test_a_prepared_transaction_is_recovered_before_anybody_fetches(broker: TxnS
 
 
 def test_what_is_staged_in_a_prepared_transaction_cannot_be_taken_by_others(broker: TxnShareBroker) -> None:
-    """The first request that needs the share partition comes from another producer, or from another member."""
+    """The share partition is loaded for a request of another producer, or of another member."""
     broker.config = broker.config.__class__(transaction_two_phase_commit_enable=True)
     broker.start_coordinator()
     topic = broker.shared_topic("T", 10)
