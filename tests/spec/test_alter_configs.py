@@ -1,4 +1,5 @@
-"""AlterConfigs and IncrementalAlterConfigs. The codes and messages are Kafka 4.3.1's answers to the same requests."""
+"""AlterConfigs and IncrementalAlterConfigs. The expected codes and messages are Kafka 4.3.1's answers to the same
+requests."""
 
 import pytest
 
@@ -26,7 +27,7 @@ def ask(
     incremental: bool = True,
     config: BrokerConfig | None = None,
 ) -> tuple[E | None, str | None]:
-    """Returns the answer for one resource. A successful change takes effect."""
+    """Alters one resource and returns its result. A successful change is applied to the image."""
     resources = [ResourceChanges(resource_type, name, [SettingChange(*change) for change in changes])]
     decision = decided(alter_configs(image, config or config_with(), resources, node_id=1, is_incremental=incremental))
     ((_, _, error),) = decision.response
@@ -41,7 +42,7 @@ def settings(image: MetadataImage, name: str = "t") -> dict[str, str]:
     return dict(image.topic_configs(name))
 
 
-# One setting at a time
+# --- IncrementalAlterConfigs, which changes single settings.
 
 
 def test_a_setting_is_set_changed_and_unset() -> None:
@@ -152,7 +153,7 @@ def test_a_kind_of_resource_that_has_no_settings(resource_type: int) -> None:
     assert answer == (E.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
-# All settings at once (AlterConfigs)
+# --- AlterConfigs, which replaces all settings.
 
 
 def test_alter_configs_replaces_everything() -> None:
@@ -170,7 +171,7 @@ def test_alter_configs_knows_no_loggers() -> None:
     assert answer == (E.INVALID_REQUEST, "Unknown resource type 8")
 
 
-# Brokers
+# --- Settings of brokers.
 
 
 def test_a_broker_setting_is_recorded_for_this_broker_or_for_all() -> None:
@@ -295,7 +296,7 @@ def test_with_eligible_leader_replicas_min_isr_is_one_for_the_cluster(
     assert ask(image, BROKER, name, change) == (E.INVALID_CONFIG, words)
 
 
-# Groups and client metrics
+# --- Settings of groups and of client metrics.
 
 
 @pytest.mark.parametrize(

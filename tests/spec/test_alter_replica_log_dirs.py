@@ -1,5 +1,7 @@
-"""AlterReplicaLogDirs answers like Kafka 4.3.1 with one directory. `security/test_authorization_matrix.py` tests
-rights."""
+"""AlterReplicaLogDirs answers like Kafka 4.3.1 with one log directory.
+
+`security/test_authorization_matrix.py` tests the required rights.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Periodic chores run at the intervals of their settings, and do not disturb clients."""
+"""Periodic chores run at their configured intervals, and do not disturb clients."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ NEVER = 2**63 - 1
 
 
 class Scene(BrokerScene):
-    """A broker with running chores. `live` advances the clock, and runs whatever is due."""
+    """A broker with running chores. `live` advances the clock and runs everything that is due."""
 
     def __init__(self, **settings: Any) -> None:
         self.disk = FakeDisk()

@@ -1,4 +1,4 @@
-"""JoinGroup: which members are admitted, under which member id, and when the next generation starts."""
+"""JoinGroup: the admission of members, their member ids, and the start of the next generation."""
 
 import pytest
 
@@ -11,7 +11,7 @@ RANGE, STICKY = {"range": subscription("t")}, {"sticky": subscription("t")}
 
 
 def timers(scene: Scene, kind: TimerKind) -> list[int]:
-    """Returns the remaining times of the timers of this kind."""
+    """Returns the remaining time of each timer of this kind, in milliseconds."""
     return sorted(due - scene.now_ms for key, due in scene.due.items() if key.kind is kind)
 
 
@@ -36,7 +36,7 @@ def test_a_member_id_is_the_client_id_and_something_new() -> None:
     assert first != second
 
 
-# A member id is required (version 4 and later).
+# --- A member id is required (version 4 and later).
 
 
 def test_from_version_4_on_a_dynamic_member_is_sent_back_with_a_member_id() -> None:
@@ -91,7 +91,7 @@ def test_a_rebalance_does_not_wait_for_longer_than_a_session_for_whoever_was_giv
     assert rejoined.answer.generation_id == 2
 
 
-# The initial rebalance is delayed, so that more members can join.
+# --- The initial rebalance is delayed, so that more members can join.
 
 
 def delayed(delay_ms: int = 3_000) -> Scene:
@@ -116,7 +116,7 @@ def test_a_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout() -> N
     assert timers(scene, TimerKind.JOIN) == [3_000]
     scene.join(client="c", rebalance_timeout_ms=7_000)
     scene.advance(3_000)
-    assert timers(scene, TimerKind.JOIN) == [1_000]  # 7,000 in all
+    assert timers(scene, TimerKind.JOIN) == [1_000]  # The delays add up to the rebalance timeout of 7,000 ms.
     scene.join(client="d", rebalance_timeout_ms=7_000)
     scene.advance(1_000)
     assert len(first.answer.members) == 4
@@ -140,10 +140,10 @@ def test_a_group_that_emptied_is_delayed_again() -> None:
     scene.advance(2_999)
     assert again.is_parked
     scene.advance(1)
-    assert again.answer.generation_id == 3  # The empty group was generation 2.
+    assert again.answer.generation_id == 3  # The group was at generation 2 when it was empty.
 
 
-# Protocols.
+# --- Protocols.
 
 
 def test_the_protocol_with_most_votes_wins_among_those_that_all_have() -> None:
@@ -185,7 +185,7 @@ def test_an_emptied_group_may_change_its_protocol_type() -> None:
     assert asked.answer.protocol_type == "connect"
 
 
-# Sessions and sizes.
+# --- Session timeouts and group sizes.
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_in_a_rebalance_the_first_to_come_get_the_places() -> None:
     leader, follower = scene.come("a", "b")
     scene.join(leader)
     newcomer = scene.join(client="c")
-    assert newcomer.is_parked  # One place has not been claimed yet.
+    assert newcomer.is_parked  # The follower has not joined again yet, so there is still one place.
     assert scene.join(follower).code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert follower not in {member.member_id for member in scene.describe().members}
 
@@ -236,11 +236,11 @@ def test_who_was_given_a_member_id_may_still_find_the_group_full() -> None:
     scene.come("a")
     late = scene.join(asked.answer.member_id, version=4)
     assert late.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    # Nor does the group wait for its member id.
+    # The group does not reserve a place for the member id either.
     assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-# A rebalance.
+# --- Rebalances.
 
 
 def test_a_newcomer_makes_the_others_join_again_and_all_are_waited_for() -> None:
@@ -316,7 +316,7 @@ def test_a_join_that_is_repeated_over_another_connection_releases_the_first() ->
 
 
 def test_a_newcomer_has_more_time_than_a_session_to_wait_for_its_first_generation() -> None:
-    """A member cannot send heartbeats before its first generation."""
+    """A member cannot send heartbeats before its first generation starts."""
     scene = Scene()
     scene.come("a", session_timeout_ms=200_000, rebalance_timeout_ms=100_000)
     newcomer = scene.join(client="b", session_timeout_ms=6_000, rebalance_timeout_ms=100_000)

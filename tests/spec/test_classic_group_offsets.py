@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: a group's offsets, and which members may commit them."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: the offsets of a classic group, and the members that may commit them."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.support.group_scene import GROUP, TOPIC_ID, Scene, subscription
 OTHER_TOPIC_ID = bytes(range(1, 17))
 
 
-# Committing.
+# --- Commits.
 
 
 def test_a_commit_by_nobody_makes_a_group_without_a_protocol() -> None:
@@ -120,7 +120,7 @@ def test_offsets_survive_a_restart() -> None:
     assert scene.fetch_all() == {("t", 0): 2, ("t", 1): 5}
 
 
-# Fetching.
+# --- Fetches.
 
 
 def test_a_group_that_is_not_there_has_no_offsets() -> None:
@@ -141,7 +141,7 @@ def test_the_offsets_of_a_topics_namesake_are_not_its_own() -> None:
     scene.commit(3, topic_id=TOPIC_ID)
     assert scene.fetch(topic_id=OTHER_TOPIC_ID) == -1
     assert scene.fetch(topic_id=TOPIC_ID) == 3
-    assert scene.fetch() == 3  # The request names the topic only by name.
+    assert scene.fetch() == 3  # This request contains no topic id, only the topic's name.
 
 
 def test_an_offset_committed_without_a_topic_id_belongs_to_whoever_has_the_name() -> None:
@@ -150,7 +150,7 @@ def test_an_offset_committed_without_a_topic_id_belongs_to_whoever_has_the_name(
     assert scene.fetch(topic_id=OTHER_TOPIC_ID) == 3
 
 
-# Deleting.
+# --- Deletions.
 
 
 def test_an_offset_is_deleted_for_good() -> None:
@@ -197,7 +197,7 @@ def test_a_group_that_is_not_there_cannot_forget() -> None:
     assert Scene().delete_offset(group="nowhere") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-# Topics go.
+# --- Topics that are deleted.
 
 
 def test_no_group_keeps_offsets_of_a_deleted_topic() -> None:

@@ -1,4 +1,5 @@
-"""A restart of the broker preserves members, generation and offsets. Only members that were waiting must ask again."""
+"""A classic group keeps its members, generation and offsets across a restart of the broker. Only members that were
+waiting for a response must send their requests again."""
 
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode
@@ -41,7 +42,7 @@ def test_a_rebalance_that_was_under_way_is_begun_by_its_members_again() -> None:
     leader, follower = scene.come("a", "b")
     scene.join(client="c")
     scene.restart()
-    # The last recorded generation is current. The new member was not recorded, and must ask again.
+    # The last recorded generation is the current one. The new member was not recorded, so it must join again.
     assert scene.heartbeat(leader, 1) is ErrorCode.NONE
     newcomer = scene.join(client="c")
     again = [scene.join(leader), scene.join(follower)]

@@ -34,7 +34,7 @@ def test_the_old_member_id_is_fenced() -> None:
     assert scene.sync(old, 1, instance="b").code is fenced
     assert scene.join(old, instance="b").code is fenced
     assert scene.commit(1, member_id=old, generation=1, instance="b") is fenced
-    # The member id alone is unknown without the instance id.
+    # Without the instance id, the old member id is unknown.
     assert scene.heartbeat(old, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -61,7 +61,7 @@ def test_who_waits_for_an_assignment_under_the_old_member_id_is_fenced_too() -> 
     waiting = scene.sync(asked[1].answer.member_id, 1, instance="b")
     back = scene.join(instance="b")
     assert waiting.code is ErrorCode.FENCED_INSTANCE_ID
-    assert back.is_parked  # There is no assignment yet, so all members join again.
+    assert back.is_parked  # The group has no assignment yet, so all members join again.
     assert scene.groups() == {GROUP: "PreparingRebalance"}
 
 
@@ -75,7 +75,7 @@ def test_a_leader_that_comes_back_leads_and_need_not_assign_anew() -> None:
 
 
 def test_an_older_leader_that_comes_back_is_told_that_its_old_self_leads() -> None:
-    """Otherwise it would compute an assignment for which the group does not wait."""
+    """Otherwise the member would compute an assignment that the group does not wait for."""
     scene = Scene()
     old, _ = static_group(scene, "a", "b")
     back = scene.join(instance="a", version=8)
@@ -135,7 +135,7 @@ def test_a_rebalance_waits_for_static_members_until_their_session_ends() -> None
     leader, follower = scene.settle([each.answer for each in asked])
     again = scene.join(leader, instance="a", session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
     scene.advance(20_000)
-    # The member did not join in time, but it is still a member, and its share of the assignment is reserved.
+    # A static member that did not join in time is still a member, and keeps its part of the assignment.
     assert again.answer.generation_id == 2
     assert {member.member_id for member in again.answer.members} == {leader, follower}
 

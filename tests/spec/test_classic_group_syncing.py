@@ -1,4 +1,4 @@
-"""SyncGroup and Heartbeat: how a generation gets its assignment, and how members stay in the group."""
+"""SyncGroup and Heartbeat: a generation receives its assignment, and members stay in their group."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def generation_of(scene: Scene, *clients: str) -> tuple[str, ...]:
-    """Returns the ids of members that have joined and not synced yet, starting with the leader."""
+    """Returns the ids of members that have joined but not synced, starting with the leader."""
     asked = [scene.join(client=client) for client in clients]
     scene.advance(0)
     return tuple(each.answer.member_id for each in asked)
 
 
-# The assignment.
+# --- The assignment.
 
 
 def test_everybody_gets_their_part_once_the_leader_has_decided() -> None:
@@ -47,7 +47,7 @@ def test_the_assignment_is_recorded_before_anybody_learns_it() -> None:
     assert waiting.is_parked
     assert scene.groups() == {GROUP: "CompletingRebalance"}
     scene.writes_fail = False
-    again = scene.join(leader)  # A leader does this after it could not find its coordinator.
+    again = scene.join(leader)  # A leader joins again after it has looked for its coordinator.
     assert again.answer.generation_id == 1
     scene.sync(leader, 1, {leader: b"L", follower: b"F"})
     assert waiting.answer.assignment == b"F"
@@ -87,7 +87,7 @@ def test_unknown_members_and_groups_may_not_sync() -> None:
     assert scene.sync(member, 2).code is ErrorCode.ILLEGAL_GENERATION
     assert scene.sync(member, 1, instance="i").code is ErrorCode.UNKNOWN_MEMBER_ID
     scene.leave(member)
-    assert scene.sync(member, 2).code is ErrorCode.UNKNOWN_MEMBER_ID  # the group is empty
+    assert scene.sync(member, 2).code is ErrorCode.UNKNOWN_MEMBER_ID  # The group is empty.
 
 
 def test_the_member_is_checked_before_its_generation_and_that_before_its_protocol() -> None:
@@ -100,7 +100,7 @@ def test_the_member_is_checked_before_its_generation_and_that_before_its_protoco
     assert scene.sync(member, 1, protocol_type="consumer", protocol_name="range").code is ErrorCode.NONE
 
 
-# Members that never request their assignment.
+# --- Members that never request their assignment.
 
 
 def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out() -> None:
@@ -137,7 +137,7 @@ def test_once_all_have_synced_nobody_is_waited_for() -> None:
     assert scene.groups() == {GROUP: "Stable"}
 
 
-# Heartbeats.
+# --- Heartbeats.
 
 
 def test_a_heartbeat_keeps_a_member_in() -> None:
@@ -213,7 +213,7 @@ def test_a_session_that_ends_while_nothing_can_be_written_ends_as_soon_as_it_can
     scene = Scene()
     (member,) = scene.come("a", session_timeout_ms=10_000)
     scene.writes_fail = True
-    scene.advance(60_000)  # The empty group is a new generation, which must be recorded.
+    scene.advance(60_000)  # The session has ended, but the new generation of the empty group cannot be recorded.
     assert scene.groups() == {GROUP: "Stable"}
     scene.writes_fail = False
     scene.advance(1_000)

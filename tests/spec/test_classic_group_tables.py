@@ -1,4 +1,4 @@
-"""The classic group's tables are complete, and lead only to permitted states."""
+"""The tables of the classic group protocol are complete, and lead only to permitted states."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Offsets committed in a transaction are pending until the marker. Then all of them take effect, or none."""
+"""Offsets committed in a transaction are pending until its marker. Then all of them take effect, or none."""
 
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone
 from odradek.protocol.errors import ErrorCode
@@ -9,12 +9,12 @@ PRODUCER, OTHER_PRODUCER = 7, 8
 
 
 class TransactionScene(Scene):
-    """A scene whose log has a producer's TxnOffsetCommit records, and later its marker."""
+    """A scene whose log can contain a producer's TxnOffsetCommit records and the marker of its transaction."""
 
     def commit_in_transaction(self, offset: int, producer_id: int = PRODUCER, *, partition: int = 0) -> None:
         record = offset_commit_record(GROUP, "t", partition, OffsetCommitValue(offset=offset, commit_timestamp=1))
         self.core.replay(record, len(self.log), producer_id)
-        # Records of `Scene.log` are outside of transactions. This one only uses up an offset.
+        # `Scene.log` holds records outside transactions, so this empty record only takes up an offset.
         self.log.append((b"", None))
 
     def end_transaction(self, producer_id: int = PRODUCER, *, committed: bool) -> None:

@@ -1,4 +1,5 @@
-"""Compaction in a running broker: which log is cleaned when, what clients notice, and what may happen meanwhile."""
+"""Compaction in a running broker: the order and time in which logs are cleaned, the view of clients, and concurrent
+events."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +106,7 @@ def test_one_log_follows_the_other_the_filthiest_first() -> None:
         scene.compacted(name)
         scene.write("a", "a", topic=name)
     scene.live()
-    scene.write("b", "b", topic="tidy")  # Half of this log is dirty, and three quarters of the other one.
+    scene.write("b", "b", topic="tidy")  # Half of `tidy` is dirty, and three quarters of `filthy` will be.
     scene.write("b", "b", "b", "b", topic="filthy")
     scene.backoff_is_over()
     while scene.keys("filthy") != ["a", "b"]:
@@ -171,12 +172,12 @@ def test_what_comes_while_a_log_is_compacted_is_not_lost() -> None:
     scene.compacted()
     scene.write("a", "a")
     scene.backoff_is_over()
-    scene.workers.finish_one()  # The pass has read the keys.
+    scene.workers.finish_one()  # The cleaning pass has read the keys.
     scene.partition("t").append(
         build_batch([NewRecord(b"new", b"v", NOW_MS)]), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None
     )
     scene.settle()
-    scene.live(AGAIN_MS)  # The finished segment is synced meanwhile.
+    scene.live(AGAIN_MS)  # The finished segment is synced in this time.
     assert scene.keys() == ["a", "new"]
 
 
@@ -266,7 +267,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not() -> None:
 
 
 def test_a_log_with_a_record_too_large_when_decompressed_is_left_alone() -> None:
-    """M4: the cleaner does not try such a log again (docs/spec/kafka-4.4.md#s4-3)."""
+    """M4: the cleaner does not clean such a log again (docs/spec/kafka-4.4.md#s4-3)."""
     scene = Scene()
     limit_bytes = 1_000
     for name, compression in (("plain", Compression.NONE), ("packed", Compression.GZIP)):

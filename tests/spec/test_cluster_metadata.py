@@ -1,4 +1,4 @@
-"""The metadata log of a broker: its first records, restarts, turns, and disk errors."""
+"""The metadata log of a broker: its first records, restarts, changes in turns, and disk errors."""
 
 import logging
 from collections.abc import Callable
@@ -35,13 +35,13 @@ from tests.support.metadata import (
     topic_records,
 )
 
-# Records at the start of the log: the two transaction markers, the features, and the minimum of in-sync replicas.
+# The log starts with the two transaction markers, the features, and the minimum of in-sync replicas.
 LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)
 METADATA = f"{DATA}/__cluster_metadata-0"
 FORMATTED = "00000000000000000000-0000000000.checkpoint"
 
 
-# A new directory
+# --- New directories.
 
 
 def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -> None:
@@ -80,7 +80,7 @@ def test_a_directory_that_was_formatted_keeps_the_features_that_it_was_formatted
 
 
 def test_a_directory_that_kafka_4_4_formatted_begins_with_the_levels_of_its_snapshot() -> None:
-    """P1, P4, P5 and P6: the snapshot takes precedence over bootstrap.checkpoint, and stays
+    """P1, P4, P5 and P6: the snapshot takes precedence over bootstrap.checkpoint, and it is not deleted
     (docs/spec/kafka-4.4.md#s6-1)."""
     disk = FakeDisk()
     disk.make_directory(DATA)
@@ -117,7 +117,7 @@ def test_an_emulated_release_before_4_4_keeps_its_first_levels_in_the_root() -> 
     ],
 )
 def test_a_directory_with_levels_that_nobody_knows_here_is_not_started_on(feature: str, level: int, told: str) -> None:
-    """The start fails and names the feature and its level (docs/spec/kafka-4.4.md#s6-2)."""
+    """The broker refuses to start, and names the feature and its level (docs/spec/kafka-4.4.md#s6-2)."""
     running = Running(FakeDisk())
     running.metadata.commit([FeatureLevelRecord(name=feature, feature_level=level)])
     running.stop()
@@ -161,7 +161,7 @@ def test_a_snapshot_that_was_never_finished_does_not_count() -> None:
     assert list(restarted_on(running.disk).metadata.image.topics) == ["t"]
 
 
-# Restarts
+# --- Restarts.
 
 
 def test_topics_settings_and_producer_ids_are_there_after_a_restart() -> None:
@@ -237,7 +237,7 @@ def test_a_partition_of_other_nodes_stays_theirs() -> None:
     assert (partition.leader, partition.leader_epoch) == (2, 3)
 
 
-# Directories without an owner.
+# --- Directories without an owner.
 
 
 def test_what_an_interrupted_deletion_left_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
@@ -272,11 +272,11 @@ def test_a_partition_beyond_those_of_its_topic_is_a_stray() -> None:
     assert not is_stray(image, NODE.node_id, ("t", 0), None)
 
 
-# Turns
+# --- Turns: the next decision is made after the previous one has taken effect.
 
 
 class Parked:
-    """Runs jobs when the test says so, as threads would."""
+    """Collects jobs instead of running them in threads. The test runs each job with `finish_one`."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = []
@@ -349,7 +349,7 @@ def test_producer_ids_come_in_blocks_that_nobody_had_before() -> None:
     assert blocks == [0, 1000, 2000]
 
 
-# Failures of the disk.
+# --- Failures of the disk.
 
 
 def test_a_write_that_fails_changes_nothing_and_the_next_one_may_succeed() -> None:
@@ -370,7 +370,7 @@ def test_a_failed_sync_ends_all_changes_and_reads_go_on(caplog: pytest.LogCaptur
     disk = FakeDisk()
     running = Running(disk)
     running.create("t")
-    disk.fail(2, Fault.EIO)  # The write succeeds, and its sync fails.
+    disk.fail(2, Fault.EIO)  # The write succeeds, but its sync fails.
     with caplog.at_level(logging.CRITICAL), pytest.raises(KafkaError):
         running.metadata.commit(topic_records("doubtful")).outcome()
     assert "the metadata log failed" in caplog.text

@@ -1,4 +1,4 @@
-"""Log compaction: which records survive, which are removed when, and which must never be lost.
+"""Log compaction: the records that survive, the time at which others are removed, and records that must never be lost.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """
@@ -14,7 +14,7 @@ from odradek.storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS
 
-# --- keys
+# --- Keys.
 
 
 def test_only_the_latest_record_of_each_key_survives() -> None:
@@ -261,7 +261,7 @@ def test_cleaning_again_changes_nothing() -> None:
     assert [bytes(batch) for _, batch in log.batches()] == before
 
 
-# --- segments
+# --- Segments.
 
 
 def test_small_segments_become_one() -> None:

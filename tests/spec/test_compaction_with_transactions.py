@@ -1,4 +1,4 @@
-"""Compaction of logs with transactions and idempotent producers: what is removed when, and why other records stay.
+"""Compaction of logs with transactions and idempotent producers: removed records, and reasons to keep records.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """
@@ -63,7 +63,7 @@ def test_scenario_132_a_marker_goes_two_passes_after_its_records() -> None:
     log = CompactedLog()
     log.append(("a", "1"), producer_id=7, transactional=True)
     log.end_txn(7, commit=True)
-    log.append(("a", "2"), producer_id=7, sequence=1)  # The producer's state then does not depend on the marker.
+    log.append(("a", "2"), producer_id=7, sequence=1)  # Now the producer's state does not depend on the marker.
     log.append(("b", "1"))
     log.roll()
     log.clean()
@@ -137,7 +137,7 @@ def test_scenario_134_the_sequence_is_known_again_after_a_restart_without_snapsh
 
 def test_an_emptied_marker_ends_what_a_snapshot_from_before_it_says_is_open() -> None:
     log = CompactedLog(replace(COMPACT, segment_bytes=300))
-    log.append(("z", "x" * 200))  # These segments are too long to be merged.
+    log.append(("z", "x" * 200))  # The segments are too long to be merged.
     log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
     log.roll()
     log.end_txn(7, commit=False, epoch=4)
@@ -177,12 +177,12 @@ def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> None:
-    """The records of committed transactions, in the order of their offsets, define the table."""
+    """The expected table consists of the records of committed transactions, in the order of their offsets."""
     rng = Random(seed)
     log = CompactedLog(replace(COMPACT, segment_bytes=rng.choice((200, 1000, 10**9))))
     log.key_map_bytes = rng.choice((3, 10, 10_000)) * ENTRY_BYTES
-    history: dict[int, tuple[str, str | None]] = {}  # committed records by offset
-    pending: dict[int, dict[int, tuple[str, str | None]]] = {}  # pending records by producer id and offset
+    history: dict[int, tuple[str, str | None]] = {}  # committed records, by offset
+    pending: dict[int, dict[int, tuple[str, str | None]]] = {}  # pending records, by producer id and offset
     sequences = dict.fromkeys(range(3), 0)
 
     def write(step: int, producer: int | None) -> dict[int, tuple[str, str | None]]:
@@ -281,7 +281,7 @@ def test_a_pass_that_ends_within_a_transaction_keeps_it_aborted() -> None:
     assert log.values()["a"] == "good"
 
 
-# The cleaner looked up markers in the key map, like records.
+# The cleaner looked up markers in the key map, as if they were ordinary records.
 @pytest.mark.known_bug(22, "another broker")
 def test_keys_equal_to_a_markers_key_remove_no_marker() -> None:
     log = CompactedLog()
@@ -297,7 +297,7 @@ def test_keys_equal_to_a_markers_key_remove_no_marker() -> None:
     assert (marker.offset, marker.is_commit) == (1, True)
 
 
-# The cleaner deduplicated control batches by key, which left one COMMIT per log.
+# The cleaner deduplicated control batches by their keys, so that each log kept only one COMMIT.
 @pytest.mark.known_bug(24, "another broker")
 def test_each_transaction_keeps_its_own_marker() -> None:
     log = CompactedLog()

@@ -1,4 +1,4 @@
-"""CreateTopics: which requests are refused, with which code and message, and what is recorded otherwise.
+"""CreateTopics: refused requests with their codes and messages, and the records of accepted requests.
 
 The expected messages are Kafka 4.3.1's answers to the same requests.
 """
@@ -238,7 +238,7 @@ def test_of_a_setting_given_twice_the_last_counts() -> None:
 
 
 def test_too_many_partitions_refuse_the_whole_request() -> None:
-    """O2: no topic of such a request is created (docs/spec/kafka-4.4.md#s5-5)."""
+    """O2: the request creates none of its topics (docs/spec/kafka-4.4.md#s5-5)."""
     with pytest.raises(KafkaError) as refused:
         create(image_with(), [NewTopic("small"), NewTopic("big", 10_000)])
     assert refused.value.code is E.POLICY_VIOLATION

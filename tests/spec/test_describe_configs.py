@@ -1,4 +1,4 @@
-"""DescribeConfigs: values, sources and synonyms. Expectations were observed on Kafka 4.3.1."""
+"""DescribeConfigs: values, sources and synonyms. The expected values were observed on Kafka 4.3.1."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -179,7 +179,8 @@ def test_a_double_has_an_exponent_where_java_gives_it_one(value: float, text: st
 
 
 def recorded() -> Iterator[tuple[int, dict[str, Any], str]]:
-    """Yields every topic, group and subscription that a recorded client described on Kafka, with the answer."""
+    """Yields (version, result, exchange) for every topic, group and subscription that a recorded client described on
+    Kafka."""
     for exchange in exchanges():
         if exchange.api == "DescribeConfigs" and exchange.response_json is not None:
             for result in exchange.response_json["results"]:
@@ -198,7 +199,7 @@ def test_what_recorded_clients_were_told_is_what_we_tell_them() -> None:
             if entry["configSource"] in (S.TOPIC.value, S.GROUP.value, S.CLIENT_METRICS.value)
         }
         config = config_with()
-        config.set_dynamic({"min.insync.replicas": "1"}, {})  # Kafka records this when it formats a directory.
+        config.set_dynamic({"min.insync.replicas": "1"}, {})  # Kafka records this setting when it formats a directory.
         match result["resourceType"]:
             case 2:
                 described = describe_topic(config, own, KafkaRules.KAFKA_4_3)

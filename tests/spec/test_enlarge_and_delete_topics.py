@@ -1,4 +1,5 @@
-"""CreatePartitions and DeleteTopics. Codes, messages and order are Kafka 4.3.1's answers to the same requests."""
+"""CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the same
+requests."""
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_more_than_can_be_recorded_at_once() -> None:
 def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
     asked: list[tuple[str, int]], codes: list[E | None]
 ) -> None:
-    """The limit does not count topics that do not exist or that a request names twice.
+    """Topics that do not exist, and topics that the request names twice, do not count towards the limit.
 
     Source: docs/spec/kafka-4.4.md#s5-5, O6
     """

@@ -1,4 +1,4 @@
-"""The feature levels that Kafka 4.4 introduced, and how they are changed (docs/spec/kafka-4.4.md#s2)."""
+"""The feature levels that Kafka 4.4 introduced, and upgrades and downgrades of them (docs/spec/kafka-4.4.md#s2)."""
 
 from types import SimpleNamespace
 
@@ -38,7 +38,7 @@ def refused(image: MetadataImage, feature: str, level: int, how: int) -> str:
 
 
 def test_the_supported_levels_are_those_of_kafka_beside_our_own_feature() -> None:
-    """F1: the supported levels are Kafka's. Only `odradek.share.transactions` is our own."""
+    """F1: the supported levels are Kafka's, except for Odradek's own feature `odradek.share.transactions`."""
     assert {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != SHARE_TRANSACTIONS} == {
         "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
@@ -71,7 +71,7 @@ def test_metadata_version_does_not_go_back(level: int, how: int, why: str) -> No
 
 
 def test_metadata_version_34_is_not_known() -> None:
-    """F4: level 34 is unknown to Kafka 4.4."""
+    """F4: level 34 does not exist in Kafka 4.4."""
     assert refused(image_at(metadata_version=33), "metadata.version", 34, UPGRADE) == (
         "Invalid update version 34 for feature metadata.version. Local controller 1 only supports versions 7-33"
     )
@@ -84,7 +84,7 @@ def test_share_version_2_needs_no_metadata_version_of_4_4() -> None:
 
 
 def test_share_version_is_lowered_by_a_downgrade_and_has_no_level_3() -> None:
-    """F5: a downgrade needs the matching upgrade type."""
+    """F5: only the upgrade type for downgrades can lower the level."""
     image = image_at(metadata_version=33, share_version=2)
     (record,) = updated(image, "share.version", 1, SAFE_DOWNGRADE)
     assert record == FeatureLevelRecord(name="share.version", feature_level=1)
@@ -94,7 +94,7 @@ def test_share_version_is_lowered_by_a_downgrade_and_has_no_level_3() -> None:
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_streams_groups_are_served_from_streams_version_1_on(level: int) -> None:
-    """F6: each API of streams groups checks the feature first."""
+    """F6: the APIs of streams groups are refused unless the feature is enabled."""
     broker = SimpleNamespace(
         metadata=SimpleNamespace(image=image_at(streams_version=level)),
         config=config_with(group_coordinator_rebalance_protocols="classic,consumer,streams"),
@@ -108,7 +108,7 @@ def test_streams_groups_are_served_from_streams_version_1_on(level: int) -> None
 
 
 def test_a_feature_that_nobody_knows_is_refused() -> None:
-    """F7: the refusal names the feature."""
+    """F7: the error message names the feature."""
     assert refused(image_at(metadata_version=33), "odradek.version", 1, UPGRADE) == (
         "Invalid update version 1 for feature odradek.version. Local controller 1 does not support this feature."
     )

@@ -1,4 +1,4 @@
-"""Fetch: which requests are answered at once, which wait, and which are refused, compared with Kafka 4.3.1."""
+"""Fetch requests that are answered at once, that wait, and that are refused, compared with Kafka 4.3.1."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Scene(BrokerScene):
             self.topic("t", 3)
 
     def write(self, count: int = 1, *, index: int = 0, size: int = 5, topic: str = "t", **kind: Any) -> int:
-        """Appends one batch, which is written at the end of the tick. Returns its size in bytes."""
+        """Appends a batch, which is written at the end of the tick. Returns its size in bytes."""
         batch = build_batch([NewRecord(b"k", bytes(size), NOW_MS) for _ in range(count)], **kind)
         origin = Origin.COORDINATOR if kind.get("is_transactional") else Origin.CLIENT
         partition = self.partition(topic, index)
@@ -122,7 +122,7 @@ def data(partition: PartitionData) -> bytes:
 
 
 def offsets(partition: PartitionData) -> list[int]:
-    """Returns the first offset of every complete batch."""
+    """Returns the base offset of every complete batch."""
     return [header.base_offset for _, header in batches(data(partition))]
 
 
@@ -153,7 +153,7 @@ def test_a_partition_without_news_sends_empty_records_not_null(scene: Scene) -> 
     assert data(answer) == b""
 
 
-# --- how much
+# --- The amount of data in a response.
 
 
 def test_an_isolation_level_that_does_not_exist_is_an_error_of_the_whole_request(scene: Scene) -> None:
@@ -198,7 +198,7 @@ def test_the_broker_has_a_limit_of_its_own() -> None:
     assert len(data(only(scene.fetch(want())))) == size
 
 
-# --- waiting
+# --- Fetches that wait for data.
 
 
 def test_a_fetch_waits_until_its_time_is_over(scene: Scene) -> None:
@@ -271,7 +271,7 @@ def test_a_client_that_leaves_leaves_nothing_behind(scene: Scene) -> None:
     assert not reply.is_done
 
 
-# --- refusals
+# --- Refusals.
 
 
 def test_an_offset_beyond_the_end_or_before_the_start_is_out_of_range(scene: Scene) -> None:
@@ -312,7 +312,7 @@ def test_who_leads_is_told_beside_a_fenced_epoch(scene: Scene, version: int, is_
 def test_a_reader_whose_history_parted_from_ours_is_told_where(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
-    """Epoch 1 has the offsets 0 to 2, epoch 2 has those from 3 on, and epoch 0 has no records."""
+    """Epoch 1 covers the offsets 0 to 2, epoch 2 those from 3 on, and epoch 0 has no records."""
     log = scene.partition("t").log
     log.assign_leader_epoch(1)
     scene.write(3)
@@ -346,7 +346,7 @@ def test_an_unknown_topic_id_is_said_so(scene: Scene) -> None:
 
 
 def in_session(scene: Scene, topic_id: bytes) -> FetchResponse:
-    """Sends a full fetch that opens a session at version 13, and returns the response."""
+    """Opens a session with a full fetch at version 13, and returns the response."""
     begun = on_the_wire(scene.fetch(want(), topic_id=topic_id, version=13, max_wait_ms=0, session=(0, 0)), 13)
     assert begun.session_id > 0
     return begun
@@ -359,7 +359,7 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
 
 @pytest.mark.known_bug(82, "Odradek 198d3dd")
 def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
-    """Otherwise the client would wait for a topic id that never returns."""
+    """Without the error the client would wait for a topic id that will never exist again."""
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
     scene.delete_topic("again")
@@ -369,7 +369,7 @@ def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
     assert next_of(scene, begun, 2) is E.INCONSISTENT_TOPIC_ID
     assert next_of(scene, begun, 3) is E.INCONSISTENT_TOPIC_ID
     answer = only(scene.fetch(want(), topic_id=old, version=13, max_wait_ms=0), 13)
-    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch has no memory of the deleted topic.
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch does not remember the deleted topic.
 
 
 def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene) -> None:
@@ -431,7 +431,7 @@ def test_aborted_transactions_are_listed_with_their_first_offset(scene: Scene) -
     assert answer.aborted_transactions == [AbortedTransaction(producer_id=7, first_offset=1)]
 
 
-# --- sessions
+# --- Sessions.
 
 
 def test_a_session_names_only_what_is_new(scene: Scene) -> None:
@@ -458,7 +458,7 @@ def test_an_unknown_session_is_an_error_without_partitions(scene: Scene, version
     assert (response.session_id, response.responses) == (0, [])
 
 
-# --- the disk
+# --- Reads from the disk.
 
 
 def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
@@ -476,7 +476,8 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
 
 
 def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
-    """Each partition has one replica. A Kafka with one broker answers the same for every replica id."""
+    """Each partition has only one replica. A Kafka cluster with one broker gives the same answer for every replica
+    id."""
     scene.write()
     for version in (12, 18):
         answer = only(scene.fetch(want(), version=version, replica_id=2), version)

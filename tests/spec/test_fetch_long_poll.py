@@ -1,11 +1,12 @@
-"""A fetch that finds too little waits for enough bytes, until its maximum wait is over, or until its client leaves."""
+"""A fetch that finds too little data waits for enough bytes, for the end of its maximum wait, or until its client
+leaves."""
 
 from odradek.broker.fetch.wait import FetchWait
 from tests.support.clock import ManualTimers
 
 
 class Place:
-    """A partition as a waiting fetch sees it."""
+    """A partition, as far as a waiting fetch uses it."""
 
     def __init__(self) -> None:
         self.parked: dict[FetchWait, None] = {}
@@ -22,7 +23,7 @@ class Place:
 
 
 class Fetch:
-    """A waiting fetch that records what happens to it."""
+    """A waiting fetch that records its events."""
 
     def __init__(self, *places: Place, missing_bytes: int = 1, max_wait_ms: int = 500) -> None:
         self.timers = ManualTimers()
@@ -60,7 +61,7 @@ def test_it_is_woken_once_until_it_has_looked() -> None:
 
 
 def test_a_look_that_found_less_than_was_appended_waits_for_the_rest() -> None:
-    """For example, a read_committed consumer finds nothing while a transaction is open."""
+    """For example, a read_committed consumer finds less than was appended while a transaction is open."""
     place = Place()
     fetch = Fetch(place, missing_bytes=10)
     place.append(10)

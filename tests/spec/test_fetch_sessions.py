@@ -1,4 +1,5 @@
-"""KIP-227: a consumer names its partitions once. Later responses contain only partitions with news."""
+"""Fetch sessions (KIP-227): a consumer names its partitions once, and later responses omit partitions without
+changes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,8 +62,10 @@ def incremental(
 
 
 def established(cache: FetchSessions, *wanted: FetchPartition, now_ms: int = 0) -> int:
-    """Opens a session that has seen high watermark 10 and log start offset 0 in every partition. Returns the session
-    id."""
+    """Opens a session whose first response had high watermark 10 and log start offset 0 for every partition.
+
+    Returns the session id.
+    """
     return full(cache, *wanted, now_ms=now_ms).finish([Answer()] * len(wanted), now_ms).session_id
 
 
@@ -152,7 +155,7 @@ def test_a_request_moves_offsets_adds_and_forgets_partitions() -> None:
 
 
 def test_partitions_that_had_records_go_to_the_end() -> None:
-    """Otherwise a busy partition would fill every response before the others get a turn."""
+    """Otherwise a busy partition would fill every response, and the others would never get a turn."""
     cache = sessions()
     session_id = established(cache, at("a"), at("b"), at("c"))
     incremental(cache, session_id, 1).finish([Answer(size_bytes=5), Answer(), Answer()], 0)
@@ -263,7 +266,7 @@ def test_a_session_that_would_hold_too_many_partitions_in_all_is_not_begun() -> 
     cache = FetchSessions(10, lambda: 77, max_bytes=3 * at("a").size_bytes)
     first = established(cache, at("a"), at("b"))
     assert full(cache, at("c"), at("d")).finish([Answer(), Answer()], 0).session_id == NO_SESSION_ID
-    full(cache, at("a"), session_id=first)  # ends it
+    full(cache, at("a"), session_id=first)  # The full fetch ends this session.
     assert established(cache, at("c"), at("d")) == 77
 
 

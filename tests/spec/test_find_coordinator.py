@@ -1,4 +1,4 @@
-"""FindCoordinator: there is a single broker, so the tests are about when the response may name it."""
+"""FindCoordinator: with a single broker, the tests are about the time from which the response may name it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ SHARE_PARTITION = "a:group:AAAAAAAAAAAAAAAAAAAAAA:0"
 
 
 class Scene:
-    """A broker whose internal topics are created when the test says so."""
+    """A broker whose internal topics are created only when the test allows it."""
 
     def __init__(self) -> None:
         self.scene = BrokerScene(FakeDisk(), "/data")

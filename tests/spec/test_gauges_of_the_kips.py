@@ -1,8 +1,7 @@
 """The metrics of KIP-98, 890, 932, 939 and 1289, as a scrape shows them in every state that changes them.
 
-Nothing is simulated: coordinators, logs and share partitions are the real ones on a fake disk, and the tests read the
-values from the text for Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11;
-docs/metrics.md.
+Coordinators, logs and share partitions are the real ones, on a fake disk. The tests read the values from the text for
+Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -75,12 +74,12 @@ MOVED = {
     PRODUCER_IDS,
     PRODUCER_IDS_HERE,
 }
-# The latency of KIP-1289 is tested in tests/clients/test_pending_shows.py.
+# tests/clients/test_pending_shows.py tests the latency of KIP-1289.
 ELSEWHERE = {"kafka_network_requestmetrics_totaltimems"}
 
 
 class Scrape:
-    """A scrape of a scene."""
+    """The values of all metrics at one moment."""
 
     def __init__(self, scene: TxnShareBroker) -> None:
         broker, now_ms = scene.broker, scene.clock.now_ms()
@@ -135,8 +134,7 @@ def ten_pending(scene: TxnShareBroker) -> tuple[bytes, Member, Producer]:
 
 
 def append(scene: TxnShareBroker, producer: Producer, topic: str = "out", sequence: int = 0) -> None:
-    """Appends a record of the producer's transaction to partition 0 of a topic, which becomes part of the
-    transaction."""
+    """Adds partition 0 of the topic to the producer's transaction, and appends a record to the partition."""
     producer_id, producer_epoch = producer.pair
     added = scene.transactions.add_partitions(
         producer.transactional_id, producer_id, producer_epoch, {(topic, 0)}, verify_only=False, asked_version=2
@@ -160,7 +158,7 @@ def test_the_tests_here_name_every_transactional_metric_of_the_page() -> None:
         assert f"`{name}`" in text
 
 
-# KIP-1289: TxnPendingRecordsCount.
+# --- KIP-1289: TxnPendingRecordsCount.
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -288,7 +286,7 @@ def test_however_many_share_partitions_wait_a_scrape_has_some_rows_and_the_whole
     assert len(found.all_of(PENDING_HERE)) == MOST_PENDING
 
 
-# KIP-1289: TransactionPartitionsCount.
+# --- KIP-1289: TransactionPartitionsCount.
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -310,7 +308,7 @@ def test_partitions_in_open_transactions_are_counted_those_of_share_groups_too(
     assert Scrape(scene)[OPEN_PARTITIONS] == 0
 
 
-# KIP-98: transactional ids, last stable offsets, producer ids.
+# --- KIP-98: transactional ids, last stable offsets, producer ids.
 
 
 def test_transactional_ids_are_counted_by_state(scene: TxnShareBroker) -> None:
@@ -376,7 +374,7 @@ def test_a_transaction_is_late_when_it_is_silent_for_longer_than_any_timeout_and
     assert Scrape(scene)[LATE] == 0
 
 
-# KIP-939.
+# --- KIP-939.
 
 
 def test_the_age_of_the_oldest_open_transaction_grows_until_that_one_ends(scene: TxnShareBroker) -> None:
@@ -410,7 +408,7 @@ def test_a_transaction_is_counted_as_kept_from_its_recovery_on_until_its_owner_e
     assert Scrape(scene)[KEPT] == 0
 
 
-# KIP-890.
+# --- KIP-890.
 
 
 def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(scene: TxnShareBroker) -> None:
@@ -422,7 +420,7 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
     batches = [UnverifiedBatch(scene.partition("out", index), 0) for index in (0, 1)]
     verify = scene.broker.verifier.verify
     asked = TransactionalProducer(producer.transactional_id, *producer.pair)
-    # The verification adds the partitions. None is refused.
+    # The verification adds both partitions to the transaction.
     verify(asked, batches, True, lambda _: None, waits_for_the_last=False)
     scene.settle()
     found = Scrape(scene)

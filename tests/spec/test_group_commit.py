@@ -1,4 +1,4 @@
-"""The broker acknowledges no record before it is written, and a record whose append failed is not in the log."""
+"""The broker acknowledges a record only after it has been written. A record whose append failed is not in the log."""
 
 import pytest
 

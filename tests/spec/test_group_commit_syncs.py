@@ -79,7 +79,7 @@ def test_what_was_read_with_flush_messages_1_survives_a_power_failure() -> None:
 
 
 class Parked:
-    """A fetch that waits for more data than it found."""
+    """A fetch that found too little data and waits for more."""
 
     def __init__(self) -> None:
         self.counted: list[int] = []
@@ -100,7 +100,7 @@ def test_a_parked_fetch_is_woken_when_the_fsync_has_ended() -> None:
     scene.append(b"a")
     scene.scene.tick.run()
     assert sum(parked.counted) == 0
-    # This batch is not readable after the first sync, and must not keep the first batch from being readable.
+    # The second batch is not readable after the first sync, but it must not delay the first batch.
     scene.append(b"b")
     scene.scene.tick.run()
     scene.scene.workers.finish_one()
@@ -173,7 +173,7 @@ def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_
     scene.tick.run()
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 0, 1]
-    assert len(scene.workers.jobs) == 2  # the sync of the other log, which still runs, and the next sync of this log
+    assert len(scene.workers.jobs) == 2  # the sync of the other log, and the next sync of this log
     scene.workers.jobs.rotate(1)
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 1, 1]
@@ -190,7 +190,7 @@ def test_what_is_written_while_a_sync_waits_for_a_thread_is_part_of_it() -> None
     scene.tick.run()
     for _ in range(PARALLEL_SYNCS + 1):
         scene.workers.finish_one()
-    assert outcomes.count([None]) == PARALLEL_SYNCS + 2  # One sync covered both batches of one log.
+    assert outcomes.count([None]) == PARALLEL_SYNCS + 2  # A single sync covered both batches of one log.
     scene.settle()
     assert all(each == [None] for each in outcomes)
 
@@ -208,7 +208,7 @@ def test_a_topic_that_is_deleted_while_its_logs_wait_for_a_thread_is_not_synced(
 
 def test_acknowledged_with_flush_messages_1_means_that_a_power_failure_takes_nothing() -> None:
     scene = Scene(flush_messages=1)
-    scene.disk.sync_directory("/")  # The data directory existed before the broker.
+    scene.disk.sync_directory("/")  # This directory existed before the broker was started.
     scene.append(b"a")
     scene.scene.settle()
     unacknowledged = scene.append(b"b")

@@ -1,4 +1,5 @@
-"""The group coordinator on real partitions: the shard of a group, loading, the life of the topic, and crashes."""
+"""The group coordinator on real partitions: the shard of a group, loading, the life of the offsets topic, and
+crashes."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ from tests.support.fake_disk import Fault, ProcessCrashed
 from tests.support.group_coordinator_scene import SETTINGS, Scene, code_of_commit
 from tests.support.turns import outcome_and_turns
 
-# The partition of a group.
+# --- The partition of a group.
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,8 @@ from tests.support.turns import outcome_and_turns
         ("", 0),
         ("a", 97),
         ("classic", 853620882),
-        ("polygenelubricants", 0),  # Its hash is the only number without an absolute value.
-        ("ä😀", 1992007),  # three code units of UTF-16
+        ("polygenelubricants", 0),  # Its hash is -2³¹, whose absolute value does not fit into an int32.
+        ("ä😀", 1992007),  # These are three UTF-16 code units.
     ],
 )
 def test_a_group_id_is_hashed_as_java_does(group_id: str, number: int) -> None:
@@ -126,14 +127,14 @@ async def test_clients_are_served_while_groups_are_listed() -> None:
     assert {scene.groups.partition_for(each) for each in groups} == {0, 1, 2}
     for each in groups:
         scene.commit(1, group=each)
-    # Each step takes a whole slice.
+    # Each step takes up a whole slice.
     scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)
     answer, turns = outcome_and_turns(scene.ask(ListGroupsRequest(), 4))
     assert {group.group_id for group in answer.groups} == set(groups)
     assert turns == 3 + 1  # one turn for each partition of `__consumer_offsets`, and one for the response
 
 
-# Restarts.
+# --- Restarts.
 
 
 async def test_offsets_and_members_are_there_after_a_kill() -> None:
@@ -235,7 +236,7 @@ async def test_partitions_added_to_the_offsets_topic_move_no_group() -> None:
     assert scene.committed() == {("t", 0): 1}
 
 
-# Differences between the versions of a response.
+# --- Differences between the versions of a response.
 
 
 async def test_a_missing_protocol_name_is_empty_before_version_7_and_null_from_then_on() -> None:
@@ -344,7 +345,7 @@ async def test_several_groups_are_described_and_deleted_each_with_its_own_code()
 
 
 class SearchedCluster(FakeCluster):
-    """A cluster whose searches end when the test calls `found` with the id of the group."""
+    """A cluster that reports the end of a search when the test calls `found` with the group id."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         self.found = notify
@@ -377,7 +378,7 @@ async def test_an_offset_delete_answers_for_every_partition() -> None:
 
 
 class ComparedIndex(int):
-    """An index that counts how often it is compared."""
+    """A partition index that counts its comparisons."""
 
     comparisons = 0
 

@@ -1,4 +1,4 @@
-"""ListOffsets: which offset belongs to a timestamp, including special timestamps, as Kafka 4.3.1 answers."""
+"""ListOffsets: the offset for a timestamp, including special timestamps, as Kafka 4.3.1 answers."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ ListedOffset = tuple[ErrorCode, int, int, int]  # error code, timestamp relative
 
 
 class Scene(BrokerScene):
-    """A broker whose topic `t` has the timestamps 0, 1, 2 | 100, 101 | 50 ms after NOW_MS, in three batches."""
+    """A broker whose topic `t` has three batches with the timestamps 0, 1, 2 | 100, 101 | 50, in ms after NOW_MS."""
 
     def __init__(self) -> None:
         self.disk = FakeDisk()
@@ -105,7 +105,7 @@ def test_a_record_within_a_compressed_batch_is_found(scene: Scene) -> None:
 
 
 def test_a_stored_record_that_is_too_large_now_ends_the_search_at_it(scene: Scene) -> None:
-    """M4: an administrator lowered the limit after the record was written (docs/spec/kafka-4.4.md#s4-3)."""
+    """M4: an administrator lowered the limit after the record had been written (docs/spec/kafka-4.4.md#s4-3)."""
     scene.topic("gzip")
     scene.write((10,), "gzip", compression=Compression.GZIP)
     records = [NewRecord(b"k", b"v", NOW_MS + 20), NewRecord(b"k", bytes(2_000), NOW_MS + 30)]
@@ -173,7 +173,7 @@ def test_the_earliest_offset_moves_with_the_log_start_and_keeps_its_epoch(scene:
     assert scene.ask(NOW_MS + 200) == (E.NONE, 200, 6, 3)
 
 
-# Kafka once found undecided records by their timestamps.
+# Kafka once returned undecided records for their timestamps.
 @pytest.mark.known_bug(28, "KAFKA-5522")
 def test_read_committed_finds_nothing_beyond_the_last_stable_offset(scene: Scene) -> None:
     scene.write((300,), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)

@@ -1,7 +1,8 @@
-"""A request may have very many entries. Its cost grows linearly with their number, and other clients are served
+"""Requests with very many entries. The cost of a request grows linearly with their number, and other clients are served
 meanwhile.
 
-C code that compares all entries with each other makes no Python calls. Such costs show in `make hostile`.
+The tests count function calls, so they do not notice C code that compares all entries with each other. `make hostile`
+measures such costs.
 """
 
 import asyncio
@@ -63,9 +64,9 @@ from tests.support.long_requests import (
 )
 
 FEW, MANY = 100, 800
-MOST_GROWTH = 1.5  # factor between the calls per entry
-LONG = 8_000  # With this number of entries a request has LONG_REQUEST_BYTES.
-IN_MANY_TURNS = (  # Requests that change something. With MAX_ENTRIES entries, one turn would take too long.
+MOST_GROWTH = 1.5  # allowed growth of the calls per entry
+LONG = 8_000  # A request with this number of entries has LONG_REQUEST_BYTES.
+IN_MANY_TURNS = (  # These requests change something. One turn with MAX_ENTRIES entries would take too long.
     "ALTER_CONFIGS-resources",
     "INCREMENTAL_ALTER_CONFIGS-resources",
     "CREATE_TOPICS-topics",
@@ -91,7 +92,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]
 
 
 def calls(asked: InProcessBroker, request: Message, version: int) -> int:
-    """Returns how many functions are called until the response."""
+    """Returns the number of functions that are called until the response."""
     count = 0
 
     def called(frame: FrameType, event: str, argument: object) -> None:
@@ -103,15 +104,14 @@ def calls(asked: InProcessBroker, request: Message, version: int) -> int:
     try:
         asked.ask(connection, request, version)
     except ConnectionClosed:
-        pass  # The broker closes the connection if a request makes no sense.
+        pass  # The broker closes the connection after a malformed request.
     finally:
         sys.setprofile(None)
     return count
 
 
 def calls_in_the_longest_turn(asked: InProcessBroker, request: Message, version: int) -> int:
-    """Returns the largest number of functions that one turn of the loop calls until the response. Threads do not
-    count."""
+    """Returns the largest number of function calls in one turn of the event loop. Calls in threads do not count."""
     turns = [0]
 
     def called(frame: FrameType, event: str, argument: object) -> None:
@@ -141,7 +141,7 @@ def calls_in_the_longest_turn(asked: InProcessBroker, request: Message, version:
 @pytest.mark.parametrize("name", IN_MANY_TURNS)
 def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: InProcessBroker) -> None:
     (array,) = [array for arrays in ARRAYS.values() for array in arrays if str(array) == name]
-    # The first request imports modules.
+    # The first request imports modules, whose calls must not be counted.
     asked.ask(asked.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
     tries = (calls_in_the_longest_turn(asked, long_request(array, LONG, UNKNOWN), array.version) for _ in range(3))
     assert any(most < 6 * LONG for most in tries)  # A timer of the broker may have fired in one of the tries.
@@ -156,9 +156,9 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, as
     too_fast = []
     for array in ARRAYS[api_key]:
         for kind in KINDS:
-            cost(array, kind, FEW)  # imports what the request needs
+            cost(array, kind, FEW)  # The first call imports the modules that the request needs.
             few, many = cost(array, kind, FEW), cost(array, kind, MANY)
-            # A timer of the broker may have fired meanwhile, and imported modules.
+            # A timer of the broker may have fired meanwhile and imported modules.
             if many * FEW > MOST_GROWTH * few * MANY:
                 many = min(cost(array, kind, MANY) for _ in range(3))
             if many * FEW > MOST_GROWTH * few * MANY:
@@ -221,7 +221,7 @@ def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_non
     context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
 
     async def deleted_meanwhile(unknown_topics: int) -> list[OffsetCommitResponseTopic] | None:
-        """Returns the response, if the deletion had ended before the response arrived."""
+        """Commits offsets and deletes a topic before the response arrives. Returns None if the response was faster."""
         topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
         await asked.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         names = ("doomed", *(f"unknown-{number}" for number in range(unknown_topics)), KNOWN_TOPIC)

@@ -1,7 +1,8 @@
-"""A string in a request may have 32,767 bytes. Responses and log lines quote only the start of a string.
+"""Long strings in requests, which may have up to 32,767 bytes. Error messages and log lines quote only the start of a
+string.
 
-30,000 backslashes, which `repr` doubles, once produced an error message that no response could carry. The client got
-UNKNOWN_SERVER_ERROR, and the log got a traceback with the whole request.
+A string of 30,000 backslashes, which `repr` doubles, once produced an error message that was too long for any response.
+The client received UNKNOWN_SERVER_ERROR, and the log received a traceback with the whole request.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 
 LONGEST = 30_000
 BACKSLASHES = "\\" * LONGEST
-# A response repeats names of the request if the protocol requires it, but its own messages are short.
+# Responses repeat names of the request where the protocol requires it, but their own messages must be short.
 WORDS = ("error_message", "error_string", "batch_index_error_message")
 
 
 def long_request(api_key: ApiKey, version: int, text: str, number: int) -> Message:
-    """Returns a request with one element in each array. All strings are `text`, and all numbers are `number`."""
+    """Returns a request with one element in each array. Every string is `text`, and every number is `number`."""
     request = request_class(api_key.value)()
     assert isinstance(request, Message)
     schema = load(type(request).__module__.rpartition(".")[2])
@@ -92,7 +93,7 @@ def test_a_request_of_long_strings_is_answered_in_few_words(
     except ConnectionClosed as closed:
         said = [("error_message", str(closed))]
     assert [text for name, text in said if name in WORDS and len(str(text)) > 2 * MOST_IN_MESSAGE] == []
-    # A bug would leave a traceback, and the response would be UNKNOWN_SERVER_ERROR.
+    # A bug would cause a traceback and the error UNKNOWN_SERVER_ERROR.
     assert "Traceback" not in log_text(caplog)
     assert len(log_text(caplog)) < 5 * MOST_IN_MESSAGE
 

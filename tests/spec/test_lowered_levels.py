@@ -37,13 +37,13 @@ def set_level(running: Running, level: int, feature: str = "share.version") -> N
 
 
 def snapshots(disk: FakeDisk) -> list[str]:
-    """Returns the snapshots of the log's records, without the snapshot that formatting creates."""
+    """Returns the names of the log's snapshots, without the one that formatting creates."""
     names = (name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
     return sorted(name for name in names if name != FORMATTED)
 
 
 def raised() -> Running:
-    """Returns a broker at level 2, with topics from before and after the upgrade."""
+    """Returns a broker at share.version 2, with one topic from before the upgrade and one from after it."""
     running = Running(FakeDisk())
     running.create("before")
     set_level(running, 2)
@@ -91,7 +91,8 @@ def test_other_features_leave_no_snapshot() -> None:
 
 
 def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
-    """Kafka 4.4.0 starts at share.version 2, with or without the snapshot of the next step, which Kafka 4.3.1 needs."""
+    """Kafka 4.4.0 accepts share.version 2, so it starts with either snapshot. Kafka 4.3.1 needs the snapshot of the
+    next step."""
     running = raised()
     set_level(running, 1, "odradek.share.transactions")
     assert snapshots(disk_of(running)) == []
@@ -110,7 +111,7 @@ def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itsel
 
 def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> None:
     running = raised()
-    disk_of(running).fail(3, Fault.ENOSPC)  # The append and its sync come first.
+    disk_of(running).fail(3, Fault.ENOSPC)  # The calls before the snapshot are the append to the log and its sync.
     set_level(running, 1)
     assert snapshots(disk_of(running)) == []
     running.stop()

@@ -1,5 +1,7 @@
-"""The broker does not search for each entry of a request among all others: the work grows with the sum of two numbers,
-not with their product."""
+"""The broker does not compare each entry of a request with all existing entries.
+
+The work grows with the sum of the two numbers, not with their product.
+"""
 
 from collections.abc import Callable
 

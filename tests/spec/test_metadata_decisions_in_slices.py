@@ -1,4 +1,4 @@
-"""The metadata of a broker decides about very many entries in slices."""
+"""Decisions of the metadata log about very many entries are made in slices."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: what clients learn about topics, as from Kafka 4.3.1."""
+"""Metadata and DescribeTopicPartitions: the topics that a client sees, as in the answers of Kafka 4.3.1."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def by_id(scene: BrokerScene, *topic_ids: bytes, name: str | None = None, versio
 
 
 def answer(scene: BrokerScene, request: MetadataRequest, version: int) -> MetadataResponse:
-    """Returns the response as the client receives it."""
+    """Returns the response after it has been encoded and decoded."""
     response = answer_of(metadata(request, scene.context(ApiKey.METADATA, version), scene.broker))
     return decode(MetadataResponse, version, encode(response, version))
 
@@ -88,7 +88,7 @@ def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(
 
 
 class ComparedName(str):
-    """A name that counts how often it is compared."""
+    """A topic name that counts its comparisons."""
 
     comparisons = 0
 
@@ -148,7 +148,7 @@ def test_topics_by_id(scene: BrokerScene) -> None:
 
 
 def test_with_one_topic_id_names_are_not_looked_at(scene: BrokerScene) -> None:
-    """Kafka does the same. Clients send either ids or names."""
+    """If a request contains a topic id, Kafka ignores its names too. Clients send either ids or names."""
     assert codes(by_id(scene, UNKNOWN_ID, name="a")) == {None: E.UNKNOWN_TOPIC_ID}
 
 
@@ -177,7 +177,7 @@ def test_a_partition_without_a_leader_is_said_so(scene: BrokerScene) -> None:
 
 
 def fence_a_follower(scene: BrokerScene, topic: str) -> None:
-    """Gives the topic replicas on broker 2, which is not running."""
+    """Adds a replica on broker 2, which is not running."""
     topic_id = scene.image.topics[topic].topic_id
     endpoints = [BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9093)]
     scene.image.replay(RegisterBrokerRecord(broker_id=2, fenced=True, end_points=endpoints))

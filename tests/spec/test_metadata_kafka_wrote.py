@@ -1,5 +1,5 @@
-"""Metadata logs and snapshots of Kafka 4.3.1 and 4.4.0: Odradek reads from them what Kafka serves, and encodes them to
-the same bytes."""
+"""Metadata logs and snapshots that Kafka 4.3.1 and 4.4.0 wrote. Odradek finds the same metadata in them as Kafka, and
+encodes it with the same bytes."""
 
 import json
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_the_image_is_what_kafka_serves_of_that_directory(name: str, unpacked: d
 @pytest.mark.parametrize("name", directories())
 def test_every_record_is_written_with_the_bytes_that_kafka_wrote(name: str, unpacked: dict[str, Path]) -> None:
     written = set()
-    # includes the snapshots and the bootstrap checkpoint
+    # These files include the snapshots and the bootstrap checkpoint.
     files = [unpacked[name] / METADATA / LOG, *unpacked[name].rglob("*.checkpoint")]
     for file in files:
         for value in values(file.read_bytes()):
@@ -173,7 +173,7 @@ def test_producer_ids_go_on_where_kafka_stopped(plain: str, unpacked: dict[str, 
 
 
 def test_metadata_of_a_newer_kafka_is_understood_as_far_as_it_goes(unpacked: dict[str, Path]) -> None:
-    """P4: Odradek skips what it does not know (docs/spec/kafka-4.4.md#s6-1)."""
+    """P4: Odradek skips unknown records and fields (docs/spec/kafka-4.4.md#s6-1)."""
     image = MetadataImage()
     loader = Loader(image)
     loader.load([log_of(unpacked["plain-4.4.0"])])
@@ -208,7 +208,7 @@ def test_the_bootstrap_snapshot_has_kafkas_bytes_but_for_its_times(unpacked: dic
 
 
 def without_times(data: bytes) -> list[tuple[object, ...]]:
-    """Returns the headers without CRC and timestamps, and the contents of the records."""
+    """Returns the batch headers, without CRC and timestamps, and the contents of the records."""
     content: list[tuple[object, ...]] = []
     for position, header in batches(data):
         content.append((header.base_offset, header.size_bytes, header.leader_epoch, header.attributes))

@@ -1,4 +1,4 @@
-"""When a commit to the metadata log becomes visible: listeners see it in slices, and before the response is sent."""
+"""The publication of a commit to the metadata log: listeners receive it in slices, before the response is sent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -77,11 +77,11 @@ def test_the_answer_comes_after_the_listeners() -> None:
     assert heard_before_answer == [["created t with 1"]]
 
 
-# Many topics at once.
+# --- Many topics at once.
 
 
 class ManyTopics:
-    """A creation of topics whose records are durable, between two of the slices that publish it."""
+    """A request that creates many topics. Their records are durable, and only the first slice has been published."""
 
     def __init__(self, count: int = SLICE_RECORDS) -> None:  # Each topic has two records.
         self.turns: list[Callable[[], None]] = []
@@ -113,7 +113,7 @@ def test_many_topics_appear_in_slices_each_with_its_partitions_and_the_answer_co
 
 
 class Stepping(Listening):
-    """A listener that takes a step for each partition."""
+    """A listener that needs one step for each partition."""
 
     steps = 0
 
@@ -132,7 +132,7 @@ def test_listeners_take_several_turns_over_the_partitions_of_a_topic_and_the_ans
     many.running.metadata.add_listener(listener)
     count = 2 * ENTRIES_PER_SLICE
     answer = many.running.metadata.submit(lambda image: create(image, [NewTopic("large", count, 1)]))
-    assert many.topics == []  # The records are also encoded in several turns.
+    assert many.topics == []  # The records are also encoded in several turns, so none is published yet.
     while "large" not in many.topics:
         many.turns.pop(0)()
     assert listener.steps == STEPS_PER_TURN + 1
@@ -173,7 +173,7 @@ def test_a_broker_that_stops_publishes_the_rest_first() -> None:
     many.running.stop()
     assert many.answer.is_done
     assert many.topics == many.names
-    many.go_on()  # A turn that was requested before has no work left.
+    many.go_on()  # The turn that was already scheduled has no work left.
     assert len(many.listener.heard) == len(many.names)
 
 
@@ -188,7 +188,7 @@ def test_what_a_thread_can_do_for_new_records_is_done_once_they_are_durable_and_
     running.metadata.prepare = prepare
     running.create("t")
     assert prepared == [(2, [])]
-    disk.fail(2, Fault.EIO)  # the sync
+    disk.fail(2, Fault.EIO)  # The sync fails.
     with pytest.raises(KafkaError):
         running.metadata.commit(topic_records("lost")).outcome()
     assert len(prepared) == 1

@@ -1,4 +1,4 @@
-"""Records of the metadata log, single and in batches: which are applied, skipped or refused."""
+"""Records of the metadata log, alone and in batches, that are applied, skipped or refused."""
 
 import pytest
 

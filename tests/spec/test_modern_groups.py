@@ -1,4 +1,5 @@
-"""Groups of the newer protocols in a directory of Kafka are preserved and listed, and their offsets are served."""
+"""Groups of the newer protocols in a directory that Kafka wrote are preserved and listed, and their offsets are
+served."""
 
 import pytest
 
@@ -73,7 +74,7 @@ WITH_MEMBER = [group_epoch(3), member("m", "t"), target_epoch(3), assigned("m", 
         ([*WITH_MEMBER, group_epoch(4), target_epoch(4)], "Reconciling"),
         ([*WITH_MEMBER, assigned("m", 3, state=1)], "Reconciling"),
         ([*WITH_MEMBER, gone("m")], "Empty"),
-        # Compaction may leave this order.
+        # Compaction may leave the records in this order.
         ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),
     ],
 )

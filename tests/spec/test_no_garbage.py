@@ -1,5 +1,8 @@
-"""The memory of a request is freed at once. The garbage collector rarely runs in a serving broker, so a reference cycle
-around a request would keep its frame, perhaps a megabyte, for a long time."""
+"""Requests leave no reference cycles, so their memory is freed at once.
+
+The garbage collector rarely runs in a serving broker. A cycle around a request would keep its frame, perhaps a
+megabyte, for a long time.
+"""
 
 import gc
 from collections.abc import Callable
@@ -21,7 +24,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.peer import Peer, server_around
 from tests.support.txn_share_broker import ACCEPT, TxnShareBroker
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # versions
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # versions of these requests
 
 
 class Scene(BrokerScene):
@@ -94,7 +97,7 @@ REQUESTS: dict[str, Callable[[Scene], None]] = {
 
 
 def left_after(ask: Callable[[], object]) -> int:
-    """Returns how many objects wait for the collector after the request was sent three times."""
+    """Sends the request three times. Returns the number of objects that the garbage collector then frees."""
     gc.collect()
     gc.disable()
     try:
@@ -115,12 +118,13 @@ async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], Non
         request_(scene)
         scene.peer.frames()
 
-    # A leak of the request would appear every time. Threads of clients in other tests leave objects only occasionally.
+    # A leak of the request would show every time, but threads of clients in other tests leave objects only
+    # occasionally.
     assert min(left_after(ask) for _ in range(5)) == 0
 
 
 class SharingScene(TxnShareBroker):
-    """A producer in a transaction, and a member of a share group that has acquired records."""
+    """A broker with a producer in a transaction, and a member of a share group that can acquire records."""
 
     def __init__(self) -> None:
         super().__init__()

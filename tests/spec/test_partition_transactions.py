@@ -21,7 +21,7 @@ def index_entries(given: LogOnDisk) -> list[AbortedTxn]:
     return [entry for segment in given.log.segments for entry in segment.txn_index.entries()]
 
 
-# --- Which markers are written (#s4-8).
+# --- The markers that are written (#s4-8).
 
 
 def test_a_marker_of_an_older_epoch_is_refused() -> None:
@@ -107,8 +107,8 @@ def test_the_same_marker_delivered_twice_is_written_twice() -> None:
 # --- The last stable offset (#s4-9).
 
 
-# The transaction counted as decided as soon as its marker was appended, although the marker was not below the high
-# watermark yet.
+# The transaction counted as decided as soon as its marker was appended, although the high watermark was not above the
+# marker yet.
 @pytest.mark.known_bug(29, "apache/kafka 2910")
 def test_scenario_089_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
     given = LogOnDisk()
@@ -202,11 +202,11 @@ def test_scenario_091_an_aborted_transaction_is_found_from_the_segment_that_hold
 
 def test_an_aborted_transaction_outside_of_the_range_is_not_listed() -> None:
     given = LogOnDisk()
-    given.append(A, transactional=True)  # 0
-    given.end(A, commit=False)  # 1
-    given.append()  # 2
-    given.append(B, transactional=True)  # 3
-    given.end(B, commit=False)  # 4
+    given.append(A, transactional=True)  # offset 0
+    given.end(A, commit=False)  # offset 1
+    given.append()  # offset 2
+    given.append(B, transactional=True)  # offset 3
+    given.end(B, commit=False)  # offset 4
     assert given.log.reader.aborted_transactions(2, 3) == []
     assert given.log.reader.aborted_transactions(1, 3) == [(A, 0)]
     assert given.log.reader.aborted_transactions(2, 4) == [(B, 3)]
@@ -271,7 +271,7 @@ def test_scenario_093_a_marker_that_is_cut_off_leaves_its_transaction_open() -> 
     assert opened.log.last_stable_offset == 14
 
 
-# The first unstable offset was treated as the last stable one, one record too far.
+# The first unstable offset was treated as the last stable one, so readers received one record too many.
 @pytest.mark.known_bug(30, "redpanda 3036")
 def test_the_first_record_of_an_open_transaction_is_not_stable() -> None:
     given = LogOnDisk()

@@ -1,4 +1,5 @@
-"""A request with a single batch takes the fast path. The log and the response must be those of the general path."""
+"""Produce requests with a single batch take the fast path. The log and the response must be the same as on the general
+path."""
 
 from itertools import product
 from typing import Any
@@ -23,7 +24,7 @@ from tests.support.transactional_clients import Answering
 
 VERSIONS = range(9, 14)
 PEER = ConnectionInfo(1, "127.0.0.1", 40_000)
-SHORT, LONG = "t", "name-" * 24  # the longest name whose length fits into one byte
+SHORT, LONG = "t", "name-" * 24  # This is the longest name whose length fits into one byte.
 VERY_LONG = "name-" * 40
 
 
@@ -40,7 +41,7 @@ def transactional(sequence: int, epoch: int = 0) -> bytearray:
 
 
 class Scene(BrokerScene):
-    """A broker that may take the fast path, or one that always takes the general path."""
+    """A broker whose fast path can be disabled, so that every request takes the general path."""
 
     def __init__(self, *, is_short: bool = True, **settings: Any) -> None:
         self.disk = FakeDisk()
@@ -56,7 +57,7 @@ class Scene(BrokerScene):
     def request(
         self, *batches: tuple[int, bytearray], topic: str = SHORT, version: int = 9, acks: int = -1, **more: Any
     ) -> ProduceRequest:
-        """Returns a request. `batches` are (partition, batch)."""
+        """Returns a request with these batches, each as (partition, batch)."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in batches]
         named = TopicProduceData(partition_data=data)
         if version >= 13:
@@ -66,7 +67,7 @@ class Scene(BrokerScene):
         return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named], **more)
 
     def told(self, request: ProduceRequest, version: int = 9, client_id: str | None = "c") -> list[bytes]:
-        """Returns the frames that the broker sends in response to the request."""
+        """Sends the request. Returns the frames that the broker sends in response."""
         self.peer.send(request_bytes(request, version, 77_000_001, client_id))
         self.settle()
         return self.peer.frames()
@@ -82,7 +83,7 @@ class Scene(BrokerScene):
         return self.fast_path(frame).start_request(frame, 1, 1, PEER) is not None
 
     def fast_path(self, frame: memoryview) -> ProduceFastPath:
-        """Returns the fast path for the version of this frame."""
+        """Returns the fast path for the request's version."""
         route = self.dispatcher.find_route(frame, int.from_bytes(frame[:4]))
         return ProduceFastPath(route, self.broker, self.clock.now_ms, None)
 
@@ -259,7 +260,7 @@ async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
 @pytest.mark.parametrize("is_short", [True, False])
 async def test_the_next_request_overwrites_nothing_that_is_not_written_yet(is_short: bool) -> None:
     scene = Scene(is_short=is_short)
-    # All frames arrive in the same receive buffer, and are written at the end of the tick.
+    # All frames arrive in the same receive buffer before the log writes them at the end of the tick.
     for fill in (b"1", b"2", b"3"):
         scene.peer.ask(scene.request((0, build_batch([NewRecord(b"k", fill * 900, NOW_MS)]))), 9)
     assert not scene.peer.frames()

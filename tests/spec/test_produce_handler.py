@@ -1,4 +1,4 @@
-"""Produce: the responses to records of all kinds, compared with those observed from Kafka 4.3.1."""
+"""Produce: the responses to all kinds of records, compared with observed responses of Kafka 4.3.1."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,8 @@ class Scene(BrokerScene):
         transactional_id: str | None = None,
         client_id: str = "a-client",
     ) -> Any:
-        """Sends a Produce with one batch per partition, from partition 0 on. It is encoded and decoded at `version`."""
+        """Sends a Produce at `version`, with one batch for each partition from 0 on. None stands for missing
+        records."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)]
         if version >= 13:
             named = TopicProduceData(topic_id=topic_id or self.image.topics[topic].topic_id, partition_data=data)
@@ -58,7 +59,7 @@ class Scene(BrokerScene):
         return produce(sent, self.context(ApiKey.PRODUCE, version, client_id), self.broker)
 
     def answer(self, *batches: bytes | bytearray | None, **how: Any) -> PartitionProduceResponse:
-        """Returns the response for the last partition, as the client decodes it."""
+        """Returns the decoded response for the last partition."""
         reply = self.send(*batches, **how)
         self.settle()
         version = how.get("version", 9)
@@ -135,7 +136,7 @@ def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scen
 
 
 def test_min_insync_replicas_beyond_the_replica_count_does_not_keep_records_out(scene: Scene) -> None:
-    """Kafka uses the smaller of both numbers. This was observed on 4.3.1 with min.insync.replicas=2 and one replica."""
+    """Kafka uses the smaller of the two numbers. Kafka 4.3.1 did so with min.insync.replicas=2 and one replica."""
     scene.topic("isr", min_insync_replicas=2)
     assert told(scene.answer(records(), topic="isr"))[0] is E.NONE
 
@@ -154,7 +155,7 @@ def test_log_append_time_is_answered_and_only_there(scene: Scene) -> None:
 
 
 def test_a_duplicate_is_answered_with_its_first_offset_and_timestamp(scene: Scene) -> None:
-    """The response has the timestamp also on CreateTime topics, where the first response has none."""
+    """The response to a duplicate has a timestamp even on CreateTime topics, where the first response has none."""
     assert told(scene.answer(idempotent(0, 2))) == (E.NONE, 0, -1, 0)
     scene.answer(idempotent(2))
     assert told(scene.answer(idempotent(0, 2))) == (E.NONE, 0, NOW_MS + 1, 0)
@@ -289,7 +290,7 @@ def test_a_batch_that_would_wait_behind_too_much_to_be_opened_is_refused_and_may
     scene.broker.openers = DecompressionWorkers(scene.workers, most_bytes=len(batch))
     first, second = scene.send(batch), scene.send(batch)
     assert answer_of(second).responses[0].partition_responses[0].error_code == E.REQUEST_TIMED_OUT.value
-    first.abandon()  # The client leaves. Its records are written anyway.
+    first.abandon()  # The client disconnects, but its records are written anyway.
     scene.settle()
     assert scene.partition("t").log.high_watermark == 1
     assert told(scene.answer(batch))[:2] == (E.NONE, 1)

@@ -1,6 +1,6 @@
-"""The broker's answers to produced records, row by row of tests/support/produced.py.
+"""The broker's answers to produced records, for each row of tests/support/produced.py.
 
-The conformance suite sends the same rows to Apache Kafka and compares what it answers and stores.
+The conformance suite sends the same rows to Apache Kafka, and compares its answers and the stored records.
 """
 
 import gc
@@ -35,7 +35,7 @@ def rules_for(row: ProduceCase) -> BatchRules:
 
 @pytest.mark.parametrize("row", everything(NOW_MS), ids=str)
 def test_produced_records_are_accepted_or_refused_as_the_row_says(row: ProduceCase) -> None:
-    """M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3 and O5 of #s5-5 are among the rows."""
+    """The rows include M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
     rules = rules_for(row)
     if row.is_whole_request:
         with pytest.raises(KafkaError) as whole:
@@ -87,8 +87,9 @@ def test_a_wrong_largest_timestamp_is_put_right() -> None:
 
 
 def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
-    """A broker keeps a refusal until the response has been sent, and in a reference cycle until the next collection."""
-    opened = bytearray(4 * 1024 * 1024)  # These are not the records that the header announces.
+    """A broker keeps the exception until the response has been sent, and in a reference cycle until the next
+    collection."""
+    opened = bytearray(4 * 1024 * 1024)  # The header announces other records than these bytes.
     batch = pack_batch(
         replace(read_batch_header(good_batch()), attributes=Compression.GZIP.value), compress(Compression.GZIP, opened)
     )

@@ -1,4 +1,4 @@
-"""No two producers ever get the same id, also across restarts and failures of the metadata log.
+"""Producer ids are never assigned twice, even across restarts and failures of the metadata log.
 
 Rules: docs/spec/transactions.md#s6; scenarios: #s8-9.
 """
@@ -14,7 +14,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class MetadataLog:
-    """Allocates blocks. Each becomes durable when the test says so."""
+    """Allocates blocks of producer ids. The test decides when each block becomes durable."""
 
     def __init__(self, next_id: int = 0) -> None:
         self.next_id = next_id

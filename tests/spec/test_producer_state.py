@@ -1,4 +1,4 @@
-"""Idempotence in one partition: which batches are accepted, duplicates or refused, and which producers are forgotten.
+"""Idempotence in one partition: batches that are accepted, duplicates or refused, and producers that expire.
 
 Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5, #s8-6.
 """
@@ -161,7 +161,7 @@ def test_scenario_078_each_of_the_last_five_batches_is_answered_as_the_first_tim
 
 
 def test_scenario_078_an_older_one_is_out_of_order() -> None:
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # In earlier versions this was DUPLICATE_SEQUENCE_NUMBER.
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # Kafka once answered DUPLICATE_SEQUENCE_NUMBER.
         six_batches().append(PID, sequence=0)
 
 
@@ -347,8 +347,8 @@ def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -
     assert given.log.expire_producers(1_000 + 100 * DAY_MS) == []
 
 
-# Expiry only considered data. A producer that had just received a marker was forgotten, and with it the coordinator
-# epoch that fences older coordinators.
+# Only data kept a producer from expiring. A producer that had just received a marker was forgotten, and with it the
+# coordinator epoch that fences older coordinators.
 @pytest.mark.known_bug(19, "KAFKA-9144")
 def test_a_marker_keeps_a_producer_from_expiring() -> None:
     given = LogOnDisk()
@@ -398,7 +398,7 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     for sequence in range(0, 12, 2):
         given.append(PID, sequence=sequence, records=2)
-    given.log.delete_records_before(12)  # The offset may even have left the log.
+    given.log.delete_records_before(12)  # The log may even have deleted the records with these offsets.
     given.log.retention(given.now_ms)
     if how == "closed":
         given = given.closed_and_opened()
@@ -408,8 +408,8 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (10, 11, True)
 
 
-# If its only producer snapshot was unreadable after a clean stop, a log started without producers. Its open transaction
-# ended without a marker, and a retry was appended again.
+# If the only producer snapshot was unreadable after a clean stop, the log started without producers. The open
+# transaction ended without a marker, and a retry was appended a second time.
 @pytest.mark.known_bug(61, "ours")
 @pytest.mark.parametrize("size_bytes", [None, 0, 20])
 def test_producers_are_replayed_where_no_snapshot_can_be_read(

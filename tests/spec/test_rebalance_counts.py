@@ -1,6 +1,6 @@
-"""What the metrics of groups count, as Kafka does: docs/spec/streams-groups.md#s9.
+"""The rebalances that the metrics of groups count, as in Kafka: docs/spec/streams-groups.md#s9.
 
-A rebalance of a consumer, share or streams group is a new group epoch for any reason except that members left.
+A rebalance of a consumer, share or streams group is a new group epoch, unless its only reason is that members left.
 """
 
 from odradek.broker.groups.common.outcome import (

@@ -1,6 +1,6 @@
-"""Opening a log after a clean stop, after a crash, and when it is damaged.
+"""A log is opened after a clean stop, after a crash, and when it is damaged.
 
-tests/simulation tries everything that a crash may leave. Here each rule has its own test.
+tests/simulation tries every state that a crash may leave. Here each rule has its own test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.storage.log_directory import LogDirectory, WrongDirectory
 from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
 
-SMALL = LogConfig(segment_bytes=200)  # holds two plain batches
+SMALL = LogConfig(segment_bytes=200)  # A segment holds two plain batches.
 LOG = "/data/t-0/00000000000000000000.log"
 MARK = "/data/.kafka_cleanshutdown"
 
@@ -28,14 +28,14 @@ def filled(batches: int, config: LogConfig = SMALL) -> LogOnDisk:
     return given
 
 
-# --- clean
+# --- After a clean stop.
 
 
 def test_a_clean_start_reads_no_record_but_those_behind_the_last_index_entry() -> None:
     given = filled(200, LogConfig())
     given.directory.close()
     data = bytearray(given.disk.read_bytes(LOG))
-    data[100] ^= 1  # The first batch is not checked.
+    data[100] ^= 1  # The damage of the first batch goes unnoticed, because the batch is not read.
     given.disk.write_bytes(LOG, data)
     assert LogOnDisk(given.disk).log.log_end_offset == 200
 
@@ -45,7 +45,7 @@ def test_nothing_is_cut_off_a_log_that_was_stopped_cleanly() -> None:
     given.directory.close()
     data = bytearray(given.disk.read_bytes(LOG))
     size_bytes = len(data) // 5
-    data[3 * size_bytes + 7] ^= 7  # The batch at 3 gets the base offset 4, so that the log seems to end there, at 5.
+    data[3 * size_bytes + 7] ^= 7  # The batch at offset 3 gets base offset 4, so the log seems to end at 5.
     given.disk.write_bytes(LOG, data)
     directory = LogDirectory.open(given.disk, "/data", NODE)
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
@@ -147,7 +147,7 @@ def test_nothing_below_the_recovery_point_is_read_again() -> None:
     given = filled(5)
     given.sync()
     given.directory.write_checkpoints()
-    flip(given, LOG, 70)  # The end of the first segment is synced.
+    flip(given, LOG, 70)  # The damaged batch is below the recovery point.
     assert given.killed_and_opened().log.log_end_offset == 5
 
 
@@ -173,7 +173,7 @@ def test_a_snapshot_of_records_that_did_not_survive_is_removed() -> None:
     assert not opened.disk.exists(stale), "once the log has grown past it, it would be believed"
 
 
-# --- damage
+# --- Damaged logs.
 
 
 def test_a_bad_batch_below_the_recovery_point_takes_the_partition_offline_and_is_left_alone() -> None:
@@ -195,7 +195,7 @@ def test_a_directory_with_a_damaged_log_never_counts_as_cleanly_shut_down() -> N
     given.directory.write_checkpoints()
     flip(given, LOG, 70)
     damaged = given.disk.after_kill()
-    for _ in range(2):  # The second start must not trust the log either.
+    for _ in range(2):  # The second start must refuse the log too.
         directory = LogDirectory.open(damaged, "/data", NODE)
         with refused(ErrorCode.KAFKA_STORAGE_ERROR):
             directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
@@ -212,7 +212,7 @@ def test_synced_records_that_are_gone_take_the_partition_offline() -> None:
         directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
 
 
-# --- Log start offset, leader epochs, leftover files.
+# --- Log start offset, leader epochs, and leftover files.
 
 
 def test_a_segment_that_was_synced_before_it_was_finished_is_read_for_what_was_aborted_in_it() -> None:
@@ -348,13 +348,13 @@ def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_an_empty_one() -> Non
 
 
 def flip(given: LogOnDisk, path: str, position: int) -> None:
-    """Changes one byte on the disk without the log's knowledge."""
+    """Changes one byte on the disk, behind the back of the log."""
     data = bytearray(given.disk.read_bytes(path))
     data[position] ^= 0xFF
     given.disk.write_bytes(path, data)
 
 
-# The recovery point moved to the end of the log when the log was only opened or truncated, but not synced.
+# The recovery point moved to the end of the log when the log was opened or truncated, without a sync.
 @pytest.mark.known_bug(25, "KAFKA-10101")
 def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
     given = LogOnDisk()
@@ -362,10 +362,10 @@ def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
     opened = given.killed_and_opened()
     opened.directory.write_checkpoints()
     for state in opened.disk.after_power_failure(seed=25):
-        LogOnDisk(state.disk)  # With a recovery point of 1, a lost record would now count as damage.
+        LogOnDisk(state.disk)  # If the recovery point were 1, the lost record would now count as damage.
 
 
-# The mark of a clean shutdown survived the start, so that the next start trusted a log that had crashed since.
+# The mark of a clean shutdown survived the start, so the start after a later crash trusted the log.
 @pytest.mark.known_bug(25, "KAFKA-10471")
 def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
     given = LogOnDisk()
@@ -386,7 +386,7 @@ def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
         return
 
 
-# The checkpoint was rewritten in the background, and was renamed before its bytes were synced.
+# The checkpoint was rewritten in the background, and the new file was renamed before its contents were synced.
 @pytest.mark.known_bug(26, "KAFKA-16541")
 def test_no_crash_leaves_half_a_leader_epoch_checkpoint() -> None:
     call = 0

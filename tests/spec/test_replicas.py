@@ -1,4 +1,4 @@
-"""ElectLeaders and the requests about reassignments on a single broker, as Kafka 4.3.1 answers them."""
+"""ElectLeaders and the APIs for reassignments on a single broker, compared with the answers of Kafka 4.3.1."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def image_of_a_larger_cluster(*replicas: int, leader: int = NODE.node_id) -> MetadataImage:
-    """Returns an image with a topic "t" of one partition. This broker has taken over the directory of several
+    """Returns the metadata of a topic "t" with one partition, in a directory that once belonged to one of several
     brokers."""
     image = image_with("t")
     partition = image.topics["t"].partitions[0]
@@ -149,7 +149,7 @@ def test_nodes_that_share_a_log_stay_replicas_and_a_leader_is_kept_among_them() 
     for replicas, code in (
         ([NODE.node_id], None),
         ([ELSEWHERE, NODE.node_id], None),
-        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),  # That broker is not running.
+        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),  # The broker ELSEWHERE is not running.
         ([NODE.node_id, ELSEWHERE + 1], E.INVALID_REPLICA_ASSIGNMENT),
     ):
         decision = reassign(image, [Reassignment("t", 0, replicas)], node=nodes, factor_may_change=True)
@@ -186,11 +186,11 @@ def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:
     assert code is E.INVALID_REPLICA_ASSIGNMENT
 
 
-# --- The requests.
+# --- Requests to a whole broker.
 
 
 class Client:
-    """Sends requests to a whole broker that has a topic "t" with two partitions."""
+    """A client of a broker that has a topic "t" with two partitions."""
 
     def __init__(self, broker: InProcessBroker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Settings that Kafka 4.4 introduced. A broker that emulates an older release neither shows nor accepts them.
+"""Settings that Kafka 4.4 introduced. A broker that emulates an older release neither describes nor accepts them.
 
 Names: docs/spec/kafka-4.4.md#s4.
 """
@@ -55,7 +55,7 @@ def names(described: list[DescribedConfig]) -> set[str]:
 
 
 def seen(rules: KafkaRules) -> list[set[str]]:
-    """Returns the names in the descriptions of a broker, of a topic, of a topic being created, and of a group."""
+    """Returns four sets of setting names: those of a broker, a topic, a topic that is being created, and a group."""
     config = config_with()
     return [
         names(describe_broker(config, rules)),

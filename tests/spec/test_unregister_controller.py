@@ -40,7 +40,7 @@ def refused(
 
 
 def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
-    """U1: without this right the answer is CLUSTER_AUTHORIZATION_FAILED."""
+    """U1: a client without this right receives CLUSTER_AUTHORIZATION_FAILED."""
     authorizer = Denying()
     authorizer.denied.add((Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME))
     assert refused(scene, NODE_ID, authorizer=authorizer)[0] is E.CLUSTER_AUTHORIZATION_FAILED
@@ -48,13 +48,13 @@ def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
 
 @pytest.mark.parametrize("metadata_version", [30, 33])
 def test_the_active_controller_cannot_unregister_itself(scene: BrokerScene, metadata_version: int) -> None:
-    """U2: the active controller is the only one."""
+    """U2: the cluster has only this controller, which is active."""
     told = refused(scene, NODE_ID, metadata_version)
     assert told == (E.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
 
 
 def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: BrokerScene) -> None:
-    """U3: an earlier metadata.version does not support the request."""
+    """U3: the request is not supported at an earlier metadata.version."""
     told = refused(scene, 9, 32)
     assert told == (
         E.UNSUPPORTED_VERSION,
@@ -64,6 +64,6 @@ def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: Bro
 
 @pytest.mark.parametrize("controller_id", [9, -1])
 def test_a_controller_that_nobody_registered_is_named(scene: BrokerScene, controller_id: int) -> None:
-    """U4: the message names the controller id."""
+    """U4: the error message names the controller id."""
     told = refused(scene, controller_id)
     assert told == (E.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered.")

@@ -1,4 +1,4 @@
-"""Topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
+"""The topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -46,9 +46,9 @@ def sub(
     stores: str = "",
     together: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Subtopology:
-    """Returns a subtopology.
+    """Returns a subtopology. Names of topics are separated by spaces.
 
-    repartition  repartition topics; `r=5` fixes the number of partitions
+    repartition  repartition topics; `r=5` fixes the number of partitions of r
     together     copartition groups
     """
     return Subtopology(
@@ -78,7 +78,7 @@ def refused(*subtopologies: Subtopology) -> tuple[ErrorCode, str | None]:
     return error.value.code, error.value.message
 
 
-# Source topics.
+# --- Source topics.
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_topology_without_subtopologies_is_ready() -> None:
     assert configured().task_counts == {}
 
 
-# Internal topics.
+# --- Internal topics.
 
 
 def test_scenario_038_a_missing_changelog_has_a_partition_for_each_task() -> None:
@@ -194,7 +194,7 @@ def test_numbers_follow_a_long_chain_in_any_order() -> None:
     assert set(decided(*reversed(chain), *ends).values()) == {6}
 
 
-# Copartition groups.
+# --- Copartition groups.
 
 
 def test_scenario_042_source_topics_of_a_copartition_group_must_agree() -> None:
@@ -286,7 +286,7 @@ def test_an_empty_group_says_nothing() -> None:
     assert configured(sub("0", "in3", together=[((), ())])).is_ready
 
 
-# Topologies that cannot be computed.
+# --- Topologies whose tasks cannot be computed.
 
 
 def test_scenario_047_a_repartition_topic_that_nothing_is_written_to() -> None:
@@ -337,7 +337,7 @@ def test_numbers_of_a_stale_topology_are_not_looked_at() -> None:
     assert joining_topology(wire.Topology(epoch=1, subtopologies=[wrong]), group).epoch == 1
 
 
-# Existing internal topics.
+# --- Internal topics that already exist.
 
 
 def test_scenario_048_an_internal_topic_exists_with_another_number() -> None:
@@ -406,7 +406,7 @@ def test_scenario_055_a_deleted_changelog_is_missing_again() -> None:
     assert configured(subtopology, existing={"in3": 3}).missing == [TopicInfo("c", 3)]
 
 
-# Owned tasks.
+# --- Tasks that members report as owned.
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_a_reported_task_must_be_one_of_the_topology_once_that_is_ready(owned: T
     configured(sub("0", "in3", stores="c")).check_owned(owned)
 
 
-# Descriptions.
+# --- Descriptions.
 
 
 def test_topics_are_described_sorted_and_with_their_numbers_once_the_topology_is_ready() -> None:

@@ -1,4 +1,4 @@
-"""Streams groups whose target assignment is computed while other requests are served: `ClusterView.compute_target`."""
+"""Streams groups whose target assignment is computed while other requests are served (`ClusterView.compute_target`)."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, su
 
 OK = ErrorCode.NONE.value
 DELAYED, MISSING_SOURCE = 5, 1
-TARGET, TARGET_EPOCH = 21, 20  # types of records
+TARGET, TARGET_EPOCH = 21, 20  # record types
 
 
 def large_group(*, interval_ms: int = 0, delay_ms: int = 0) -> StreamsScene:
@@ -29,7 +29,10 @@ def large_group(*, interval_ms: int = 0, delay_ms: int = 0) -> StreamsScene:
 
 
 def settled_group() -> StreamsScene:
-    """a has the tasks 0 and 1 of four, c has 2 and 3; later targets are computed later."""
+    """Returns a group in which a owns the tasks 0 and 1 of four, and c owns 2 and 3.
+
+    From now on, targets are computed after the response to the heartbeat.
+    """
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")
@@ -67,8 +70,8 @@ def test_heartbeats_during_the_computation_get_the_current_state_and_begin_no_se
 
 def test_a_target_for_an_earlier_epoch_is_recorded_with_that_epoch_and_the_next_one_follows() -> None:
     scene = settled_group()
-    scene.member("b")  # epoch 4
-    scene.member("d")  # epoch 5, while the target of epoch 4 is computed
+    scene.member("b")  # The group is at epoch 4.
+    scene.member("d")  # The group is at epoch 5, while the target of epoch 4 is computed.
     scene.end_computation()
     assert scene.state == ("Assigning", 5, 4)
     assert scene.target("d") == ""
@@ -169,7 +172,7 @@ def test_a_restart_during_the_computation_begins_it_again() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_task_has_two_owners_whenever_computations_end(seed: int) -> None:
-    """Members join, leave and do what they are told, and each computation ends at some later time."""
+    """Members join, leave and follow their assignments, and each computation ends at a random later time."""
     rng = Random(seed)
     reads = topology(subtopology("0", ["i4"]), subtopology("1", ["i4"], ["log"]))
     scene = StreamsScene(topics={"i4": 4, "log": 4}, reads=reads, standby=1, interval_ms=rng.choice([0, 1_000]))
@@ -219,12 +222,15 @@ def expanded(text: str) -> list[str]:
     return [f"{part[0]}:{digit}" for part in text.split() for digit in part[2:]]
 
 
-# The records, which the last steps of a computation encode.
+# --- The records of a target, which the last steps of its computation encode.
 
 
 def interrupted() -> Iterator[StreamsScene]:
-    """Yields the settled group with a third member, once after each number of steps of the computation of its target.
-    In the last scene, all records are encoded."""
+    """Yields the settled group after a third member has joined, interrupted after each step of the target's
+    computation.
+
+    In the last scene, all records are encoded.
+    """
     number, has_more = 0, True
     while has_more:
         scene = settled_group()
@@ -323,7 +329,7 @@ def test_a_record_that_was_encoded_early_is_what_encoding_and_replaying_it_now_p
         assert content == target_of(decoded.value) == computed.targets[member_id]
 
 
-# The computations themselves.
+# --- The steps of a computation.
 
 
 def counting(steps: int, log: list[str], name: str) -> Steps[str]:

@@ -74,7 +74,7 @@ def test_a_joining_member_is_ordered_after_the_members_of_the_group() -> None:
     scene = StreamsScene(topics={"i4": 5})
     for member in ("m425", "m400", "m532"):
         scene.member(member, process="P")
-    # Kafka adds m532 to its table of members only after this decision, where it precedes m400.
+    # In its table of members Kafka would place m532 before m400, but it adds m532 only after this decision.
     assert [scene.target(member) for member in ("m425", "m400", "m532")] == ["0:01", "0:24", "0:3"]
 
 
@@ -155,7 +155,7 @@ def test_a_field_that_is_omitted_stays() -> None:
     assert (member.rack_id, member.process_id, member.client_tags) == ("r1", "A", [_tag("zone", "x")])
     assert member.user_endpoint is not None
     scene.member("a")
-    assert scene.member_of("a").user_endpoint is None  # joining without an endpoint clears it
+    assert scene.member_of("a").user_endpoint is None  # A member that joins without an endpoint no longer has one.
 
 
 def _tag(key: str, value: str) -> object:
@@ -278,7 +278,7 @@ def test_a_refused_join_leaves_no_group() -> None:
     assert scene.core.list_groups([], []) == []
 
 
-# Time-outs.
+# --- Timeouts.
 
 
 def test_scenario_066_a_silent_member_is_removed() -> None:
@@ -333,7 +333,7 @@ def test_scenario_071_the_delay_of_a_group_without_members_ends_with_nothing() -
     assert scene.state[0] == "Empty"
 
 
-# Changes that are not recorded.
+# --- Changes that are not recorded.
 
 
 def test_scenario_057_a_member_asks_all_members_to_shut_down() -> None:
@@ -396,7 +396,7 @@ def test_scenario_103_a_restart_forgets_what_is_not_recorded() -> None:
     assert scene.last.endpoint_information_epoch == 0
 
 
-# Settings that affect the assignment.
+# --- Settings that affect the assignment.
 
 
 def test_scenario_107_more_standby_replicas_make_a_new_target() -> None:
@@ -411,7 +411,7 @@ def test_scenario_107_more_standby_replicas_make_a_new_target() -> None:
     assert scene.beat("c") == StreamsHeartbeatResult(OK, 4, "0:23 | 0:01")
 
 
-# Kafka 4.3.
+# --- Kafka 4.3.
 
 
 def test_kafka_4_3_knows_no_static_members() -> None:

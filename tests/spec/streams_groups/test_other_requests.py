@@ -1,4 +1,5 @@
-"""Offsets, listing, deletion and conversion of streams groups (docs/spec/streams-groups.md#s7, #s8, #s13-6)."""
+"""Requests about the offsets, the listing, the deletion and the conversion of streams groups
+(docs/spec/streams-groups.md#s7, #s8, #s13-6)."""
 
 import pytest
 
@@ -45,7 +46,7 @@ def commit(scene: StreamsScene, member: str, epoch: int, *partitions: int, topic
 
 
 def told_to_revoke() -> StreamsScene:
-    """Prepares a group at epoch 2 whose member a has the tasks 0 and 1, and must revoke 2 and 3."""
+    """Prepares a group at epoch 2 whose member a owns the tasks 0 and 1, and must revoke 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")

@@ -1,8 +1,8 @@
-"""The assignor `sticky` (docs/spec/streams-groups.md#s5-1). Ties depend on the members' names, so the members here have
-the names that they had on Kafka.
+"""The assignor `sticky` (docs/spec/streams-groups.md#s5-1). The members' names decide ties, so they are the names that
+were used on Kafka.
 
-`targets_of_kafka.json` has target assignments that Kafka 4.4.0 computed for groups of random size, with the tasks that
-their members had at that time.
+`targets_of_kafka.json` contains target assignments that Kafka 4.4.0 computed for groups of random size, and the tasks
+that their members owned at that time.
 """
 
 import json
@@ -28,13 +28,14 @@ def assigned(group: GroupView) -> TargetAssignment:
 
 
 class Application:
-    """A group whose members adopt each new target assignment at once."""
+    """A group whose members adopt each new target assignment immediately."""
 
     def __init__(self, tasks: Mapping[str, int], *, stateful: str = "", standby: int = 0) -> None:
         self.group = GroupView({}, tasks, frozenset(stateful), standby)
 
     def join(self, *members: str) -> str:
-        """Adds members. A member is written `m1`, or `m1@P` with its process."""
+        """Adds members and returns the new assignment. A member is written as `m1`, or as `m1@P` if it runs in process
+        P."""
         joined = {}
         for member in members:
             member_id, _, process = member.partition("@")
@@ -66,7 +67,7 @@ def written_tasks(tasks: Tasks) -> str:
     return " ".join(f"{each}:{''.join(map(str, sorted(tasks[each])))}" for each in sorted(tasks))
 
 
-# The runs of the table.
+# --- The examples of the rule book.
 
 
 def test_members_that_join_take_over_what_is_above_the_quota() -> None:
@@ -103,7 +104,7 @@ def test_members_of_a_new_group_take_turns() -> None:
     assert Application({"0": 4}).join("m1", "m2") == "m1 0:02; m2 0:13"
 
 
-# The steps.
+# --- The steps of the algorithm.
 
 
 def test_b3_a_standby_task_becomes_active_where_it_is() -> None:
@@ -145,7 +146,7 @@ def test_members_without_tasks_have_an_empty_target() -> None:
     assert assigned(GroupView({}, {"0": 3})) == {}
 
 
-# Decisions of Kafka.
+# --- Decisions that Kafka was observed to make.
 
 
 def tasks(listed: Mapping[str, list[int]]) -> Tasks:
@@ -173,7 +174,7 @@ def test_targets_are_those_of_kafka(case: Mapping[str, Any]) -> None:
     assert assigned(group) == wanted
 
 
-# Properties of every group.
+# --- Properties that hold for every group.
 
 NAMES = st.text("abcdefgh", min_size=1, max_size=3)
 

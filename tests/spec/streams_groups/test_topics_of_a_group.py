@@ -1,5 +1,5 @@
-"""Topics of a streams group that are missing, appear, change and are created (docs/spec/streams-groups.md#s4, #s13-3,
-#s13-5)."""
+"""The topics of a streams group: missing topics, new and changed topics, and topics that the broker creates
+(docs/spec/streams-groups.md#s4, #s13-3, #s13-5)."""
 
 from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.streams.limits import MOST_TASKS, MOST_TOPICS
@@ -144,7 +144,7 @@ def test_the_delay_of_a_deleted_group_is_stopped() -> None:
     assert TimerKey(TimerKind.INITIAL_DELAY, GROUP) not in scene.due
 
 
-# Limits.
+# --- Limits.
 
 
 def test_a_topology_of_too_many_topics_is_refused() -> None:
@@ -162,7 +162,7 @@ def test_a_topology_of_too_many_tasks_is_refused() -> None:
     assert scene.log == []
 
 
-# Endpoints.
+# --- Endpoints.
 
 
 def endpoints(scene: StreamsScene) -> list[tuple[str, dict[str, list[int]]]] | None:

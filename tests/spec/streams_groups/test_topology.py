@@ -74,7 +74,7 @@ def test_the_topics_to_which_the_group_is_subscribed_are_source_and_repartition_
     assert COUNT.read_topics() == {"in-a", "in-b", "app-counts-repartition"}
 
 
-# The checks of a request, in their order.
+# --- The checks of a request, in the order in which they are made.
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__share_group_state", "__transaction_state"])
@@ -155,7 +155,7 @@ def test_scenario_054a_the_first_topology_has_no_negative_epoch(epoch: int) -> N
     assert joining_topology(sent(epoch=2_147_483_647), None).epoch == 2_147_483_647
 
 
-# Joining a group that has a topology.
+# --- Members that join a group with an existing topology.
 
 GROUP = topology_of(sent(reading("a", "b"), reading("c", subtopology_id="1"), epoch=3))
 UPDATE = ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet."

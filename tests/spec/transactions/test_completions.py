@@ -1,6 +1,8 @@
-"""The record of a complete transaction waits for the next record of its id, and both are appended together (ADR 23).
+"""The record of a complete transaction is delayed until the next record of its transactional id, and both are appended
+together (ADR 23).
 
-Meanwhile requests see a complete transaction. After a crash the transaction is decided, and is completed again.
+In the meantime requests see the transaction as complete. After a crash the transaction is only decided, and is
+completed again.
 """
 
 from random import Random
@@ -18,8 +20,10 @@ LATER = TransactionConfig(completion_delay_ms=DELAY_MS)
 
 
 def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
-    """Returns the scene of a transaction of P0 that has committed, before its completion is recorded. The producer
-    continues with the next epoch."""
+    """Returns the scene of a committed transaction of P0 whose completion is not recorded yet.
+
+    The producer continues with the next epoch.
+    """
     scene = given(txn(S.ONGOING, pair), config=LATER)
     asked = scene.commit5(pair)
     scene.write_markers()
@@ -28,7 +32,7 @@ def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
 
 
 def states(scene: Scene) -> list[str]:
-    """Returns the states in the records since the scene was created."""
+    """Returns the state in each record that was written since the scene was created."""
     return [each.state.name for each in scene.written if isinstance(each, Txn)]
 
 
@@ -139,7 +143,7 @@ def test_a_locks_transaction_that_is_complete_is_over() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_answers_and_records_are_the_same_as_without_waiting(seed: int) -> None:
-    """This holds for any order of requests. Records of one id are also in the same order."""
+    """This holds for any order of requests. The records of each transactional id are also in the same order."""
     one, other = (play(given(config=config), Random(seed)) for config in (TransactionConfig(), LATER))
     assert one == other
 

@@ -1,4 +1,4 @@
-"""The coordinator on real partitions: scenarios that need logs, markers and producer ids together.
+"""The coordinator on real partitions: scenarios that involve logs, markers and producer ids together.
 
 Scenarios: docs/spec/transactions.md#s8.
 """
@@ -53,7 +53,7 @@ class Scene(TransactionBroker):
         return answer.producer_id, answer.producer_epoch
 
     def begin(self, pair: Pair, *partitions: tuple[str, int], transactional_id: str = "pay") -> None:
-        """Adds partitions to a transaction, and appends records of the transaction to them."""
+        """Adds partitions to a transaction, and appends a record of the transaction to each of them."""
         codes = self.transactions.add_partitions(
             transactional_id, *pair, partitions, verify_only=False, asked_version=2
         )
@@ -253,7 +253,7 @@ def test_a_pending_marker_of_a_coordinator_that_is_gone_ends_nothing_and_the_nex
     scene.restart_coordinator()
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert late is not None
-    late()  # The leader refuses the marker, because it comes from an older coordinator.
+    late()  # The leader refuses the marker, because an older coordinator has sent it.
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [1]
     assert caplog.text == ""
@@ -308,7 +308,7 @@ def test_scenario_065_a_write_that_failed_is_tried_again() -> None:
     scene = Scene()
     pair = scene.init()
     scene.begin(pair, P0)
-    scene.disk.fail(2, Fault.ENOSPC)  # The first write is the decision.
+    scene.disk.fail(2, Fault.ENOSPC)  # The first write is that of the decision.
     scene.end(pair)
     scene.timers.advance(MARKER_RETRY_MS)
     assert scene.state() == ("CompleteCommit", PID, 1)

@@ -12,11 +12,11 @@ from tests.support.transaction_scene import MAX, NEW_PID, NOW_MS, P0, P1, PID, E
 WAIT, FENCED, WRONG = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_TXN_STATE
 UNMAPPED = E.INVALID_PRODUCER_ID_MAPPING
 LAST = MAX - 1
-KEPT = (-1, -1)  # the answer to a producer that keeps its id and epoch
+KEPT = (-1, -1)  # the answer to a producer that keeps its producer id and epoch
 
 
 def overflowed(*, complete: bool = True) -> Scene:
-    """Returns the scene in which (7, 32766) has committed."""
+    """Returns the scene after the transaction of (7, 32766) was committed."""
     scene = given(txn(S.ONGOING, (PID, LAST)))
     scene.commit5((PID, LAST))
     if complete:
@@ -271,7 +271,7 @@ def test_a_producer_that_was_replaced_is_not_told_that_its_successors_commit_was
         scene.commit5((PID, 1))
 
 
-# EndTxn's epoch only had to be at least the stored one, so that a client could invent a higher epoch.
+# EndTxn's epoch only had to be at least the stored one, so a client could make up a higher epoch.
 @pytest.mark.known_bug(16, "KAFKA-9600")
 @pytest.mark.parametrize(("committed", "version"), list(END_TXN))
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])

@@ -1,4 +1,4 @@
-"""`transaction.version` and its changes, including a defect of Kafka at level 0 that Odradek does not have.
+"""`transaction.version` and its changes, including a bug of Kafka at level 0 that Odradek does not have.
 
 Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
 """
@@ -135,8 +135,8 @@ def test_at_version_1_the_new_end_is_served_as_at_2() -> None:
     assert asked.pair == (PID, 4)
 
 
-# At level 0 Kafka cannot record a step of version 2, and the id answers CONCURRENT_TRANSACTIONS until its coordinator
-# is loaded again. Odradek handles the step as one of version 0.
+# At level 0 Kafka cannot record a step of version 2. It then answers CONCURRENT_TRANSACTIONS for the transactional id
+# until its coordinator is loaded again. Odradek handles the step as one of version 0.
 @pytest.mark.known_bug(51, "Kafka 4.3.1")
 def test_at_level_0_a_request_of_version_2_is_served_as_one_of_version_0() -> None:
     scene = given(txn(S.EMPTY, (PID, 1), version=0), transaction_version=0)
@@ -203,7 +203,7 @@ def test_v2_nothing_that_is_staged_is_left_without_an_end(
 
 
 def test_v4_share_version_2_is_lowered_to_1_whatever_is_staged() -> None:
-    """Dead-letter queues do not depend on transactions."""
+    """Level 2 stands for dead-letter queues, which do not depend on transactions."""
     before = MetadataImage()
     for name, level in {"share.version": 2, TV: 2, OWN: 1}.items():
         before.replay(FeatureLevelRecord(name=name, feature_level=level))

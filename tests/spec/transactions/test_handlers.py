@@ -1,4 +1,4 @@
-"""The transaction APIs as clients see them: versions, permissions, partial refusals.
+"""The transaction APIs as clients see them: versions, permissions, and partial refusals.
 
 Rules: docs/spec/transactions.md#s2; scenarios: #s8-1 to #s8-3.
 """
@@ -126,8 +126,10 @@ def state(scene: TransactionBroker) -> str:
 
 
 def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify_only: bool = False) -> list[list[Any]]:
-    """Returns the (topic, partition, code) in the responses of v3 and v5 to a request that names a partition twice, and
-    `more`."""
+    """Sends a request that names partitions of `orders` twice, in addition to the topics in `more`.
+
+    Returns the (topic, [(partition, error code)]) in the responses at v3 and at v5.
+    """
     producer_id, producer_epoch = init(scene)
     twice = [*topics(orders=[0, 0, 1]), *topics(orders=[1]), *more]
     as_producer = AddPartitionsToTxnRequest(
@@ -161,13 +163,13 @@ def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify
 
 
 def test_a_partition_named_twice_has_a_result_for_each_mention() -> None:
-    """Kafka 4.3.1 does so at every version."""
+    """Kafka 4.3.1 gives the same answers at every version."""
     expected = [("orders", [(0, E.NONE), (0, E.NONE), (1, E.NONE)]), ("orders", [(1, E.NONE)])]
     assert named_twice(scene_with_topics()) == [expected, expected]
 
 
 def test_where_results_differ_a_partition_named_twice_has_one() -> None:
-    """Kafka 4.3.1 does so at every version, with the partitions in the order of a hash."""
+    """Kafka 4.3.1 gives the same answers at every version, but lists the partitions in the order of a hash."""
     once = [("orders", [(0, E.OPERATION_NOT_ATTEMPTED), (1, E.OPERATION_NOT_ATTEMPTED)])]
     expected = [*once, ("nobody", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)])]
     assert named_twice(scene_with_topics(), *topics(nobody=[0])) == [expected, expected]
@@ -285,14 +287,14 @@ def test_scenario_026_only_brokers_ask_for_many() -> None:
     assert state(scene) == "Empty"
 
 
-# A request without transactions was never answered.
+# There was no response to a request without transactions.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_batch_of_no_transactions_is_answered(version: int) -> None:
     assert add_batched(scene_with_topics(), version=version) == []
 
 
-# An id that a request named twice got the other id's results.
+# If a request named an id twice, both results were those of one transaction.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
     scene = scene_with_topics()
@@ -377,7 +379,7 @@ def test_listing_filters_by_state_producer_and_duration_as_kafka_does() -> None:
     assert ids(listing(scene)) == {"pay", "ship"}
     assert ids(listing(scene, state_filters=["Ongoing"])) == {"ship"}
     assert ids(listing(scene, producer_id_filters=[pay[0]])) == {"pay"}
-    # An id without a transaction counts as one whose transaction started long ago.
+    # An id without a transaction is treated as if its transaction had started long ago.
     assert ids(listing(scene, duration_filter=60_000)) == {"pay"}
     assert ids(listing(scene, duration_filter=29_999)) == {"pay", "ship"}
     assert ids(listing(scene, duration_filter=29_999, state_filters=["Ongoing"])) == {"ship"}
@@ -448,7 +450,7 @@ def test_clients_are_served_while_many_ids_are_listed() -> None:
     context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
     answer, turns = outcome_and_turns(list_transactions(ListTransactionsRequest(), context, scene.broker))
     assert ids(answer) == {"pay", "ship"}
-    assert turns == 2 + 2 + 1  # one turn for each requested shard, for each id, and for the response
+    assert turns == 2 + 2 + 1  # Each requested shard, each id, and the response take one turn.
 
 
 def test_clients_are_served_while_one_id_is_compared_with_a_costly_pattern() -> None:

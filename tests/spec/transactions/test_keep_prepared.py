@@ -1,4 +1,4 @@
-"""How the coordinator decides on KIP-939.
+"""The coordinator's decisions about two-phase commits (KIP-939).
 
 A producer with Enable2Pc keeps a transaction open until an external coordinator has decided. A recovery keeps the
 transaction, and gets a new producer id and epoch, with which it can only end this transaction.
@@ -248,8 +248,8 @@ def test_scenario_124_keeping_without_two_phase_commit_gives_a_transaction_no_mo
 
 
 def test_scenario_124_a_commit_that_comes_after_the_abort_never_happens() -> None:
-    # The rule book says INVALID_TXN_STATE (#s3-7). Here the loser of this race gets the same error as for a transaction
-    # that was not kept by keepPreparedTxn.
+    # The rule book says INVALID_TXN_STATE (#s3-7). Here the loser of the race receives the same error as for a
+    # transaction that no recovery has kept.
     scene = two_phase(kept(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()
@@ -274,7 +274,7 @@ def test_scenario_125_force_termination_aborts_fences_the_owner_and_takes_two_ph
 
 
 def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_transactions_own() -> None:
-    # Such a reader skips tag 3 of the record of `kept`, and so has only the producer id of the next owner.
+    # Such a reader skips tag 3 of the record of `kept`, so it finds only the producer id of the next owner.
     half_read = replace(kept(by=(73, 5)), next_producer_epoch=None)
     scene = two_phase(half_read)
     assert scene.txn.next_producer_id is None
@@ -318,7 +318,7 @@ def test_scenario_130_forty_thousand_recoveries_leave_the_transaction_as_it_was_
         owner, ongoing = scene.keep()
         assert ongoing == OPEN
         owners.add(owner)
-    assert len(owners) == 40_000  # No id and epoch are assigned twice.
+    assert len(owners) == 40_000  # No pair of producer id and epoch is assigned twice.
     assert owner == (NEW_PID, 40_000 - (MAX - OPEN[1]) - 1)
     commit = scene.commit5(owner)
     (owed,) = scene.write_markers()
@@ -326,7 +326,7 @@ def test_scenario_130_forty_thousand_recoveries_leave_the_transaction_as_it_was_
     assert commit.pair == (NEW_PID, owner[1] + 1)
 
 
-# The checks of the producer id and epoch in a request.
+# --- The checks of the producer id and epoch in a request.
 
 
 @pytest.mark.parametrize("record", [opened(), kept()], ids=["open", "kept"])
@@ -359,7 +359,7 @@ def test_a_zombie_does_not_abort_what_may_be_decided_outside_either() -> None:
     with refused(FENCED):
         scene.init((PID, 9))
     assert scene.written == []
-    with refused(WAIT):  # a new owner, which sends no id and epoch
+    with refused(WAIT):  # The request comes from a new owner, which sends no producer id and epoch.
         scene.init()
 
 

@@ -1,4 +1,4 @@
-"""KIP-939 under failures of the log and of producer ids, with changed feature levels, and with a deleted topic.
+"""KIP-939 when the log or the allocation of producer ids fails, with changed feature levels, and with a deleted topic.
 
 Rules: docs/spec/transactions.md#s3.
 """

@@ -1,4 +1,4 @@
-"""How a partition leader treats a marker, depending on the marker's epoch.
+"""A partition leader's treatment of a marker depends on the marker's epoch.
 
 Rules: docs/spec/transactions.md#s4-8; scenarios 58 to 61 and 69: #s8-4.
 """
@@ -71,7 +71,7 @@ def test_scenario_059_a_marker_that_comes_twice_is_written_twice_and_changes_not
 
 
 # A marker's epoch only had to be at least the current one. A repeated marker of the last transaction has the epoch of
-# the new transaction, and so ended the new one.
+# the new transaction, so it ended the new one.
 @pytest.mark.known_bug(7, "KAFKA-19446")
 def test_scenario_060_at_version_2_a_late_marker_does_not_end_the_next_transaction() -> None:
     scene = Scene()

@@ -141,7 +141,7 @@ def test_a_marker_by_request_moves_the_offsets_too(scene: Clients) -> None:
     assert scene.committed_offset(require_stable=True) == 10
 
 
-# --- who may
+# --- Members and clients that may commit.
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def told_by_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int], Error
 
 
 def test_version_6_names_topics_by_their_ids_and_is_answered_by_them(scene: Clients) -> None:
-    """T1, T2 and T11: the unknown id needs no right, and the known one needs READ on its topic
+    """T1, T2 and T11: the unknown id requires no right, and the known one requires READ on its topic
     (docs/spec/kafka-4.4.md#s5-2)."""
     pair = scene.init()
     scene.topic("secret")
@@ -453,7 +453,7 @@ def test_a_group_that_nobody_knows_is_made_by_who_names_no_generation() -> None:
 
 
 def test_version_6_is_told_that_there_is_no_such_group() -> None:
-    """T8 and T9: earlier versions answer with another code (docs/spec/kafka-4.4.md#s5-2)."""
+    """T8 and T9: earlier versions return another error code (docs/spec/kafka-4.4.md#s5-2)."""
     group = GroupScene()
     assert ask(group, member="anybody", generation=0, version=6) is E.GROUP_ID_NOT_FOUND
     assert ask(group, member="anybody", version=6) is E.NONE
@@ -461,7 +461,7 @@ def test_version_6_is_told_that_there_is_no_such_group() -> None:
 
 @pytest.mark.parametrize("version", [5, 6])
 def test_a_classic_group_refuses_another_generation_alike_at_every_version(version: int) -> None:
-    """T6, T7 and T10: only groups of the newer protocols changed (docs/spec/kafka-4.4.md#s5-2)."""
+    """T6, T7 and T10: the new error codes apply only to groups of the newer protocols (docs/spec/kafka-4.4.md#s5-2)."""
     group = GroupScene()
     (member,) = group.come("a")
     assert ask(group, member=member, generation=2, version=version) is E.ILLEGAL_GENERATION
@@ -529,14 +529,14 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="m", generation=4) is E.ILLEGAL_GENERATION
     assert ask(group, member="m", generation=6) is E.ILLEGAL_GENERATION
     assert ask(group, member="n", generation=5) is E.UNKNOWN_MEMBER_ID
-    # From version 6 on a producer may send a member epoch.
+    # From version 6 on, a producer may send the epoch of the member.
     assert ask(group, member="m", generation=5, version=6) is E.NONE
     assert ask(group, member="m", generation=4, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="m", generation=6, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="n", generation=5, version=6) is E.UNKNOWN_MEMBER_ID
 
 
-# The marker was acknowledged before the group had the new offsets, so that the next reader got the previous ones.
+# The marker was acknowledged before the group had the new offsets, so the next reader received the previous ones.
 @pytest.mark.known_bug(14, "KAFKA-17507")
 def test_who_is_told_of_the_commit_fetches_its_offsets(scene: Clients) -> None:
     for offset in (10, 20, 30):
@@ -559,7 +559,7 @@ def test_a_group_that_cannot_take_them_over_yet_acknowledges_no_marker(scene: Cl
     assert again.committed_offset(require_stable=True) == 10
 
 
-# The transaction that ended last won, instead of the one that had written its offset last.
+# The last transaction to end determined the offset, instead of the last one to write it.
 @pytest.mark.known_bug(15, "apache/kafka 15183")
 @pytest.mark.parametrize("restarts", [True, False])
 def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, restarts: bool) -> None:
@@ -575,7 +575,7 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
     assert scene.restarted(killed=True).committed_offset(require_stable=True) == 20
 
 
-# The end of a transaction reached the partitions, but not the group's coordinator.
+# The end of a transaction reached its partitions, but not the coordinator of the group.
 @pytest.mark.known_bug(36, "redpanda 10669")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("waits", [None, T0, OFFSETS])

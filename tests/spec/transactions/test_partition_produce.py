@@ -1,6 +1,6 @@
 """Produce in transactions, versions 3 to 13: the requests to the coordinator, their order, and the responses.
 
-Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The coordinator is the real one, unless a test replaces it.
+Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The tests use the real coordinator, unless they replace it.
 """
 
 from __future__ import annotations
@@ -209,11 +209,12 @@ def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_aga
     assert end_offset(scene) == 0
 
 
-# --- The last transaction is about to complete.
+# --- The previous transaction is about to complete.
 
 
 def stuck_in_prepare(scene: Clients) -> Pair:
-    """Ends a transaction whose marker is not written yet. Returns the producer id and epoch to continue with."""
+    """Ends a transaction, whose marker cannot be written yet. Returns the producer id and epoch of the next
+    transaction."""
     pair = scene.init()
     scene.produce(pair)
     scene.markers.refusals[T0] = E.NOT_LEADER_OR_FOLLOWER
@@ -383,8 +384,8 @@ def nothing_hangs(scene: Clients, index: int = 0) -> bool:
     return scene.latest_offset(committed=True, index=index) == scene.latest_offset(committed=False, index=index)
 
 
-# Between the coordinator's approval and the append, the abort's marker was written. The batch then opened a transaction
-# that nothing would ever end.
+# The abort's marker was written after the coordinator's approval and before the append. The batch then opened a
+# transaction that nothing would ever end.
 @pytest.mark.known_bug(8, "KAFKA-14884")
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(scene: Clients, version: int) -> None:
@@ -395,13 +396,13 @@ def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     scene.abort(pair, version=4 if version == TV1 else 5)
     coordinator.held.pop()()
     (answer,) = scene.told(reply, version)
-    # At version 2 only the marker has fenced the epoch.
+    # At version 2 the marker has fenced the epoch.
     assert ErrorCode(answer.error_code) is (E.INVALID_TXN_STATE if version == TV1 else E.INVALID_PRODUCER_EPOCH)
     assert nothing_hangs(scene)
 
 
 # A marker below version 2 has the epoch of the transaction that it ends. A batch of Produce v12 that was being checked
-# in a thread kept its guard, was appended after the marker, and held back readers forever.
+# in a thread kept its guard. It was appended after the marker, and held back readers forever.
 @pytest.mark.known_bug(62, "ours")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize(("transaction_version", "end_txn"), [(2, 4), (1, 4), (0, 4), (0, 5)])
@@ -438,7 +439,7 @@ def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Cli
     assert scene.read(committed=True, index=1) == []
 
 
-# The client abandoned a batch and aborted. The batch arrived after the abort's marker, and held back readers forever.
+# The client gave up a batch and aborted. The batch arrived after the abort's marker, and held back readers forever.
 @pytest.mark.known_bug(10, "KAFKA-14053")
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_a_batch_that_comes_behind_the_abort_holds_nobody_back(scene: Clients, version: int) -> None:
@@ -464,7 +465,7 @@ def test_nor_one_that_comes_behind_an_abort_for_its_time(scene: Clients) -> None
     assert scene.read(committed=True) == []
 
 
-# When the partition removed an idle producer's state, it refused the next sequence.
+# After the partition had removed the state of an idle producer, it refused the producer's next sequence.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> None:
     assert scene.produce((50, 0), 0, b"a", b"b", transactional=False) is E.NONE
@@ -474,7 +475,7 @@ def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> Non
     assert scene.read(committed=True) == [b"a", b"b", b"c"]
 
 
-# Nor may the expiry of an idle transactional id keep its producer from returning.
+# The transactional id may expire as well, and its producer must still be able to return.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
     pair = scene.init()
@@ -486,7 +487,7 @@ def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
     assert scene.read(committed=True) == [b"v", b"v"]
 
 
-# A new client's Produce to an internal topic added the topic to the transaction before the request was refused.
+# A Produce of a new client to an internal topic added the topic to the transaction before the request was refused.
 @pytest.mark.known_bug(54, "Kafka 4.3.1")
 def test_no_internal_topic_is_added_by_a_produce(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)

@@ -1,4 +1,4 @@
-"""What readers see of transactions: Fetch, ListOffsets and DescribeProducers, at every version.
+"""Transactions as readers see them: Fetch, ListOffsets and DescribeProducers, at every version.
 
 Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """
@@ -118,7 +118,8 @@ def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clie
 
 
 def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between(scene: Clients) -> None:
-    """Otherwise the records might precede the compaction, and the list of aborted transactions follow it."""
+    """Otherwise the response could combine records from before the compaction with aborted transactions from after
+    it."""
     scene.topic("c", cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
     pair = scene.init()
     scene.produce(pair, 0, b"aborted", topic="c")
@@ -332,8 +333,8 @@ def test_a_search_by_time_may_find_a_marker_as_in_kafka(scene: Clients) -> None:
     assert scene.read_from(marker[0], committed=True) == [b"behind"]
 
 
-# After a restart the last stable offset was computed from the records applied so far, and was above records of aborted
-# and open transactions.
+# After a restart the last stable offset was computed only from the records that had been applied so far. It was above
+# records of aborted and open transactions.
 @pytest.mark.known_bug(31, "redpanda 10671, 5090")
 @pytest.mark.parametrize("killed", [True, False])
 def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, killed: bool) -> None:
@@ -360,8 +361,8 @@ def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, 
     assert scene.read(committed=True) == [b"newer"]
 
 
-# The end of the data read was counted from the segment's start, so that the search for aborted transactions ended too
-# early in all segments but the first.
+# The end of the data was computed from the start of the segment. In all segments but the first, the search for aborted
+# transactions therefore ended too early.
 @pytest.mark.known_bug(40, "AutoMQ 754")
 def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scene: Clients) -> None:
     scene.topic("s", segment_bytes=300)
@@ -386,8 +387,8 @@ def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scen
         assert read == [value for at, value in expected if at >= start]
 
 
-# Records came from one tier, and an incomplete list of aborted transactions from another. Odradek has no tiered
-# storage; its tiers are memory, the page cache, and the disk with a thread.
+# Records came from one storage tier, and an incomplete list of aborted transactions from another. Odradek has no tiered
+# storage. Its tiers are memory, the page cache, and the disk, which a thread reads.
 @pytest.mark.known_bug(42, "Redpanda 7819")
 @pytest.mark.parametrize("tier", ["memory", "page cache", "disk"])
 def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: Clients, tier: str) -> None:
@@ -413,7 +414,7 @@ def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: C
     assert consumed(data) == [b"committed"]
 
 
-# Committed readers received data that had been read ahead before its transaction ended.
+# Committed readers received data that had been prefetched before its transaction ended.
 @pytest.mark.known_bug(43, "KoP 1856")
 @pytest.mark.parametrize("version", [4, 12, 18])
 def test_committed_readers_see_nothing_of_an_open_transaction(scene: Clients, version: int) -> None:

@@ -1,4 +1,4 @@
-"""Recorded requests to Kafka 4.3.1 get the same answers from Odradek, in the recorded order."""
+"""Requests that were recorded with Kafka 4.3.1 get the same answers from Odradek, in the recorded order."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tests.support.oracle import Exchange, exchanges, needs_oracle
 from tests.support.transaction_broker import TransactionBroker
 
 EVERYWHERE = [("p-7", 0), *(("__consumer_offsets", index) for index in range(3))]
-NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids at first.
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids when it had just been started.
 
 
 def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
@@ -25,13 +25,13 @@ def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
 
 
 def scene_of_the_probe() -> TransactionBroker:
-    """Returns a scene with the topics of the recording, and its transactional ids with their producer ids."""
+    """Returns a scene with the topics of the recording, and with its transactional ids and their producer ids."""
     scene = TransactionBroker()
     scene.blocks.begin_at(0)
     scene.topic(TRANSACTION_STATE, 3)
     scene.topic("__consumer_offsets", 3)
     scene.topic("p-7", 2)
-    # Kafka's first producer id went to the id p-y. The other ids were created one after the other, one for each
+    # Kafka's first producer id belongs to the transactional id p-y. The other ids were created later, one for each
     # version.
     for exchange in sorted(recorded("InitProducerId"), key=lambda each: b"p-tx" in each.request):
         assert ask(scene, exchange) == answered(exchange), str(exchange)
@@ -59,7 +59,7 @@ def test_a_transaction_of_each_version_goes_as_it_went_with_kafka(version: int) 
         for exchange in recorded(api):
             if exchange.version != version:
                 continue
-            # Kafka takes a while to write its markers. The client repeated the request meanwhile.
+            # Kafka takes a while to write its markers, and the client repeated its request in the meantime.
             was_under_way = ErrorCode.CONCURRENT_TRANSACTIONS.name in exchange.errors
             scene.markers.refusals = dict.fromkeys(EVERYWHERE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             assert ask(scene, exchange) == answered(exchange), str(exchange)
@@ -83,7 +83,7 @@ def test_markers_are_answered_as_kafka_answered_them(client: str) -> None:
 
 
 def in_order(response: Message) -> list[tuple[int, list[tuple[str, list[tuple[int, int]]]]]]:
-    """Returns the markers with sorted topics and partitions. Kafka lists them in the order of its sets."""
+    """Returns the markers with sorted topics and partitions, because Kafka lists them in the order of a hash."""
     return [
         (
             marker.producer_id,
