@@ -10,8 +10,8 @@ from tests.simulation.virtual_time import VirtualTimers
 
 
 class FarMarkers:
-    """Delivers markers late and twice, and delays their responses. Other work happens meanwhile, and the process may
-    end.
+    """Delivers markers late and repeatedly, and delays their responses. Other work happens meanwhile, and the process
+    may die.
 
     Only markers of transaction.version 2 are repeated. A late marker of an earlier version ends any open transaction,
     by design.

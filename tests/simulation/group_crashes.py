@@ -1,8 +1,8 @@
-"""The members of a group play a story, while their broker crashes at every disk call.
+"""The members of a group play a story, and their broker crashes at every disk call.
 
 Wherever the broker dies, the members repeat their unanswered requests to the next broker, as clients do, and continue.
-Whatever a member learned before the crash must hold after the restart. The contents of a heartbeat, and the meaning of
-its response, depend on the kind of group: a subclass of `GroupWorld` defines them, and the story.
+Everything that a member learned before the crash must still hold after the restart. The contents of a heartbeat, and
+the meaning of its response, depend on the kind of group: a subclass of `GroupWorld` defines both, and the story.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
 
 @dataclass(slots=True)
 class GroupMember(ABC):
-    """A member as its client sees it.
+    """The state of a group member, as its client sees it.
 
     epoch      epoch of the last response; 0 before the member has joined
     tells_all  whether the next heartbeat repeats the subscription, because the last one was not answered
@@ -52,14 +52,14 @@ class GroupMember(ABC):
 
     @abstractmethod
     def drop_all(self) -> None:
-        """Stops working on everything that was assigned."""
+        """Stops all work on assigned partitions or tasks."""
 
 
 M = TypeVar("M", bound=GroupMember)
 
 
 class GroupStage(Stage):
-    """A broker with one topic, and with the feature that the groups need."""
+    """A broker with one topic, on which the feature of the group protocol is enabled."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GroupStage(Stage):
 
 
 class GroupWorld(ABC, Generic[M]):
-    """The story so far, across the brokers that took part in it.
+    """The progress of a story, across all brokers that have taken part in it.
 
     committed  the last committed offset
     doubtful   the last offset for which a commit was sent
@@ -98,7 +98,7 @@ class GroupWorld(ABC, Generic[M]):
         self.doubtful: int = -1
         self.done = 0
 
-    # The kind of group.
+    # --- Methods that depend on the kind of group.
 
     @staticmethod
     @abstractmethod
@@ -106,7 +106,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def beat(self, member: M) -> None:
-        """Sends the member's heartbeat, and applies its response."""
+        """Sends a heartbeat of the member, and applies the response."""
 
     @abstractmethod
     def farewell(self, member: M, epoch: int) -> Message:
@@ -114,17 +114,17 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def recorded(self) -> dict[str, int]:
-        """Returns the members of the group and their epochs, as the broker describes them."""
+        """Returns the epochs of the group's members by name, as the broker describes them."""
 
     @abstractmethod
     def check(self) -> None:
-        """Checks what must hold after every event."""
+        """Checks everything that must hold after every event."""
 
     @abstractmethod
     def check_end(self) -> None:
         """Checks how the story ended."""
 
-    # The story.
+    # --- The story.
 
     def play(self) -> None:
         while self.done < len(self.story):
@@ -133,7 +133,7 @@ class GroupWorld(ABC, Generic[M]):
             self.done += 1
 
     def fork(self: W) -> W:
-        """Returns a copy for one of several states of the disk, with members of its own."""
+        """Returns a copy, so that the story can continue on one of several states of the disk."""
         other = copy(self)
         other.members = deepcopy(self.members)
         return other
@@ -147,8 +147,11 @@ class GroupWorld(ABC, Generic[M]):
         assert all(recorded.get(name, 0) >= epoch for name, epoch in told.items()), f"told {told}, recorded {recorded}"
 
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
-        """Returns the response to a heartbeat. If a static member did not receive the response to its join, it cannot
-        join again before its session times out, as with Kafka, so it waits."""
+        """Returns the response to a heartbeat that joins.
+
+        If a static member did not receive the response to its join, it cannot join again before its session times out,
+        as with Kafka. This method then waits.
+        """
         answer = self.stage.ask(request(), 1)
         if answer.error_code == E.UNRELEASED_INSTANCE_ID.value and member.epoch == 0:
             self._outlast_session(member)
@@ -187,7 +190,8 @@ Event = Callable[[GroupWorld[Any]], None]
 
 
 def check_owners(work: Mapping[str, set[Any]]) -> None:
-    """Checks that no two members work on the same thing. `work` has what each member works on, by name."""
+    """Checks that no two members work on the same partition or task. `work` contains the work of each member by its
+    name."""
     owners: dict[object, str] = {}
     for name, own in work.items():
         for each in own:
@@ -195,11 +199,11 @@ def check_owners(work: Mapping[str, set[Any]]) -> None:
             assert other == name, f"{each} is with {other} and {name}"
 
 
-# Events of a story.
+# --- Events of a story.
 
 
 def beats(new_member: Callable[[str], GroupMember], name: str) -> Event:
-    """Returns an event with one heartbeat. The first heartbeat joins."""
+    """Returns an event in which a member sends one heartbeat. The first heartbeat joins the group."""
 
     def event(world: GroupWorld[Any]) -> None:
         member = world.members.get(name)
@@ -219,15 +223,15 @@ def commits(name: str, offset: int) -> Event:
 
 
 def waits(world: GroupWorld[Any]) -> None:
-    """Lets timers run, for instance those that resolve a regular expression or create topics."""
+    """Lets timers run, for instance one that resolves a regular expression or creates topics."""
     world.stage.wait(100)
 
 
-# Crashes.
+# --- Crashes.
 
 
 def prepared_disk(broker_on: Callable[[], GroupStage]) -> FakeDisk:
-    """Returns the disk of a broker that has its topic and feature, and has died."""
+    """Returns the disk of a broker that has created its topic and enabled the feature, and has died."""
     stage = broker_on()
     stage.broker.kill()
     return stage.disk.after_kill()
@@ -243,7 +247,7 @@ def calls_of(new_world: Callable[[FakeDisk], W], disk: FakeDisk) -> int:
 
 
 def crashed(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, call: int, *, half_write: bool = False) -> W:
-    """Plays the story until the broker dies before this disk call, or in the middle of it."""
+    """Plays the story until the broker dies before this disk call or, with `half_write`, in the middle of it."""
     world = new_world(prepared.after_kill())
     world.stage.disk.crash_before(call, half_write=half_write)
     try:

@@ -1,7 +1,7 @@
-"""What must hold after every event, for any seed, for partitions, their readers and the offsets of groups.
+"""Invariants of partitions, their readers and the offsets of groups, which must hold after every event of every seed.
 
-The checks read logs like a read_committed consumer, each time from the end of the last check, and after a restart from
-the start.
+The checks read logs like a read_committed consumer. Each check continues at the end of the last one, and after a
+restart it begins at the start of the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from tests.support.transaction_listing import all_listed
 if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
-MarkerSeen = Callable[[int, int, bool], None]  # producer id, producer epoch, whether it commits
+MarkerSeen = Callable[[int, int, bool], None]  # producer id, producer epoch, whether the marker commits
 Records = Iterator[tuple[int, bytes]]
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 OFFSET_FETCH_VERSION = 5
@@ -34,13 +34,13 @@ OFFSET_FETCH_VERSION = 5
 
 @dataclass(slots=True)
 class ObservedPartition:
-    """What has been observed in one partition."""
+    """The observed state of one partition."""
 
     last_stable_offset: int = 0
     log_end_offset: int = 0
     read_to: int = 0
-    visible: dict[bytes, int] = field(default_factory=dict)  # offset by value
-    markers: dict[tuple[int, int], int] = field(default_factory=dict)  # number of markers by (producer id, epoch)
+    visible: dict[bytes, int] = field(default_factory=dict)  # offset of each visible value
+    markers: dict[tuple[int, int], int] = field(default_factory=dict)  # number of markers, by producer id and epoch
 
 
 class Invariants:
@@ -49,11 +49,11 @@ class Invariants:
         self._partitions = partitions
         self._groups = groups
         self._seen: dict[TopicPartition, ObservedPartition] = {each: ObservedPartition() for each in partitions}
-        self._outcomes: dict[tuple[int, int], bool] = {}  # whether the transaction committed, by (producer id, epoch)
+        self._outcomes: dict[tuple[int, int], bool] = {}  # by producer id and epoch: whether it was committed
         self._offsets: dict[str, int] = {}
         self._disk_calls = -1
         self.markers_repeated = 0
-        self.bumping: set[int] = set()  # producer ids whose transactions each have a separate epoch
+        self.bumping: set[int] = set()  # ids of producers whose epoch increases with each transaction
 
     def check(self, broker: "SimulatedBroker") -> None:
         if broker.disk.calls == self._disk_calls:
@@ -76,7 +76,7 @@ class Invariants:
     def restarted(self, *, was_power_lost: bool) -> None:
         """Prepares for the checks after a restart.
 
-        was_power_lost  whether unacknowledged data may be lost, even if somebody could read it
+        was_power_lost  whether unacknowledged data may be lost, even if readers have seen it
         """
         self._disk_calls = -1
         for topic_partition, before in self._seen.items():
@@ -89,7 +89,7 @@ class Invariants:
             self._outcomes.clear()
             self._offsets.clear()
 
-    # Reading.
+    # --- Readers.
 
     def _read_on(self, partition: Partition, seen: ObservedPartition) -> None:
         log, end = partition.log, partition.log.last_stable_offset
@@ -123,12 +123,13 @@ class Invariants:
         return marker
 
     def missing_after_restart(self) -> None:
-        """Checks, when everything is stable again, that readers find what they could read before."""
+        """Checks that readers find everything that they could read before. It is called when the world is stable
+        again."""
         for topic_partition, seen in self._seen.items():
             gone = [value for value, offset in seen.visible.items() if offset >= seen.read_to]
             assert not gone, f"{gone} of {topic_partition} could be read, and cannot any more"
 
-    # Groups.
+    # --- Groups.
 
     def _check_offsets(self, broker: "SimulatedBroker") -> None:
         for group in self._groups:
@@ -144,10 +145,10 @@ class Invariants:
                 assert attempt.may_be_committed, f"offset {offset} of {group} counts, and was never to be committed"
             self._offsets[group] = offset
 
-    # Readers that wait forever.
+    # --- Readers that wait forever.
 
     def _check_nothing_is_stuck(self, broker: "SimulatedBroker") -> None:
-        """Checks that every open transaction is known to somebody who will end it."""
+        """Checks that each open transaction has a coordinator that will end it, or a marker on its way."""
         taking_part: set[tuple[int, str, int]] | None = None
         for topic, index in self._partitions:
             log = broker.partition(topic, index).log
@@ -169,8 +170,10 @@ class Invariants:
 
 
 def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
-    """Returns (producer id, topic, partition) of every open transaction and of every missing marker; None while
-    loading."""
+    """Returns (producer id, topic, partition) of every open transaction and of every missing marker.
+
+    Returns None while a coordinator is loading.
+    """
     try:
         listed = all_listed(broker.transactions)
         found = [broker.transactions.describe(each.transactional_id) for each in listed]
@@ -186,7 +189,8 @@ def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | Non
 
 
 def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen: MarkerSeen | None = None) -> Records:
-    """Returns what a read_committed consumer delivers from fetched batches and the list of aborted transactions."""
+    """Returns the records that a read_committed consumer delivers from fetched batches and the list of aborted
+    transactions."""
     waiting = sorted(aborted, key=lambda each: each[1])
     dropped: set[int] = set()
     for position, header in batches(data):
@@ -195,7 +199,7 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
         if header.is_control:
             marker = read_marker(data, position, header)
             if marker is None:
-                continue  # Compaction has left the batch empty.
+                continue  # Compaction has emptied the batch.
             if not marker.is_commit:
                 dropped.discard(header.producer_id)
             if marker_seen is not None:
@@ -207,7 +211,8 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
 
 
 def ask_for_offset(broker: "SimulatedBroker", group: str, answered: Callable[[int], None]) -> None:
-    """Requests a group's offset, -1 if there is none. There is no response while the coordinator loads."""
+    """Requests a group's offset, which is -1 if there is none. There is no response while the coordinator is
+    loading."""
 
     def came(data: bytes) -> None:
         answer = decode(OffsetFetchResponse, OFFSET_FETCH_VERSION, data, 8)

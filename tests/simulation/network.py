@@ -1,4 +1,4 @@
-"""A network that delivers requests and responses late, twice, in another order, or not at all."""
+"""A network that delivers requests and responses late, repeatedly, in another order, or not at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
 END_TXN = EndTxnRequest.API_KEY
-HEADER_BYTES = 8  # length and correlation id of a response
+HEADER_BYTES = 8  # the length and the correlation id of a response
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Probabilities that a message is lost, that a request is repeated, and that either is late by seconds."""
+    """Probabilities that a message is lost, that a request is repeated, and that a message is late by seconds."""
 
     lost: float = 0.02
     twice: float = 0.03
@@ -39,11 +39,12 @@ class Network:
         *,
         may_repeat_ends: bool = False,
     ) -> None:
-        """
-        broker  who listens now, if anybody does
-        note    puts a line into the trace
-        may_repeat_ends  whether the end of a transaction may come twice although its producer has said it once: most
-                         must know what an error means
+        """Creates a network between clients and a broker.
+
+        broker           returns the broker that is running now, if there is one
+        note             adds a line to the trace
+        may_repeat_ends  whether an EndTxn that was sent once may arrive twice; most producers could not interpret the
+                         error
         """
         self._time = time
         self._rng = rng
@@ -62,10 +63,11 @@ class Network:
         is_connected: Callable[[], bool],
         client: str = "",
     ) -> None:
-        """
-        answered      once, or never
-        is_connected  else what is still under way is not delivered any more
-        client        whose connection it is, where the broker has to tell them apart
+        """Sends a request to the broker, as far as the weather permits.
+
+        answered      called with the response, at most once
+        is_connected  returns whether the connection still exists; otherwise messages in transit are dropped
+        client        name of the connection, if the broker has to distinguish connections
         """
         frame = request_bytes(message, version, 1, sender)
 

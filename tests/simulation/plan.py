@@ -1,4 +1,4 @@
-"""The properties of a seed's world: the configuration of its broker, the weather, and how often the broker dies."""
+"""The properties that a seed determines: the configuration of its broker, the weather, and the frequency of crashes."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,7 +10,7 @@ from tests.support.metadata import config_with
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The properties of a seed's world. Each kind of world draws its own."""
+    """The properties of a seed's world. Each kind of world chooses its own."""
 
     level: int  # level of transaction.version
     is_durable: bool  # Acknowledgements wait for an fsync, so that the power may fail too.

@@ -1,9 +1,9 @@
-"""Transactional producers that behave like real clients, of the old protocol and of KIP-890; each is a script.
+"""Transactional producers that behave like real clients, of the old protocol or of KIP-890. Each one is a script.
 
-    answers = yield [Ask(request, version), …]      all at once; None for those that never came
-    yield 100                                       goes on 100 ms later
+    answers = yield [Ask(request, version), …]      sends all requests at once; None for missing responses
+    yield 100                                       continues 100 ms later
 
-What a producer knows of its transactions it writes into `Attempt`s, by which the world is judged.
+A producer writes everything that it learns about its transactions into `Attempt`s. The checks of the world use them.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -45,7 +45,7 @@ RETRIABLE = frozenset(
         E.REQUEST_TIMED_OUT,
     }
 )
-# errors that do not say whether the request took effect
+# These errors leave open whether the request took effect.
 SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -53,7 +53,7 @@ SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PRO
 class Ask:
     """A request and its version.
 
-    client  the connection to use, if it is not the producer's
+    client  the connection to use, unless it is the producer's own
     """
 
     message: Message
@@ -66,7 +66,7 @@ Script = Generator[Sequence[Ask] | int, list[Any], None]
 
 @dataclass(slots=True)
 class Batch:
-    """Records for one partition. They keep the same sequences however often they are sent."""
+    """Records for one partition. Their sequences stay the same when the batch is sent again."""
 
     partition: TopicPartition
     values: list[bytes]
@@ -77,13 +77,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Attempt:
-    """A transaction. `is_asked` says whether its commit was requested."""
+    """A transaction. `is_asked` tells whether its commit has been requested."""
 
     name: str
     producer: str
     group: str
     batches: list[Batch] = field(default_factory=list)
-    offset: int | None = None  # the group's offset in this transaction
+    offset: int | None = None  # the offset that the transaction commits for its group
     offset_answer: Answer = Answer.UNKNOWN
     is_asked: bool = False
     answer: Answer = Answer.UNKNOWN
@@ -94,11 +94,11 @@ class Attempt:
 
 
 class ProducerEnded(Exception):
-    """The producer is fenced, or cannot continue. A new one replaces it."""
+    """Raised when a producer is fenced or cannot continue. A new producer replaces it."""
 
 
 class Book:
-    """All transactions of a run, with the values that identify them."""
+    """All transactions of a run, and the values and offsets that identify them."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -112,14 +112,14 @@ class Book:
         return attempt
 
     def next_offset(self, attempt: Attempt) -> int:
-        """Returns the next offset. Each transaction of a group advances it."""
+        """Returns the offset that this transaction commits. Each transaction of a group advances the offset by one."""
         attempt.offset = self.next_offsets[attempt.group] = self.next_offsets.get(attempt.group, 0) + 1
         self.by_offset[attempt.group, attempt.offset] = attempt
         return attempt.offset
 
 
 class Producer:
-    """A process that uses a transactional id. `is_new`: it uses the protocol of transaction.version 2."""
+    """A process that uses a transactional id. If `is_new` is set, it uses the protocol of transaction.version 2."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Producer:
     ) -> None:
         self.name = name
         self.transactional_id = transactional_id
-        self.connection = 0  # Closing a connection discards everything that is in flight on it.
+        self.connection = 0  # A new connection discards everything that was in transit on the old one.
         self.is_new = is_new
         self._rng = rng
         self._book = book
@@ -144,12 +144,12 @@ class Producer:
         self._sequences: dict[TopicPartition, int] = {}
         self._timeout_ms = rng.choice([1_000, 1_000, 20_000])
         self._end_version = 5 if is_new else 3
-        self._tries = TRIES  # of a batch
+        self._tries = TRIES  # tries of a batch
 
     @property
     def may_be_late(self) -> bool:
-        """Returns whether its requests may be late. Only the new protocol distinguishes late requests from the next
-        transaction's."""
+        """Returns whether requests may be late. Only the new protocol can distinguish late requests from those of the
+        next transaction."""
         return self.is_new
 
     def script(self) -> Script:
@@ -161,7 +161,7 @@ class Producer:
         except ProducerEnded:
             return
 
-    # Each of these methods repeats its request until the response is usable.
+    # --- Methods that repeat a request until its response is usable.
 
     def _initialise(self) -> Script:
         for _ in range(40):
@@ -197,7 +197,7 @@ class Producer:
                 is_begun = True
                 is_well = yield from self._produce(batches)
             if rng.random() < 0.04:
-                yield rng.choice([1_500, 6_000])  # for example a garbage collection
+                yield rng.choice([1_500, 6_000])  # This pause is as long as a garbage collection, for example.
             if not is_well:
                 break
         if is_well and rng.random() < 0.6:
@@ -205,7 +205,7 @@ class Producer:
             is_well = yield from self._commit_offset(attempt)
         wants_commit = is_well and rng.random() < 0.75
         if rng.random() < 0.03:
-            raise ProducerEnded  # it dies
+            raise ProducerEnded  # The process dies.
         if is_begun:
             yield from self._end(attempt, is_commit=wants_commit)
         if not self.is_new and not is_well:

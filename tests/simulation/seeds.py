@@ -1,4 +1,4 @@
-"""The seeds that a simulation tries: `SEED=n` only that one, `SEEDS=n` the first n."""
+"""The seeds that a simulation tries. `SEED=n` selects a single one, and `SEEDS=n` the first n."""
 
 import os
 from collections.abc import Sequence

@@ -1,21 +1,21 @@
-"""Share groups and their administrators, step by step beside a model: every request that an administrator may send,
-while acknowledgements are pending in transactions, with restarts in between.
+"""Compares share groups with a model while administrators change them and acknowledgements are pending in transactions.
 
-The broker is the real one with its logs on a fake disk; requests and answers go through their bytes. Nothing is lost on
-the way and each request is answered before the next, so that the model can say what every step must do:
+Every administrative request is tried, with restarts in between. The broker is the real one with its logs on a fake
+disk, and requests and responses are encoded. No message is lost and each request is answered before the next one, so
+the model can predict the result of every step. A record is in one of these states:
 
-    AVAILABLE   may be delivered to anybody
-    ACQUIRED    a member holds it, until its lock runs out, its session ends, or the broker dies
-    PENDING     a transaction holds it: neither delivered nor accepted, whatever happens, until that ends
-    DONE        acknowledged: it never comes back, unless an administrator moves the group back
-    COMING_BACK its transaction was aborted, after the session of its member had ended and another session of the same
-                member had begun: whether the broker still knows of the end depends on what it has in memory, so the
-                member may hold the record until its lock runs out
-    AT_LIMIT    came back after as many deliveries as are allowed: the broker may archive it
+    AVAILABLE   It may be delivered to any member.
+    ACQUIRED    A member holds it until its lock expires, its session ends, or the broker dies.
+    PENDING     A transaction holds it. Until the transaction ends, it is neither delivered nor accepted.
+    DONE        It is acknowledged, and is delivered again only if an administrator moves the group back.
+    COMING_BACK Its transaction was aborted after the session of its member had ended and another session of the same
+                member had begun. It depends on the broker's memory whether the broker remembers the end of the first
+                session, so the member may hold the record until its lock expires.
+    AT_LIMIT    It is available after as many deliveries as the limit allows, so the broker may archive it.
 
-After each step the stored state of every share partition is compared with the model, record by record: what is pending
-and in which transaction, what is finished, and that nothing else is. In the end a last member gets all that is left.
-Rules: docs/spec/share-groups.md#s2-8, #s5.
+After each step the stored state of every share partition is compared with the model, record by record: the pending
+records with their transactions, the finished records, and no others. In the end a last member receives all remaining
+records. Rules: docs/spec/share-groups.md#s2-8, #s5.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ PARTITIONS = 2
 LOCK_MS, MEMBER_MS, BEAT_MS = 20_000, 60_000, 10_000
 LIMIT = 10
 TIMEOUTS_MS = {"pay": 50_000, "bill": 15_000, "doubt": 0}  # "doubt" requests a two-phase commit, which has no timeout.
-FINISHED = frozenset({2, 4})  # delivery states on disk
+FINISHED = frozenset({2, 4})  # delivery states in the log
 SETTINGS = {
     "group_share_record_lock_duration_ms": str(LOCK_MS),
     "group_share_session_timeout_ms": str(MEMBER_MS),
@@ -106,7 +106,7 @@ LOCKED = frozenset({State.ACQUIRED, State.PENDING, State.COMING_BACK})
 class Txn:
     """An open transaction. `serial` distinguishes it from earlier and later ones.
 
-    lock_over_ms  when the first lock of its records expires, including records that have been deleted since
+    lock_over_ms  time at which the first lock of its records expires, including records that have been deleted since
     """
 
     transactional_id: str
@@ -120,8 +120,8 @@ class Txn:
 class Rec:
     """A record of a share partition.
 
-    session  session of the member that holds the record; the record is lost to other sessions
-    counts   minimum and maximum of the delivery count, since a restart forgets what was not stored
+    session  session of the member that holds the record; other sessions cannot use the record
+    counts   minimum and maximum of the delivery count, since a restart forgets deliveries that were not stored
     over_ms  earliest and latest possible time at which its lock expires
     """
 
@@ -140,7 +140,7 @@ class Member:
     epoch: int = requests.JOIN
     session: int = requests.OPEN  # session epoch of its next request
     serial: int = 0  # number of its session
-    is_first: bool = True  # It has sent its topics.
+    is_first: bool = True  # The member has already sent its topics.
 
     @property
     def is_in(self) -> bool:
@@ -149,14 +149,18 @@ class Member:
 
 @dataclass(slots=True)
 class Producer:
-    """pair: that of its next request; None until it is initialised. zombies: pairs that others have replaced."""
+    """A transactional producer.
+
+    pair     producer id and epoch of its next request; None until it is initialised
+    zombies  earlier pairs, which newer ones have replaced
+    ended    markers that were sent, as (pair, whether it commits)
+    """
 
     transactional_id: str
     pair: tuple[int, int] | None = None
     txn: Txn | None = None
     is_kept: bool = False  # A recovery has taken over its prepared transaction, and can only end that transaction.
     zombies: list[tuple[int, int]] = field(default_factory=list)
-    # markers that were sent: producer id and epoch, commit
     ended: list[tuple[tuple[int, int], bool]] = field(default_factory=list)
 
     @property
@@ -180,13 +184,13 @@ class Administration:
         self.serials = 0
         self.done_steps = 0
         self.counts: dict[str, int] = {}
-        self.under_way: Callable[[], None] | None = None  # finds the outcome of an unanswered request
+        self.under_way: Callable[[], None] | None = None  # This function finds the outcome of an unanswered request.
         for group in GROUPS:
             self._configure(group, "share.auto.offset.reset", "earliest")
         self._delete_topic()
         self._create_topic()
 
-    # Running.
+    # --- The run.
 
     STEPS: Sequence[tuple[str, int]] = (
         ("produce", 10),
@@ -249,7 +253,7 @@ class Administration:
     def pick(self, of: Sequence[Any]) -> Any:
         return self.rng.choice(of) if of else None
 
-    # Time.
+    # --- Time.
 
     def wait(self, ms: int) -> None:
         """Advances the clock. Members stay in their groups."""
@@ -264,7 +268,7 @@ class Administration:
                 self._beat(member)
 
     def settle(self) -> None:
-        """Waits until no result depends on a millisecond, and the broker's own work is done."""
+        """Waits until no timer is about to expire and the broker has finished its own work."""
         self.stage.wait(50)
         for _ in range(5):
             now_ms = self.now_ms
@@ -285,8 +289,10 @@ class Administration:
                 self._given_back(rec)
 
     def _find_aborted(self) -> None:
-        """Finds aborted transactions. The broker may abort one itself after its timeout, or after a lock has expired,
-        and never otherwise."""
+        """Updates the model for transactions that the broker has aborted itself.
+
+        The broker may do so only after the transaction timeout, or after a lock of a record has expired.
+        """
         for producer in self.producers.values():
             txn = producer.txn
             if txn is None:
@@ -314,7 +320,7 @@ class Administration:
         name = producer.transactional_id
         return self.stage.broker.transactions.shard_for(name).read_state(lambda core: core.txn(name))
 
-    # The model.
+    # --- The model.
 
     def records(self) -> Iterator[tuple[tuple[str, int], int, Rec]]:
         for place, records in self.places.items():
@@ -374,7 +380,7 @@ class Administration:
         self.serials += 1
         member.serial = self.serials
 
-    # Comparing.
+    # --- Comparison with the broker.
 
     def stored(self, key: SharePartitionKey) -> StoredState | None:
         return self.stage.broker.share_coordinator.shard_for(key).read_state(lambda core: core.stored_state(key))
@@ -421,7 +427,7 @@ class Administration:
         counted = coordinator.pending_count()
         self.check(counted == total, f"{counted} records are counted as pending, and {total} are")
 
-    # Members.
+    # --- Members.
 
     def _beat(self, member: Member) -> None:
         for _ in range(3):
@@ -437,7 +443,7 @@ class Administration:
         self.check(False, f"{member} cannot join")
 
     def _join(self, member: Member) -> None:
-        """Joins until the state of every partition exists."""
+        """Sends heartbeats until the state of every partition exists."""
         topic_id = self.stage.broker.metadata.image.topics[TOPIC].topic_id
         keys = [SharePartitionKey(member.group, topic_id, index) for index in range(PARTITIONS)]
         for _ in range(60):
@@ -464,7 +470,7 @@ class Administration:
             self.check(code is E.NONE, f"{member} is told {code}")
             member.session += 1
             self._locks_run_out()
-            self._find_aborted()  # Loading a share partition may have found an expired lock.
+            self._find_aborted()  # The broker may have found an expired lock when it loaded a share partition.
             acquired = requests.acquired_in(answer)
             for each in acquired:
                 self._delivered(member, each.record, each.delivery_count, sent_ms)
@@ -521,7 +527,7 @@ class Administration:
         return {index: E(code) for index, code in requests.codes_in(answer).items()}
 
     def _busy(self) -> Member | None:
-        """Returns a member that holds records."""
+        """Returns some member that holds records, or None."""
         busy = [each for each in self.members.values() if each.is_in and self.held(each)]
         found: Member | None = self.pick(busy)
         return found
@@ -549,7 +555,7 @@ class Administration:
             self._leave(member)
 
     def stop_and_administer(self) -> None:
-        """Stops an application, and then lets an administrator change its group."""
+        """Lets all members of a group leave, and then lets an administrator change the group."""
         pending = [group for (group, _), _, rec in self.records() if rec.state is State.PENDING]
         group = self.pick(pending or GROUPS)
         for member in self.members.values():
@@ -566,7 +572,7 @@ class Administration:
         member.epoch, member.is_first = requests.JOIN, True
         self.say(f"{member.name} leaves")
 
-    # Transactions.
+    # --- Transactions.
 
     def stage_some(self) -> None:
         member = self._busy()
@@ -576,7 +582,7 @@ class Administration:
         held = self.held(member)
         chosen = self.rng.sample(held, self.rng.randint(1, len(held)))
         kinds = {record: self.rng.choice([ACCEPT, ACCEPT, REJECT]) for record in chosen}
-        for _ in range(self.rng.choice([1, 1, 1, 2])):  # It is sent twice if the response was lost.
+        for _ in range(self.rng.choice([1, 1, 1, 2])):  # A client sends the request twice if the response was lost.
             self.under_way = partial(self._perhaps_staged, member, chosen, producer)
             codes = self._stage(member, kinds, producer.transactional_id, self._pair(producer))
             self.say(f"{member.name} acknowledges {kinds} in {producer.transactional_id} {producer.pair}: {codes}")
@@ -665,8 +671,8 @@ class Administration:
         return code, (answer.producer_id, answer.producer_epoch)
 
     def race(self) -> None:
-        """Sends an acknowledgement together with the end of its transaction. It ends like the transaction, or is
-        refused."""
+        """Sends an acknowledgement together with the end of its transaction. The acknowledgement either shares the
+        outcome of the transaction, or is refused."""
         member = self._busy()
         producer = self.pick([each for each in self.producers.values() if each.txn is not None and not each.is_kept])
         if member is None or producer is None or not self.level:
@@ -716,8 +722,8 @@ class Administration:
         producer.pair = pair
 
     def recover(self) -> None:
-        """Keeps the prepared transaction of a two-phase commit for its recovery. It accepts no further
-        acknowledgements."""
+        """Recovers the prepared transaction of a two-phase commit, which accepts no further acknowledgements from then
+        on."""
         producer = self.producers["doubt"]
         if producer.txn is None:
             return
@@ -735,7 +741,7 @@ class Administration:
                 self.check(E.NONE not in codes, f"the kept transaction {producer.txn} has taken in {record}")
 
     def zombie(self) -> None:
-        """Lets a producer return that was replaced, or whose transaction was aborted."""
+        """Lets a producer send requests after it was replaced, or after its transaction was aborted."""
         producer = self.pick([each for each in self.producers.values() if each.zombies])
         if producer is None:
             return
@@ -753,8 +759,8 @@ class Administration:
             self.check(codes <= FENCED, f"the acknowledgement of a zombie is answered {codes}")
 
     def touch_pending(self) -> None:
-        """Checks that nobody can acknowledge a pending record: neither its member outside of the transaction, nor
-        another member, nor another transaction."""
+        """Checks that a pending record cannot be acknowledged outside its transaction or in another one, by any
+        member."""
         found = [(place, offset, rec) for place, offset, rec in self.records() if rec.state is State.PENDING]
         if not found:
             return
@@ -776,14 +782,14 @@ class Administration:
             other = self._ready(self.pick(others))
             codes = self._stage(member, {record: ACCEPT}, other.transactional_id, self._pair(other))
             self.say(f"{member.name} acknowledges {record} in {other.transactional_id}, which {rec.txn} holds: {codes}")
-            if self._entry(other).state is TxnState.ONGOING:  # refused after its registration
+            if self._entry(other).state is TxnState.ONGOING:  # refused after the registration
                 self._begun(other)
         else:
             return
         self.check(E.NONE not in codes, f"{record} is acknowledged, and {rec.txn} holds it")
 
     def repeat_marker(self) -> None:
-        """Repeats a marker of a transaction that has ended."""
+        """Repeats a marker of a recently ended transaction."""
         producer = self.pick([each for each in self.producers.values() if each.ended])
         if producer is None:
             return
@@ -809,7 +815,7 @@ class Administration:
         index = broker.transactions.partition_for(producer.transactional_id)
         return broker.metadata.image.topics[TRANSACTION_STATE].partitions[index].leader_epoch
 
-    # Administrators.
+    # --- Administrators.
 
     def _has_members(self, group: str) -> bool:
         return any(each.is_in for each in self.members.values() if each.group == group)
@@ -889,7 +895,7 @@ class Administration:
         code = E(answer.topics[0].partitions[0].error_code)
         self.check(code is E.NONE, f"records are not deleted: {code}")
         self.say(f"records of {index} before {before} are deleted")
-        # until the deletion is in the checkpoint; an earlier restart would restore the records, as in Kafka
+        # By then the deletion is in the checkpoint. An earlier restart would restore the records, as in Kafka.
         self.stage.wait(1_100)
         for (_, of), records in self.places.items():
             for offset in [offset for offset in records if of == index and offset < before]:
@@ -929,11 +935,12 @@ class Administration:
         assert code is E.NONE, f"{name}: {code} {answer.responses[0].error_message}"
 
     def change_version(self) -> None:
-        """Changes the level. 0 is possible only while nothing is pending. The effects of markers are recorded first."""
+        """Changes the level. Level 0 is possible only while nothing is pending. The effects of markers are recorded
+        first."""
         level = 1 - self.level
         update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=level, upgrade_type=1 if level else 2)
         is_pending = any(rec.state is State.PENDING for _, _, rec in self.records())
-        # This includes records below the log start offset.
+        # This number includes records below the log start offset.
         counted = self.stage.broker.share_coordinator.pending_count()
         code = E(self.ask(UpdateFeaturesRequest(feature_updates=[update]), 2).error_code)
         self.say(f"{SHARE_TRANSACTIONS} {level}: {code.name}")
@@ -948,7 +955,8 @@ class Administration:
         self.wait(self.rng.choice([100, 3_000, 12_000, LOCK_MS + 1_000]))
 
     def restart(self) -> None:
-        """Restarts the broker after kill -9 or a power failure. Every response has waited for the disk."""
+        """Restarts the broker after kill -9 or a power failure. The broker sent no response before the disk had
+        synced."""
         stage = self.stage
         stage.broker.kill()
         if self.rng.random() < 0.5:
@@ -962,8 +970,8 @@ class Administration:
             self._lost_session(member)
 
     def die(self) -> None:
-        """Kills the broker during a request, at any call to its disk. The restart shows the outcome of the request,
-        which must agree with the outcome of the transaction."""
+        """Kills the broker during a request, at a random disk call. After the restart, the outcome of the request must
+        agree with the outcome of the transaction."""
         self.under_way = None
         self.stage.die_after(self.rng.randint(1, 8))
         try:
@@ -1014,10 +1022,10 @@ class Administration:
         self._ended(producer, commit=commit)
         producer.pair = None
 
-    # In the end.
+    # --- The end of the run.
 
     def drain(self) -> None:
-        """Ends every transaction. A last member of each group gets all remaining records, and no others."""
+        """Ends every transaction. A last member of each group receives exactly the remaining records."""
         self.trace.append(f"{self.now_ms}: drain")
         for producer in self.producers.values():
             if producer.txn is not None:

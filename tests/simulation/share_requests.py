@@ -1,4 +1,4 @@
-"""Short forms of the requests of a share consumer and of its producer, for one topic, and of their responses."""
+"""Short forms of the requests that a share consumer and its producer send for one topic, and of the responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION = 1, 2, 2, 0
-JOIN, LEAVE = 0, -1  # member epochs; as session epochs they are OPEN and FINAL
+JOIN, LEAVE = 0, -1  # These member epochs are also the session epochs OPEN and FINAL.
 OPEN, FINAL = 0, -1
 
 Record = tuple[int, int]  # partition and offset

@@ -1,8 +1,9 @@
 """A stage with a share group: members that fetch and acknowledge, and a producer that acknowledges in transactions.
 
-`ShareStory` is what its clients know, across the brokers that they met. They behave as real ones: whatever was not
-answered is begun anew, with a new share session where the broker knows theirs no longer. Each delivery is judged as it
-happens: one holder at a time, nothing again that was finished, no delivery count that goes back.
+`ShareStory` contains the knowledge of its clients, across all brokers that they have met. The clients behave like real
+ones: they repeat unanswered requests, and open a new share session if the broker has forgotten theirs. Each delivery is
+checked when it happens: a record has only one holder, a finished record is not delivered again, and no delivery count
+decreases.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SETTINGS = {
     "share_coordinator_snapshot_update_records_per_snapshot": "2",
     "share_coordinator_cold_partition_snapshot_interval_ms": "900",
     "share_coordinator_state_topic_prune_interval_ms": "700",
-    # These are the broker's default values. Shorter intervals would keep the clock and the disk busy without need.
+    # These are the broker's default values. Shorter intervals would keep the clock and the disk busy for no reason.
     "log_cleaner_backoff_ms": "15000",
     "log_flush_offset_checkpoint_interval_ms": "60000",
 }
@@ -91,7 +92,7 @@ class ShareStage(Stage):
 
 
 def prepared_disk(*, is_durable: bool) -> FakeDisk:
-    """Returns a disk on which everything is synced."""
+    """Returns the disk of a stage on which everything is synced."""
     stage = ShareStage(is_durable=is_durable)
     stage.broker.kill()
     return stage.disk.after_kill()
@@ -102,7 +103,7 @@ class Member:
     name: str
     epoch: int = requests.JOIN
     assigned: set[int] = field(default_factory=set)
-    # This stays set until a response arrives, because only then would a lost assignment be repeated.
+    # This stays set until a response arrives, because only then does the broker repeat a lost assignment.
     tells_all: bool = True
     session: int = requests.OPEN  # session epoch of its next request
     held: dict[Record, int] = field(default_factory=dict)  # acquired records with their delivery counts
@@ -110,16 +111,18 @@ class Member:
 
 @dataclass(slots=True)
 class ClientKnowledge:
-    """What clients were told, and remember across brokers.
+    """Everything that clients have learned, and that they remember when the broker changes.
 
-    finished     accepted or rejected, and told so, or in a transaction whose commit was confirmed
-    doubtful     asked for, and perhaps done
-    least_count  of the next delivery, where a release was confirmed
-    locks        who holds a record for sure, and until when
-    ending       the end of the transaction that was asked for, until it is answered: whether it commits
-    given_up     rejected, and told so, or in a transaction whose commit was confirmed
-    perhaps_given_up  asked to be rejected, or in a transaction that was asked to commit
-    used         accepted, and told so, or in a transaction whose commit was confirmed
+    A rejection or an acceptance is confirmed by its own response or, in a transaction, by the response to its commit.
+
+    finished          records whose acceptance or rejection is confirmed
+    doubtful          records whose acceptance or rejection was requested, and may have taken effect
+    least_count       minimum count of a record's next delivery, if its release is confirmed
+    locks             certain holder of a record, and the time until which it holds the record
+    ending            whether the unanswered EndTxn commits; None if there is none
+    given_up          records whose rejection is confirmed
+    perhaps_given_up  records whose rejection was requested
+    used              records whose acceptance is confirmed
     """
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -148,7 +151,7 @@ class Moment:
     is_two_phase: bool
 
     def goes_on(self, disk: FakeDisk, later_ms: int = 0) -> ShareStory:
-        """Continues the story with the next broker. A moment may be continued several times."""
+        """Continues the story with another broker on this disk. A moment can be continued several times."""
         known = deepcopy(self.known)
         known.restarts += 1
         known.locks.clear()
@@ -162,14 +165,14 @@ class ShareStory:
         self.stage = stage
         self.group = group
         self.known = known or ClientKnowledge()
-        # Tests replace this if another promise exists.
+        # Tests replace this function if they rely on another promise.
         self.may_be_delivered: Callable[[Record], bool] = lambda record: True
 
     def moment(self) -> Moment:
         stage = self.stage
         return Moment(deepcopy(self.known), stage.pair, stage.time.now_ms(), stage.is_durable, stage.is_two_phase)
 
-    # Membership.
+    # --- Membership.
 
     def member(self, name: str) -> Member:
         return self.known.members.setdefault(name, Member(name))
@@ -200,7 +203,7 @@ class ShareStory:
 
     @property
     def may_lose_members(self) -> bool:
-        """Returns whether members may be lost: the power may fail, and responses do not wait for the disk."""
+        """Returns whether members may be lost in a power failure, because responses do not wait for the disk."""
         return not self.stage.is_durable
 
     def leave(self, name: str) -> None:
@@ -212,7 +215,7 @@ class ShareStory:
         assert code in (E.NONE, *REJOIN), code
         member.epoch, member.assigned, member.tells_all = requests.JOIN, set(), True
 
-    # Sessions.
+    # --- Sessions.
 
     def close_session(self, name: str) -> None:
         member = self.member(name)
@@ -232,7 +235,7 @@ class ShareStory:
             del self.known.locks[record]
 
     def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[AcquiredRecord]:
-        """Fetches for a while until there are records, because the first fetch only starts to load the share
+        """Fetches until there are records, up to `tries` times, because the first fetch only starts to load the share
         partition."""
         member = self.join(name)
         for _ in range(tries):
@@ -276,7 +279,7 @@ class ShareStory:
         known.locks[record] = (member.name, sent_ms + LOCK_MS)
         member.held[record] = count
 
-    # Acknowledgements.
+    # --- Acknowledgements.
 
     def acknowledge(self, name: str, count: int, kind: int) -> None:
         """Acknowledges this number of held records. If the member holds none, it fetches first."""
@@ -315,11 +318,11 @@ class ShareStory:
                 self.known.finished.add(record)
                 (self.known.given_up if kind == REJECT else self.known.used).add(record)
 
-    # Acknowledgements in a transaction.
+    # --- Acknowledgements in a transaction.
 
     def begin(self) -> None:
-        """Initialises a new owner of the transactional id. An open transaction is aborted, and a decided one is
-        completed."""
+        """Initialises a new owner of the transactional id. This aborts an open transaction, and completes a decided
+        one."""
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:
@@ -331,16 +334,18 @@ class ShareStory:
         raise AssertionError(f"no producer id: {code.name}")
 
     def _check_nothing_is_staged(self) -> None:
-        """Checks that nothing is staged. There is one producer, and its transactions have ended."""
+        """Checks that nothing is staged. This holds here because the only producer has ended its transactions."""
         coordinator = self.stage.broker.share_coordinator
         while not coordinator.shards.is_loaded:
             self.stage.wait(50)
         assert not coordinator.pending_count(), "acknowledgements are staged, and no transaction knows of them"
 
     def stage_some(self, name: str, count: int, kind: int = ACCEPT, *, twice: bool = False) -> bool:
-        """Outputs for so many inputs, and their acknowledgements; false where the transaction has to be aborted.
+        """Writes outputs for this number of inputs, and stages their acknowledgements.
 
-        twice: the request is sent again, as after a lost answer
+        Returns False if the transaction must be aborted.
+
+        twice  whether the request is sent again, as after a lost response
         """
         member = self.member(name)
         chosen = sorted(member.held)[:count] or [each.record for each in self.fetch(name, count)][:count]
@@ -372,7 +377,7 @@ class ShareStory:
         return True
 
     def end(self, *, commit: bool) -> bool:
-        """Ends the transaction. Returns whether it ended like this."""
+        """Ends the transaction. Returns whether the broker confirmed this outcome."""
         self.known.ending = commit
         if commit:
             self.known.doubtful |= self.known.staged
@@ -392,10 +397,10 @@ class ShareStory:
             self.known.used |= staged - rejections
         return code is E.NONE
 
-    # In the end.
+    # --- The end of the story.
 
     def drain(self, *, in_transactions: bool) -> None:
-        """Lets another member take over without disturbance, after which no records may remain."""
+        """Lets a last member take over while nothing fails. Afterwards no records may remain."""
         if in_transactions:
             self.begin()
         for name in [name for name in self.known.members if name != "last"]:

@@ -1,7 +1,8 @@
-"""Members of share groups that behave like real clients, over a network that does not: each is a script of `Ask`s.
+"""Members of share groups that behave like real clients over a faulty network. Each one is a script of `Ask`s.
 
-`Sharer` joins, sends heartbeats, fetches. `Worker` writes an output for each record and acknowledges it in the same
-transaction; `PlainMember` acknowledges without one. What they are told goes into a `Ledger`, by which they are judged.
+`Sharer` joins, sends heartbeats and fetches. `Worker` writes an output for each record, and acknowledges the record in
+the same transaction. `PlainMember` acknowledges without a transaction. All of them record what they learn in a
+`Ledger`, which the checks use.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ REJOIN = frozenset({E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH, E.GROUP_ID_NOT_F
 
 @dataclass(slots=True)
 class Ledger:
-    """Of one share group.
+    """Everything that the members of one share group have learned.
 
-    locks         who holds a record for sure, and until when
-    finished      accepted or rejected, with an answer that says so
-    maybe         asked for without such an answer
-    used_up       delivered as often as allowed
-    inputs        what an output was made of
+    locks     certain holder of a record, and the time until which it holds the record
+    finished  records whose acceptance or rejection is confirmed by a response
+    maybe     records whose acceptance or rejection was requested
+    used_up   records that were delivered as often as the limit allows
+    inputs    the input of each output
     """
 
     group: str
@@ -60,7 +61,7 @@ class Ledger:
             self.used_up.add(record)
 
     def forget(self, member: str) -> None:
-        """Removes the locks of a member whose session, or whose broker, has ended."""
+        """Removes the locks of a member whose session has ended, or whose broker has died."""
         self.locks = {record: held for record, held in self.locks.items() if held[0] != member}
 
 
@@ -73,7 +74,7 @@ class Surroundings(Protocol):
 
 
 class Sharer:
-    """The consumer of a client. `held` has the acquired records and when their locks expire."""
+    """The consumer of a client. `held` contains the acquired records and the times at which their locks expire."""
 
     def __init__(self, name: str, ledger: Ledger, world: Surroundings, rng: Random, now_ms: Callable[[], int]) -> None:
         self.name = name
@@ -90,11 +91,11 @@ class Sharer:
 
     @property
     def client(self) -> str:
-        """Returns the name of its connection, which changes with each reconnect."""
+        """Returns the name of the connection, which changes with each reconnect."""
         return f"{self.name}/{self._lines}"
 
     def reconnect(self) -> None:
-        """Reconnects, like a client that has waited too long for a response."""
+        """Opens a new connection, like a client that has waited too long for a response."""
         self._world.disconnect(self.client)
         self._lines += 1
         self.lose_session()
@@ -132,7 +133,7 @@ class Sharer:
 
     def close_session(self) -> Script:
         request = requests.acknowledge(self.ledger.group, self.name, requests.FINAL, self._world.topic_id, {})
-        self.ledger.forget(self.name)  # Other members may get its records before the response arrives.
+        self.ledger.forget(self.name)  # Other members may acquire the records before the response arrives.
         yield from self.ask(request, requests.ACKNOWLEDGE_VERSION)
         self.lose_session()
 
@@ -179,7 +180,8 @@ class Sharer:
             return
         codes = requests.codes_in(answer)
         for record, kind in kinds.items():
-            # If the lock has expired, a failed write may have archived the record. Then the response proves nothing.
+            # If the lock has expired, a failed write may have archived the record, so the response does not prove
+            # anything.
             if codes[record[0]] == 0 and record in ends and until_ms[record] > self._now_ms():
                 self.ledger.finished.add(record)
             elif codes[record[0]] == 0 and kind == RENEW:
@@ -191,7 +193,8 @@ class Sharer:
 
 
 class PlainMember(Producer):
-    """Acknowledges without a transaction. It is a producer only so that the world can run it."""
+    """A member that acknowledges without transactions. It is a subclass of `Producer` only so that the world can run
+    it."""
 
     def __init__(self, *args: Any, sharer: Sharer, **settings: Any) -> None:
         super().__init__(*args, is_new=True, **settings)
@@ -219,7 +222,7 @@ class PlainMember(Producer):
 
 
 class Worker(Producer):
-    """Consumes, processes and produces."""
+    """A member that consumes a record, processes it, and produces an output."""
 
     def __init__(self, *args: Any, sharer: Sharer, topic_id: bytes, **settings: Any) -> None:
         super().__init__(*args, is_new=True, **settings)
@@ -255,7 +258,7 @@ class Worker(Producer):
         if rng.random() < 0.1:
             yield rng.choice([500, 2 * sharer.ledger.lock_ms])
         if rng.random() < 0.03:
-            raise ProducerEnded  # it dies
+            raise ProducerEnded  # The process dies.
         is_commit = is_well and rng.random() < 0.75
         if is_commit:
             sharer.ledger.maybe |= set(chosen)

@@ -1,9 +1,9 @@
 """A world of share groups: workers that acknowledge in transactions, and members of a plain group of the same topic.
 
-All that `transaction_world` has goes wrong: the broker is killed at any call to its disk, the power fails, messages are
-lost, late and repeated, markers too, producers die and are replaced. Members come and go with their heartbeats and
-connections; locks run out during transactions; `odradek.share.transactions` is lowered while nothing is pending, and
-raised again.
+The world has all faults of `transaction_world`. The broker is killed at random disk calls, the power fails, requests,
+responses and markers are lost, late and repeated, and producers die and are replaced. In addition, members join and
+leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while nothing is
+pending, and raised again.
 
 In the end every input has exactly one visible output, or was delivered as often as allowed and has none.
 """
@@ -41,7 +41,7 @@ TOPIC, WORKERS, READERS = "tasks", "workers", "readers"
 PARTITIONS, INPUTS = 2, 60
 LIMIT, LOCK_MS, SESSION_MS = 10, 1_500, 4_000
 PLAIN_IDS = ("plain-0", "plain-1")
-UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # the second value is an upgrade type
+UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # DOWNGRADE is an upgrade type.
 
 
 class Afterwards(ShareStage):
@@ -56,7 +56,7 @@ class Afterwards(ShareStage):
 
 
 class ShareWorld(World):
-    least_segment_bytes = 2_000  # A segment must have room for the records of a heartbeat.
+    least_segment_bytes = 2_000  # A segment needs room for all records of a heartbeat.
 
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         rng = Random(f"shares {seed}")
@@ -122,7 +122,7 @@ class ShareWorld(World):
         return ask.client == producer.sharer.client
 
     def disconnect(self, client: str) -> None:
-        """Closes a connection. The broker notices at once, or a little later."""
+        """Closes a connection. The broker notices this at once, or a little later."""
 
         def noticed() -> None:
             if self.broker is not None:
@@ -130,7 +130,7 @@ class ShareWorld(World):
 
         self.time.after(self.rng.choice([0, 1, 300]), noticed, self.life)
 
-    # Faults.
+    # --- Faults.
 
     def _crashed(self) -> None:
         super()._crashed()
@@ -141,7 +141,7 @@ class ShareWorld(World):
         """Does nothing, because transaction.version is 2 from the beginning."""
 
     def _downgrade(self) -> None:
-        """Lowers the feature, which is possible only while nothing is staged."""
+        """Lowers the level of `odradek.share.transactions`, which succeeds only while nothing is staged."""
         if self.broker is None:
             return
         update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=DOWNGRADE)
@@ -162,7 +162,7 @@ class ShareWorld(World):
         try:
             staged = self.broker.share_coordinator.pending_count()
         except KafkaError:
-            return  # it loads
+            return  # The coordinator is loading.
         assert not staged, f"{staged} acknowledgements are staged at odradek.share.transactions 0"
         self.note("odradek.share.transactions was 0")
 
@@ -178,7 +178,7 @@ class ShareWorld(World):
         assert not twice, f"{twice} were processed twice"
         return found
 
-    # In the end.
+    # --- The end of the run.
 
     def _decide_the_rest(self) -> None:
         broker = self.broker
@@ -217,7 +217,7 @@ class ShareWorld(World):
         return ShareStory(stage, known, ledger.group)
 
     def _drain(self, story: ShareStory, *, in_transaction: bool) -> set[tuple[int, int]]:
-        """Gets the remaining records with a member that nothing disturbs."""
+        """Receives and acknowledges the remaining records with a member that nothing disturbs. Returns the records."""
         drained: set[tuple[int, int]] = set()
         last = story.member("last")
         while last.held or story.fetch("last", 5):

@@ -1,10 +1,12 @@
-"""A broker process without sockets, threads and a real disk: the dispatcher, the handlers, the coordinators, the
-partitions and the metadata log are the real ones, wired as `odradek.broker.broker` does it.
+"""A broker process without sockets, threads and a real disk.
 
-    broker = SimulatedBroker(disk, time, rng, config)      a start, with whatever is on the disk
-    broker.receive(frame, answered)                        one request as it comes over the wire
-    broker.disconnect(client)                              the end of a client's connection
-    broker.life.is_over = True                             kill -9
+The dispatcher, the handlers, the coordinators, the partitions and the metadata log are the real ones, connected as in
+`odradek.broker.broker`.
+
+    broker = SimulatedBroker(disk, time, rng, config)      starts a broker on an existing disk
+    broker.receive(frame, answered)                        passes one encoded request to the broker
+    broker.disconnect(client)                              ends the connection of a client
+    broker.life.is_over = True                             acts like kill -9
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
@@ -66,12 +68,12 @@ def log_as_it_is(log: ShardLog) -> ShardLog:
 
 
 def computing_at_once(timers: VirtualTimers) -> TargetComputations:
-    """Returns computations of targets, none of which is large enough here to be left for later."""
+    """Returns computations that finish immediately, because no group of a simulation is large enough for a delay."""
     return TargetComputations()
 
 
 def computing_in_turns(timers: VirtualTimers) -> TargetComputations:
-    """Returns computations of targets that make one step per millisecond, even for the smallest group."""
+    """Returns computations that make one step per millisecond, even for the smallest group."""
 
     def run(steps: Iterator[None]) -> None:
         def turn() -> None:
@@ -85,13 +87,13 @@ def computing_in_turns(timers: VirtualTimers) -> TargetComputations:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Collaborators that a test may replace, say by ones that are wrong.
+    """Collaborators that a test may replace, for example by faulty ones.
 
-    markers         wraps what carries markers to the partitions' leaders
+    markers         wraps the writer that sends markers to the leaders of partitions
     state_log       wraps the log of a partition of `__transaction_state`
-    partition_sync  makes what syncs the records of a transaction that becomes a two-phase commit
-    coordinator     made with the arguments of TransactionCoordinator
-    workers         the threads
+    partition_sync  creates the object that syncs the records of a transaction that becomes a two-phase commit
+    coordinator     creates the coordinator, with the arguments of TransactionCoordinator
+    workers         creates the threads
     targets         computes the target assignments of streams groups
     """
 
@@ -104,7 +106,7 @@ class Parts:
 
 
 class LogInTurns(CoordinatorLog):
-    """A log that is read without a thread. Other work has its turn between two portions."""
+    """A log that is read without a thread. Other work can run between two portions."""
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
@@ -136,7 +138,7 @@ class SimulatedBroker:
         log_changes: Mapping[str, Any],
         parts: Parts,
     ) -> None:
-        """log_changes: for every topic's LogConfig."""
+        """Starts a broker on the disk. `log_changes` replaces fields in the LogConfig of every topic."""
         self.disk = disk
         self.config = config
         self.node_id = config.node_id
@@ -228,7 +230,7 @@ class SimulatedBroker:
         self.verifier = Verifier(
             config, time, self.timers, coordinator=lambda: self.transactions, two_phase=self.two_phase
         )
-        # This is everything that handlers use of a Broker.
+        # The attributes below are everything that handlers use of a Broker.
         self.dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             cast(Broker, self), time, handler_of, fast_path_of=fast_path_of
         )
@@ -276,9 +278,10 @@ class SimulatedBroker:
         return next(self._uuids).to_bytes(16, "big")
 
     def receive(self, frame: bytes, answered: Callable[[bytes], None], client: str = "") -> None:
-        """
-        frame   length included; so is the answer, which is given maybe at once
-        client  whose connection it comes over
+        """Handles one request, and passes the response to `answered`, possibly before this method returns.
+
+        frame   the request with its length; the response includes its length too
+        client  name of the connection
         """
         connection = self._connections.get(client)
         if connection is None:
@@ -324,7 +327,7 @@ class SimulatedBroker:
         topic = self.metadata.image.topics.get(name)
         return None if topic is None else len(topic.partitions)
 
-    # The consequences of a commit to the metadata log, as in `odradek.broker.broker.Broker`.
+    # --- The consequences of a commit to the metadata log, as in `odradek.broker.broker.Broker`.
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)

@@ -1,4 +1,4 @@
-"""A simulated broker, and a transactional producer that sends requests and waits for responses: a stage for crashes."""
+"""A simulated broker, and a transactional producer that waits for each response. Tests use it to crash the broker."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -53,10 +53,11 @@ class Stage:
         begins_after_ms: int = 500,
         parts: Parts | None = None,
     ) -> None:
-        """
-        is_durable       every acknowledgement waits for fsync
-        is_two_phase     the producer asks for Enable2Pc, which the broker allows
-        begins_after_ms  how long the broker has for itself, as to load its coordinators, before the first request
+        """Starts a broker on a new disk, or on the given one.
+
+        is_durable       whether every acknowledgement waits for an fsync
+        is_two_phase     whether the producer uses Enable2Pc, which the broker then allows
+        begins_after_ms  time before the first request, in which the broker loads its coordinators, for example
         """
         self.disk = disk or FakeDisk()
         self.time = VirtualTime(now_ms)
@@ -71,12 +72,12 @@ class Stage:
         )
         self.is_durable = is_durable
         self.is_two_phase = is_two_phase
-        self.dies_at_call: int | None = None  # number of calls to the disk after which the broker dies
+        self.dies_at_call: int | None = None  # the number of the disk call after which the broker dies
         self.level = level
         self.pair = NO_PAIR
         self.sequences: dict[tuple[str, int], int] = {}
         self.answers: list[ErrorCode] = []
-        rng = Random(0 if disk is None else now_ms)  # A restarted broker generates other ids than the first one.
+        rng = Random(0 if disk is None else now_ms)  # A restarted broker must generate other ids than the first one.
         self.broker = SimulatedBroker(
             self.disk, self.time, rng, self.config, log_changes={"segment_bytes": 1 << 20}, parts=parts or Parts()
         )
@@ -103,8 +104,8 @@ class Stage:
         return is_stepped
 
     def die_after(self, calls: int) -> None:
-        """Kills the broker after this number of further calls to the disk. Consequences of the last call no longer
-        happen."""
+        """Kills the broker after this number of further disk calls. The last call has no effect on the rest of the
+        broker."""
         self.dies_at_call = self.disk.calls + calls
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:
@@ -115,8 +116,10 @@ class Stage:
         return self.ask_together([(request, version, client)])[0]
 
     def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:
-        """Sends several requests, each with its version and client, before any of them is answered. Returns the answers
-        in the order of the requests."""
+        """Sends several requests, each with its version and client, before any of them is answered.
+
+        Returns the responses in the order of the requests.
+        """
         answers: list[list[bytes]] = [[] for _ in asked]
         for (request, version, client), answer in zip(asked, answers, strict=True):
             self.broker.receive(request_bytes(request, version, 1, client), answer.append, client)
@@ -141,7 +144,7 @@ class Stage:
         return ErrorCode(answer.error_code)
 
     def init6(self, *, keep: bool) -> tuple[ErrorCode, Pair]:
-        """Sends InitProducerId v6. Also returns the producer id and epoch of a kept transaction."""
+        """Sends InitProducerId v6. Returns its error code, and the producer id and epoch of a kept transaction."""
         request = InitProducerIdRequest(
             transactional_id=ID,
             transaction_timeout_ms=TIMEOUT_MS,
@@ -184,7 +187,7 @@ class Stage:
             self.sequences.clear()
         return ErrorCode(answer.error_code)
 
-    # Looking.
+    # --- Observations.
 
     def offset(self) -> int:
         told: list[int] = []
@@ -193,7 +196,7 @@ class Stage:
         return told[0]
 
     def readable(self) -> list[str]:
-        """Returns what read_committed consumers see in both partitions."""
+        """Returns the values that read_committed consumers see in both partitions."""
         values = []
         for topic, index in (P0, P1):
             log = self.broker.partition(topic, index).log

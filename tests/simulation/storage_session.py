@@ -1,5 +1,4 @@
-"""A user of the storage package that records what was promised, and checks after a crash that the promises were
-kept."""
+"""A user of the storage package that records the package's promises, and checks after a crash that they were kept."""
 
 from __future__ import annotations
 
@@ -22,22 +21,22 @@ PRODUCER_ID = 7
 
 @dataclass
 class Promises:
-    """What was acknowledged before the crash, and what may exist without an acknowledgement."""
+    """Records that were acknowledged before the crash, and records that may exist without an acknowledgement."""
 
     written: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     attempted: dict[TopicPartition, dict[int, set[bytes]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
     synced: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    # log start offsets that were reached and never decrease
+    # log start offsets that were reached, and must not decrease
     start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    may_start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))  # asked for
+    may_start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))  # requested start offsets
     deleted: set[TopicPartition] = field(default_factory=set)
     topic_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
 
 
 class Session:
-    """A process that opens the directory, works, and records each promise that it gives."""
+    """A process that opens the directory, works, and records each promise that the directory makes."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
         self.disk = disk
@@ -88,7 +87,7 @@ class Session:
         self.write(topic)
 
     def sync(self, topic: str, *, meanwhile: Callable[[], None] | None = None) -> None:
-        """Syncs a topic. `meanwhile` is called after the sync of the files, before the loop learns of it."""
+        """Syncs a topic. `meanwhile` is called after the files have been synced, before the loop learns of this."""
         log = self.log(topic)
         ticket = log.start_sync()
         ticket.run()
@@ -135,7 +134,7 @@ class Session:
 
 
 def contents(log: Log, start_offset: int) -> dict[int, bytes]:
-    """Returns the values of all readable offsets from `start_offset` on. It uses `read`, and checks every CRC."""
+    """Reads all records from `start_offset` on, and checks every CRC. Returns their values by offset."""
     found: dict[int, bytes] = {}
     offset = start_offset
     while offset < log.high_watermark:
@@ -153,7 +152,7 @@ def contents(log: Log, start_offset: int) -> dict[int, bytes]:
 
 
 def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
-    """Opens what a crash left and compares it with the promises, then works on it and opens it again."""
+    """Opens the disk that a crash has left and compares it with the promises, then works on it and opens it again."""
     session = Session(disk, Promises(topic_ids=dict(promises.topic_ids)))
     session.open_all()
     kept: dict[TopicPartition, dict[int, bytes]] = {}
@@ -188,7 +187,7 @@ def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
 
 
 def _check_producer(log: Log) -> None:
-    """Checks that the state of the producer agrees with its last batch in the log."""
+    """Checks that the producer's state agrees with its last batch in the log."""
     last = None
     for portion in log.reader.scan(log.segments[0].base_offset):
         for _, header in batches(portion):

@@ -1,5 +1,8 @@
-"""Producers, a coordinator, a failing disk, slow threads, and then a power failure. Acknowledged records exist, in
-order and once, and finally refused ones do not. The seed determines the whole run."""
+"""Producers and a coordinator work with a failing disk and slow threads, and then the power fails.
+
+Acknowledged records exist, in order and only once, and records that were finally refused do not exist. The seed
+determines the whole run.
+"""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -21,7 +24,7 @@ STEPS = 80
 
 @dataclass
 class SentBatch:
-    """A batch of an idempotent producer, which is repeated until it is acknowledged."""
+    """A batch of an idempotent producer, which sends it again until it is acknowledged."""
 
     producer_id: int
     sequence: int
@@ -39,7 +42,7 @@ class SentBatch:
 
 
 class Producer:
-    """Sends its next batch after an acknowledgement, and repeats the last batch after a failure."""
+    """A producer that sends its next batch after an acknowledgement, and repeats the last batch after a failure."""
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -65,7 +68,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.trace = [f"SEED={seed}"]
-        self.is_durable = self.rng.random() < 0.5  # flush.messages=1
+        self.is_durable = self.rng.random() < 0.5  # as with flush.messages=1
         self.disk = FakeDisk()
         self.disk.make_directory("/data")
         self.disk.sync_directory("/")

@@ -1,7 +1,7 @@
-"""ACLs change request by request, and the process dies before each call to the disk, or in the middle of a call. The
-next process finds the ACLs after some prefix of the changes, including all acknowledged ones.
+"""ACLs change request by request, and the process dies before each disk call, or in the middle of a call.
 
-Each request is one decision, so that the rights are never a part of what it requested.
+The next process finds the ACLs after some prefix of the changes, which includes all acknowledged ones. Each request is
+decided as a whole, so its changes are never applied in part.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
 
 
 def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
-    """No right exists that a power failure could take away."""
+    """Otherwise a right could exist that a power failure takes away."""
     disk, running = begun()
-    disk.crash_before(2)  # after the write, before its sync
+    disk.crash_before(2)  # The crash comes after the write and before its sync.
     with suppress(ProcessCrashed):
         running.metadata.submit(next(changes()))
     assert state_of(running.metadata.image) == frozenset()

@@ -1,5 +1,7 @@
-"""Batches that left the loop between check and append are checked again. Repeat a seed with `make sim SEED=n`, and try
-more with `make sim SEEDS=n`."""
+"""Batches that a thread checks are checked again before they are appended.
+
+Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
+"""
 
 import re
 
@@ -12,7 +14,7 @@ from tests.simulation.transaction_world import failure_of
 from tests.simulation.wrong_parts import markers_that_leave_guards
 
 SEEDS = seeds(10)
-PATIENCE = 40  # seeds
+PATIENCE = 40  # number of seeds
 
 
 @pytest.mark.parametrize("seed", SEEDS)

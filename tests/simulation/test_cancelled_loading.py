@@ -1,5 +1,5 @@
-"""Loading is the only operation in which coordinators wait. If it is cancelled at any of its awaits, it has promised
-nothing."""
+"""Coordinators use `await` only while they load. If the loading is cancelled at any `await`, it has made no
+promises."""
 
 from asyncio import CancelledError
 from collections.abc import Coroutine
@@ -13,7 +13,7 @@ from tests.support.transactional_clients import ID, Clients
 
 
 class Awaiting(Clients):
-    """Clients whose next coordinator is loaded by the test, step by step."""
+    """A broker with clients, on which the test loads the next coordinator step by step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,8 @@ class Awaiting(Clients):
 
 
 def decided_behind_many_others() -> tuple[Awaiting, tuple[int, int]]:
-    """Returns a commit without its marker, at the end of a log that takes several turns to load."""
+    """Returns a broker with a committed transaction whose marker is missing, at the end of a log that takes several
+    turns to load. Also returns the producer id and epoch of the transaction."""
     scene = Awaiting()
     pair = scene.init()
     for _ in range(2 * RECORDS_BETWEEN_BREAKS // 3):
@@ -50,7 +51,7 @@ def awaits() -> int:
         steps += 1
 
 
-AWAITS = 2  # The third step of loading this log would be the last.
+AWAITS = 2  # The third step would complete the loading of this log.
 
 
 @pytest.mark.parametrize("after", range(AWAITS + 1))

@@ -15,8 +15,8 @@ TABLE = {"a": "2", "b": "2", "c": "2", "only-0": "x", "only-1": "x", "only-2": "
 
 
 def dirty_log() -> CompactedLog:
-    """Returns a log with several groups of segments, transactions across them, and tombstones. Everything is on the
-    disk."""
+    """Returns a log with several groups of segments, transactions that span them, and tombstones. Everything is
+    synced."""
     log = CompactedLog(replace(COMPACT, segment_bytes=450))
     for turn in range(3):
         log.append(("a", f"{turn}"), ("b", f"{turn}"), producer_id=1, sequence=2 * turn, transactional=True)
@@ -31,7 +31,7 @@ def dirty_log() -> CompactedLog:
 
 
 def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
-    """Yields a cleaning pass that dies before its first call to the disk, before its second, and so on."""
+    """Yields a cleaning pass for each of its disk calls, before which the process dies."""
     call = 0
     while True:
         call += 1
@@ -47,8 +47,7 @@ def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
 
 
 def check(disk: FakeDisk, where: str) -> None:
-    """Checks that table and end offset are unchanged, cleaned or not, and that the log can be cleaned and opened
-    again."""
+    """Checks that the table and the end offset are unchanged, and that the log can be cleaned and opened again."""
     log = CompactedLog(replace(COMPACT, segment_bytes=450), disk)
     try:
         assert log.committed_values() == TABLE

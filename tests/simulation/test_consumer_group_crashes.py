@@ -1,7 +1,9 @@
-"""Consumer groups (KIP-848) with a crash at every disk call: what a member has learned holds after the restart.
+"""Consumer groups (KIP-848) with a crash at every disk call. Everything that a member has learned holds after the
+restart.
 
-The members play one story. Wherever the broker dies, they repeat unanswered requests to the next one, as clients do,
-and continue. Nobody is fenced, no partition has two owners, no committed offset is lost, and the story ends as planned.
+The members play one story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
+and continue. No member is fenced, no partition has two owners, no committed offset is lost, and the story ends as
+planned.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ SETTINGS = {"group_consumer_assignment_interval_ms": "0", "group_initial_rebalan
 
 @dataclass(slots=True)
 class Member(GroupMember):
-    """A member that works on `owned`, and on `given`, the partitions of the last response. It stops working on a
-    partition before its next heartbeat reports this."""
+    """A member that works on `owned`, and on `given`, the partitions of the last response. It stops its work on a
+    partition before the next heartbeat reports this."""
 
     topics: list[str] | None = field(default_factory=lambda: [TOPIC])
     regex: str | None = None
@@ -62,7 +64,7 @@ class Member(GroupMember):
             request.subscribed_topic_regex = self.regex
         owned = [TopicPartitions(topic_id=topic_id, partitions=sorted(self.owned))] if self.owned else []
         request.topic_partitions = owned
-        self.tells_all = True  # until a response arrives
+        self.tells_all = True  # This is reset when a response arrives.
         return request
 
 

@@ -1,8 +1,8 @@
-"""A seed decides when members of consumer groups join, work, fall silent and leave. Responses get lost, a disk refuses,
-and the broker is killed.
+"""Members of consumer groups join, work, fall silent and leave at random. Responses are lost, a disk fails, and the
+broker is killed.
 
-After every event no two members work on the same partition, judged by what the members have learned, and epochs only
-grow. When the faults end, every partition gets one owner, and the group becomes Stable.
+After every event no two members work on the same partition, as far as the members know, and epochs only increase. When
+the faults end, every partition gets one owner, and the group becomes Stable.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TOPICS = {"T1": 1, "T3": 3, "T6": 6}
 
 
 class Consumer:
-    """A consumer like real ones: it works on its last assignment, and stops working on revoked partitions one heartbeat
-    later.
+    """A consumer that behaves like a real one: it works on its last assignment, and stops its work on revoked
+    partitions one heartbeat later.
 
-    `owned` is what it may work on. Nothing else in the world knows this.
+    Only the consumer itself has `owned`, the partitions that it may work on.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -79,7 +79,7 @@ class Consumer:
             self.epoch, self.tells_all = told.epoch, False
             if told.assignment is not None:
                 self.given = partitions(told.assignment)
-                self.owned &= self.given  # The consumer stops before it reports this.
+                self.owned &= self.given  # The consumer stops its work before it reports this.
 
     def leave(self, epoch: int) -> None:
         told = self.world.scene.beat(self.name, epoch, instance=self.instance)
@@ -125,7 +125,7 @@ class World:
                 consumer.is_alive = True
                 consumer.start_over()
             case "die":
-                consumer.is_alive = False  # The process ends, and its work too.
+                consumer.is_alive = False  # The process ends, together with its work.
                 consumer.start_over()
             case "leave" if consumer.is_in:
                 consumer.leave(-1)
@@ -152,8 +152,8 @@ class World:
                     consumer.given -= {("T1", 0)}
 
     def forget_the_dead(self) -> None:
-        """Removes silent consumers. A consumer without a response for its session timeout stops by itself, because it
-        cannot know that it is still a member."""
+        """Removes silent consumers. A consumer that receives no response for its session timeout stops by itself,
+        because it may no longer be a member."""
         members = self.scene.group_of().members if self.scene.groups() else {}
         for consumer in self.consumers:
             if consumer.is_in and consumer.name not in members:
@@ -174,8 +174,8 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Ends all faults; dead consumers stay dead. A static member whose response to the join was lost joins again
-        after its session."""
+        """Ends all faults. Dead consumers stay dead. A static member that did not receive the response to its join
+        joins again after its session has timed out."""
         self.loses_replies = False
         self.scene.writes_fail = False
         self.consumers[0].is_alive = True

@@ -1,6 +1,8 @@
-"""No acknowledged record is lost and no torn one is served, at whatever call a crash happens and whatever it leaves.
+"""No acknowledged record is lost and no torn record is served, whenever a crash happens and whatever it leaves on the
+disk.
 
-A record counts as acknowledged when it is written, if only the process dies, and when it is synced, if the power fails.
+If only the process dies, a record counts as acknowledged when it has been written. If the power fails, it counts as
+acknowledged when it has been synced.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def appending(session: Session) -> None:
     for at in range(6):
         session.append("t", b"a%d" % at, records=2)
     session.stage("t", b"b")
-    session.stage("t", b"c" * 300)  # the same write in another segment
+    session.stage("t", b"c" * 300)  # The same write starts another segment.
     session.write("t")
 
 
@@ -120,7 +122,7 @@ WORKLOADS: list[Workload] = [
 
 
 def crashes(workload: Workload, *, half_write: bool = False) -> Iterator[tuple[int, FakeDisk, Promises]]:
-    """Yields the workload, interrupted before its first call, before its second, and so on, and finally complete."""
+    """Yields the workload interrupted before each of its disk calls, and finally the complete workload."""
     call = 0
     while True:
         call += 1

@@ -1,7 +1,7 @@
-"""A share group with a dead-letter queue, with a crash at every disk call, and a power failure before it.
+"""A share group with a dead-letter queue, with a crash at every disk call and a power failure before it.
 
-Every record whose rejection was acknowledged is in the queue at the end, possibly twice. A record in the queue was
-given up: nobody has processed it, and no aborted transaction has put it there. Rules:
+In the end the queue contains every record whose rejection was acknowledged, possibly twice. Every record in the queue
+was really rejected: no member has processed it, and it did not come from an aborted transaction. Rules:
 docs/spec/dead-letter-queues.md#s2, #s6.
 """
 
@@ -65,7 +65,7 @@ def setting(resource: ConfigResourceType, of: str, name: str, value: str) -> Con
 
 @pytest.fixture(scope="module")
 def prepared() -> FakeDisk:
-    """Returns a disk with the group's queue. Everything on it is synced."""
+    """Returns a disk with the group's queue, on which everything is synced."""
     stage = ShareStage(is_durable=True)
     stage.broker.auto_creation.create([NewTopic(DEAD_LETTERS, 1, 1)])
     group, topic = ConfigResourceType.GROUP, ConfigResourceType.TOPIC
@@ -122,7 +122,7 @@ def goes_on(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
         for name in story.known.members:
             story.disconnect(name)
         story.stage.wait(2 * LOCK_MS)
-        story.fetch("last", 1)  # loads records in the state ARCHIVING, if nobody has loaded them since the last crash
+        story.fetch("last", 1)  # This loads records in the state ARCHIVING, if no other request has.
         story.stage.wait(2 * LOCK_MS)
         check_queue(story)
     except AssertionError as failure:

@@ -1,8 +1,8 @@
 """A topic is deleted during a transaction and created again, and the process dies at any disk call.
 
-`__transaction_state` and the directories of partitions identify topics by name. Whatever the crash prevented from being
-written there, the new topic gets no record of the old one and no marker of the old one's transaction, and the
-transaction still ends.
+`__transaction_state` and the directories of partitions identify topics by name. Even if the crash leaves them out of
+date, the new topic gets no record of the old topic and no marker of the old topic's transaction. The transaction still
+ends.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def create_anew(stage: Stage) -> None:
 
 
 def opened() -> tuple[Stage, bytes]:
-    """Returns a transaction with records in both partitions, and the topic's id."""
+    """Returns a stage with a transaction that has records in both partitions, and the topic id."""
     stage = Stage()
     open_everywhere(stage)
     return stage, stage.broker.metadata.image.topics["orders"].topic_id

@@ -1,7 +1,6 @@
-"""A disk that returns errors: the broker sends the right error code, never a false acknowledgement, and reading
-continues.
+"""A disk that returns errors: the broker sends the right error code and no false acknowledgement, and reads still work.
 
-Every workload runs once for each of its disk calls and each fault, with that one call failing.
+Every workload runs once for each of its disk calls and each fault, and this one call fails.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.support.fake_disk import FakeDisk, Fault
 
 T = TypeVar("T")
 FAULTS = list(Fault)
-ENDURING = 200  # more calls than any workload
+ENDURING = 200  # more disk calls than any workload makes
 
 
 class CarefulSession(Session):
@@ -45,7 +44,7 @@ class CarefulSession(Session):
 
 
 def work(session: CarefulSession) -> None:
-    """Appends over several segments, with syncs, checkpoints and retention in between."""
+    """Appends records to several segments, with syncs, checkpoints and retention in between."""
     for at in range(8):
         if session.step(session.stage, "t", b"a%d" % at):
             before = session.log("t").high_watermark
@@ -125,8 +124,8 @@ def test_a_failed_write_leaves_offsets_sequences_and_segments_as_they_were() -> 
     session.append("t", b"before")
     before = (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments))
     session.stage("t", b"fails")
-    session.stage("t", b"fails too" * 30)  # in a new segment
-    session.disk.fail(3, Fault.ENOSPC)  # write, create, *write*
+    session.stage("t", b"fails too" * 30)  # The record is in a new segment.
+    session.disk.fail(3, Fault.ENOSPC)  # The calls are write, create and *write*.
     with pytest.raises(LogFailed):
         session.write("t")
     assert (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments)) == before
@@ -138,7 +137,7 @@ def test_a_failed_write_that_cannot_be_taken_back_either_takes_the_log_offline()
     log = session.create("t")
     session.append("t", b"before")
     session.stage("t", b"fails")
-    session.disk.fail_from(1, Fault.EIO, 2)  # the write, and the truncation after it
+    session.disk.fail_from(1, Fault.EIO, 2)  # The write fails, and the truncation after it.
     with pytest.raises(LogFailed):
         session.write("t")
     assert_refuses_appends(log)
@@ -156,7 +155,7 @@ def test_a_failed_fsync_is_final() -> None:
     assert log.synced_offset == synced_offset
     assert_refuses_appends(log)
     with pytest.raises(LogFailed):
-        session.sync("t")  # The disk works again, but it is unknown what it lost.
+        session.sync("t")  # The disk works again, but its losses are unknown.
     assert log.synced_offset == synced_offset
     assert [*contents(log, 0).values()] == [b"written.0"]
 

@@ -1,7 +1,7 @@
-"""A seed decides when members join, work, fall silent and leave. The disk returns errors, and the broker is killed.
+"""Members of classic groups join, work, fall silent and leave at random. The disk fails, and the broker is killed.
 
-After every event there is one assignment per generation, generations only grow, and fetches return the committed
-offsets. When the faults end, every member that wants to be in the group is in it, and none is waiting.
+After every event there is one assignment for each generation, generations only increase, and OffsetFetch returns the
+committed offsets. When the faults end, every member that wants to be in the group is in it, and none is waiting.
 """
 
 from random import Random
@@ -24,8 +24,8 @@ JOIN_AGAIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 
 
 class Client:
-    """A consumer like real ones: it joins, syncs, sends heartbeats and commits, and starts again when a response
-    requires it."""
+    """A consumer that behaves like a real one: it joins, syncs, sends heartbeats and commits, and starts again when a
+    response requires it."""
 
     def __init__(self, name: str, scene: Scene, rng: Random) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Client:
         self.instance = name if rng.random() < 0.3 else None
         self.protocols = {"range": subscription("t")} | ({"sticky": subscription("t")} if rng.random() < 0.5 else {})
         self.is_alive = True
-        self.is_busy = False  # It processes records: it sends heartbeats and ignores their responses.
+        self.is_busy = False  # A busy consumer processes records: it sends heartbeats and ignores their responses.
         self.member_id = ""
         self.generation = -1
         self.assignment: bytes | None = None
@@ -46,7 +46,7 @@ class Client:
         return self.assignment is not None
 
     def reconnect(self) -> None:
-        """Reconnects. Pending responses are lost, and it keeps its member id."""
+        """Opens a new connection. Pending responses are lost, but the client keeps its member id."""
         self.joining = self.syncing = None
 
     def start_over(self) -> None:
@@ -54,14 +54,14 @@ class Client:
         self.reconnect()
 
     def step(self) -> None:
-        """Does what a consumer would do next."""
+        """Takes the next step of a consumer."""
         try:
             if self.is_busy:
                 self.scene.heartbeat(self.member_id, self.generation, instance=self.instance)
             else:
                 self._step()
         except KafkaError:
-            self.reconnect()  # The coordinator could not write, so the client looks for it again.
+            self.reconnect()  # The coordinator could not write, so the client searches for it again.
 
     def _step(self) -> None:
         if self.joining is not None:
@@ -187,7 +187,7 @@ class World:
             if not client.is_in:
                 continue
             assert client.assignment is not None
-            # A static member's place outlives its member id.
+            # A static member keeps its place even when its member id changes.
             place = client.instance or client.member_id
             before = self.told.setdefault((client.generation, place), client.assignment)
             assert before == client.assignment, f"{client.name} has two assignments in generation {client.generation}"
@@ -199,12 +199,12 @@ class World:
         assert self.scene.fetch() == self.committed, "a committed offset was lost"
 
     def settle(self) -> None:
-        """Ends all faults. Dead and busy members stay as they are, and the others continue."""
+        """Ends all faults. Dead and busy members stay as they are, and the other members continue."""
         self.scene.writes_fail = False
         self.clients[0].is_alive, self.clients[0].is_busy = True, False
         for client in self.clients:
             if client.is_alive and not client.is_busy and client.assignment is not None:
-                # The member joins again, so that a rebalance must complete without the busy ones.
+                # The member joins again. The resulting rebalance must complete without the busy members.
                 client.assignment = None
                 client.reconnect()
         for _ in range(200):
@@ -219,8 +219,10 @@ class World:
 
     @property
     def busy_in_force(self) -> set[str]:
-        """Returns the ids of busy members that no rebalance has removed. If the members that join again include no
-        leader and no changed subscription, there is no rebalance."""
+        """Returns the ids of busy members that no rebalance has removed.
+
+        There is no rebalance if the members that join again include neither the leader nor a changed subscription.
+        """
         return {
             client.member_id
             for client in self.clients

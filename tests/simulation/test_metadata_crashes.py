@@ -1,4 +1,4 @@
-"""The metadata log after a crash at every disk call: acknowledged changes hold, and the broker starts again."""
+"""The metadata log after a crash at every disk call: acknowledged changes are kept, and the broker starts again."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ SEED = int(os.environ.get("SEED", "1"))
 
 
 class Session:
-    """The acknowledged topics by name, with their settings. `doubt` has what was requested and not answered."""
+    """The acknowledged topics by name, with their settings. `doubt` contains the unanswered request."""
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, str]] = {}
@@ -56,7 +56,7 @@ class Session:
         found = {name: dict(image.topic_configs(name)) for name in image.topics}
         certain = {name: settings for name, settings in self.topics.items() if name not in self.doubt}
         if not self.doubt and len(self.topics) == 1:
-            found.pop("c", None)  # This topic was requested and not acknowledged.
+            found.pop("c", None)  # This topic was requested, but not acknowledged.
         assert {name: found[name] for name in certain} == certain
         assert found.keys() - certain.keys() <= self.doubt | {"c"}
         assert image.next_producer_id >= self.next_producer_id

@@ -1,7 +1,7 @@
-"""Share groups beside a model of what administrators may do to them while acknowledgements are pending.
+"""Compares share groups with a model while administrators change them and acknowledgements are pending.
 
-This file tries more seeds than tests/spec/shares/test_administration_while_pending.py, and it plants bugs to see
-whether the model finds them.
+This file tries more seeds than tests/spec/shares/test_administration_while_pending.py. It also plants bugs, which the
+model must find.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.simulation.share_administration import Administration
 from tests.support.variants import pure_only
 
 STEPS = 500
-PATIENCE = 12  # maximum number of seeds until a planted bug is found
+PATIENCE = 12  # the maximum number of seeds until a planted bug is found
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -37,7 +37,7 @@ def test_what_is_pending_stays_so_whatever_administrators_do(seed: int) -> None:
 
 @contextmanager
 def leaders_keep_what_was_reset() -> Iterator[None]:
-    """Plants a bug: after offsets are altered or deleted, the leader continues with its state in memory."""
+    """Plants a bug: after its offsets were altered or deleted, the leader still uses its old state."""
     with patch.object(SharePartitionManager, "drop_partitions", lambda self, keys: None):
         yield
 
@@ -88,8 +88,8 @@ def commits_that_are_taken_for_aborts() -> Iterator[None]:
 
 @contextmanager
 def markers_of_version_1_count_as_old_ones() -> Iterator[None]:
-    """Plants a bug: WriteTxnMarkers v1 has no transaction version. If it is treated as 0, its epoch ends the next
-    transaction."""
+    """Plants a bug: WriteTxnMarkers v1 has no transaction version, and is treated as version 0. Its epoch then ends the
+    next transaction."""
     marker_of = administration.marker_of
     with patch.object(administration, "marker_of", lambda asked, version: marker_of(asked, 2)):
         yield

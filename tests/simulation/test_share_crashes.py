@@ -1,8 +1,9 @@
-"""Share groups with a crash at every disk call, and the power cut before it: what a client was told holds afterwards.
+"""Share groups with a crash at every disk call and a power failure before it. Everything that a client has learned
+still holds afterwards.
 
-Members and a producer play a story; wherever the broker dies, they go on with the next one as clients do. A record that
-was finished is not delivered again, the output of an input is visible if and only if the input is acknowledged, no
-delivery count goes back, and nothing is lost. Rules: docs/spec/share-groups.md#s4, #s5-12.
+Members and a producer play a story. Wherever the broker dies, they continue with the next broker, as clients do. A
+finished record is not delivered again, the output of an input is visible if and only if the input is acknowledged, no
+delivery count decreases, and no record is lost. Rules: docs/spec/share-groups.md#s4, #s5-12.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import CrashState, FakeDisk, ProcessCrashed
 
 SEED = int(os.environ.get("SEED", "1"))
-HALVES = 5  # Every fifth call is tried as half a write. The seed decides which ones.
+HALVES = 5  # Every fifth call is also tried as a partial write. The seed determines which calls these are.
 Event = Callable[[ShareStory], None]
 
 
@@ -37,7 +38,7 @@ def fetches(name: str, count: int) -> Event:
 
 
 def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, twice: bool = False) -> Event:
-    """Runs one transaction: an output for each input, and the acknowledgements."""
+    """Returns an event with one transaction: an output for each input, and the acknowledgements."""
 
     def event(story: ShareStory) -> None:
         if story.stage.pair == NO_PAIR:
@@ -50,7 +51,7 @@ def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, tw
 
 
 def works_slowly(name: str, count: int) -> Event:
-    """Between the staging and the commit the state is written out in a snapshot."""
+    """Returns an event in which the state is written to a snapshot between the staging and the commit."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -63,7 +64,8 @@ def works_slowly(name: str, count: int) -> Event:
 
 
 def works_too_slowly(name: str, count: int) -> Event:
-    """The locks expire before the commit, which is refused because the broker has aborted the transaction."""
+    """Returns an event in which the locks expire before the commit. The commit is refused because the broker has
+    aborted the transaction."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -76,7 +78,8 @@ def works_too_slowly(name: str, count: int) -> Event:
 
 
 def stages_and_goes(name: str, count: int) -> Event:
-    """Its connection ends before its producer commits. The commit counts nevertheless."""
+    """Returns an event in which the member disconnects before its producer commits. The commit succeeds
+    nevertheless."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -97,7 +100,7 @@ def disconnects(name: str) -> Event:
 
 
 def waits(ms: int) -> Event:
-    """Waits for locks to expire, snapshots to be taken, and records of the state topic to be deleted."""
+    """Returns an event in which locks expire, snapshots are taken, and records of the state topic are deleted."""
     return lambda story: story.stage.wait(ms)
 
 
@@ -131,8 +134,8 @@ IN_TRANSACTIONS: list[Event] = [
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A point at which the process could die: the event, what clients have learned by then, and the possible contents
-    of the disk."""
+    """A point at which the process can die: the event, the knowledge of the clients, and the possible contents of the
+    disk."""
 
     event: int
     moment: Moment
@@ -161,7 +164,7 @@ def begun(events: list[Event], prepared: FakeDisk) -> Play:
 def crashes(
     events: list[Event], prepared: FakeDisk, states: Callable[[FakeDisk, int], Iterator[CrashState]]
 ) -> list[Crash]:
-    """Yields a crash before each call to the disk, once for each different state of the disk."""
+    """Returns a crash before each disk call, one for each different state of the disk, and a crash at the end."""
     found: list[Crash] = []
     seen: set[tuple[int, bytes]] = set()
     play = begun(events, prepared)
@@ -209,7 +212,7 @@ def killed(disk: FakeDisk, call: int) -> Iterator[CrashState]:
 
 
 def without_power(disk: FakeDisk, call: int) -> Iterator[CrashState]:
-    """Yields states in which none of the unsynced data exists, or some of it."""
+    """Yields states of the disk in which all or some of the unsynced data is lost."""
     states = list(disk.after_power_failure(SEED + call, random_states=1))
     return iter([states[0], states[-1]])
 

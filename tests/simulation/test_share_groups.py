@@ -1,9 +1,9 @@
-"""A seed decides when members fetch, acknowledge, fall silent and vanish. Writes fail, responses get lost, and the
-broker dies before any call to its disk.
+"""Members of share groups fetch, acknowledge, fall silent and vanish at random. Writes fail, responses are lost, and
+the broker dies at random disk calls.
 
 After every event a record is held by at most one member, acknowledged records are not delivered again, and no record is
-delivered more often than the limit allows (a kill may forget one delivery, and so may a write that fails when the last
-session ends). When the faults end, every record is finished, was delivered as often as allowed, or is delivered now.
+delivered more often than the limit allows. A kill may forget one delivery, and so may a write that fails when the last
+session ends. When the faults end, every record is finished, was delivered as often as allowed, or is delivered now.
 """
 
 from collections import Counter
@@ -37,11 +37,11 @@ class World:
         self.topic = self.broker.shared_topic("T")
         self._configure()
         self.forgotten = 0  # number of deliveries of a record that may not have been stored
-        self.members: dict[Member, dict[int, int]] = {}  # for each member the end of the lock by offset
+        self.members: dict[Member, dict[int, int]] = {}  # for each member, the end of its lock by offset
         self.names = iter(range(1_000_000))
-        self.produced = 0  # end offset of the acknowledged records
+        self.produced = 0  # the end offset of the acknowledged records
         self.finished: set[int] = set()
-        self.maybe_finished: set[int] = set()  # acknowledged without a response
+        self.maybe_finished: set[int] = set()  # records whose acknowledgement got no response
         self.deliveries: Counter[int] = Counter()
 
     def _configure(self) -> None:
@@ -50,7 +50,7 @@ class World:
     def check(self, condition: bool, what: str) -> None:
         assert condition, "\n".join([*self.trace, what])
 
-    # Faults.
+    # --- Faults.
 
     def restart(self) -> None:
         self.forgotten += 1
@@ -62,7 +62,7 @@ class World:
         self.broker.settle()
         self.members.clear()
 
-    # Events.
+    # --- Events.
 
     def step(self) -> None:
         event = self.rng.choices(
@@ -130,7 +130,7 @@ class World:
         kinds = {offset: self.rng.choice([ACCEPT, ACCEPT, RELEASE, REJECT]) for offset in chosen}
         ends = {offset for offset, kind in kinds.items() if kind != RELEASE}
         now_ms = self.broker.clock.now_ms()
-        # If the lock has expired, a failed write may have archived the record. Then the response proves nothing.
+        # If the lock has expired, a failed write may have archived the record, so the response does not prove anything.
         in_time = {offset for offset in chosen if held[offset] > now_ms}
         for offset in chosen:
             del held[offset]
@@ -166,7 +166,7 @@ class World:
         self.broker.persister.refusals += refusals
         self.forgotten += len(refusals)
 
-    # The end.
+    # --- The end of the run.
 
     def end_well(self) -> None:
         try:

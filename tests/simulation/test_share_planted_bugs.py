@@ -1,4 +1,4 @@
-"""The simulations of share groups find each of these planted bugs."""
+"""Plants bugs, and checks that the simulations of share groups find each of them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.simulation.transaction_world import failure_of
 from tests.spec.shares import test_share_transactions_are_lowered as lowered
 from tests.support.fake_disk import FakeDisk
 
-PATIENCE = 20  # seeds
-Experiment = Callable[[], str | None]  # returns the finding
+PATIENCE = 20  # number of seeds
+Experiment = Callable[[], str | None]  # returns the finding, or None
 
 
 def plain_kills() -> str | None:

@@ -1,9 +1,10 @@
-"""Acknowledgements staged in a two-phase commit, and a power failure before every disk call. No setting requires an
+"""Acknowledgements are staged in a two-phase commit, and the power fails before every disk call. No setting requires an
 fsync.
 
-From the response to the last request of the transaction on, an external coordinator relies on what was staged. A day
-after the power failure its records are still not delivered to anybody, and its decision is carried out: outputs become
-visible and inputs are acknowledged, or neither. Rules: docs/spec/share-groups.md#s5-12, #s5-13 row 6.
+When the last request of the transaction has been answered, an external coordinator relies on the staged
+acknowledgements. A day after the power failure their records have not been delivered to any other member. Then the
+decision is carried out: outputs become visible and inputs are acknowledged, or neither. Rules:
+docs/spec/share-groups.md#s5-12, #s5-13 row 6.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def keep(story: ShareStory) -> None:
 
 
 def played(prepared: FakeDisk, *, commit: bool, keeps: bool) -> list[tuple[str, Moment, FakeDisk]]:
-    """Returns the possible contents of the disk, with what the external coordinator knows then."""
+    """Returns the possible contents of the disk at each crash, with a description and the knowledge of the clients."""
     story = ShareStory(ShareStage(prepared.after_kill(), NOW_MS, is_durable=False, is_two_phase=True))
     disk = story.stage.disk
     found: list[tuple[str, Moment, FakeDisk]] = []
@@ -65,7 +66,7 @@ def played(prepared: FakeDisk, *, commit: bool, keeps: bool) -> list[tuple[str, 
 
 
 def check_recovery(moment: Moment, disk: FakeDisk, *, commit: bool) -> None:
-    """Checks the recovery.
+    """Checks the recovery from a crash.
 
     commit  the decision in the application's database, if everything was staged
     """

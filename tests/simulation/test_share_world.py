@@ -1,5 +1,7 @@
-"""Share groups survive the faults of every seed. Repeat a seed with `make sim SEED=n`, and try more with `make sim
-SEEDS=n`."""
+"""Share groups survive the faults of every seed.
+
+Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
+"""
 
 import pytest
 

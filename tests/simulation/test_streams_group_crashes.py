@@ -1,8 +1,9 @@
-"""Streams groups (KIP-1071) with a crash at every disk call: what a member has learned holds after the restart.
+"""Streams groups (KIP-1071) with a crash at every disk call. Everything that a member has learned holds after the
+restart.
 
-The members play one story. Wherever the broker dies, they repeat unanswered requests to the next one, as clients do,
-and continue. No task has two owners, no committed offset is lost, and the story ends as planned. A member is fenced
-only if the lost response made its standby tasks active ones, as in Kafka.
+The members play one story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
+and continue. No task has two owners, no committed offset is lost, and the story ends as planned. As in Kafka, a member
+is fenced only if the lost response turned its standby tasks into active ones.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ TASKS = {("0", index) for index in range(PARTITIONS)}
 
 @dataclass(slots=True)
 class Member(GroupMember):
-    """A member that works on the `active` and `standby` tasks of the last response. It stops working on a task before
-    its next heartbeat reports this."""
+    """A member that works on the `active` and `standby` tasks of the last response. It stops its work on a task before
+    the next heartbeat reports this."""
 
     active: set[Task] = field(default_factory=set)
     standby: set[Task] = field(default_factory=set)
@@ -84,7 +85,7 @@ class Member(GroupMember):
             request.active_tasks = task_ids(self.active)
             request.standby_tasks = task_ids(self.standby)
             request.warmup_tasks = []
-        self.tells_all = True  # until a response arrives
+        self.tells_all = True  # This is reset when a response arrives.
         return request
 
 
@@ -161,13 +162,13 @@ class StreamsGroupWorld(GroupWorld[Member]):
 
 
 def waits_for_steps(world: GroupWorld[Member]) -> None:
-    """Lets the computation of a target make some of its steps, which need about 15 ms in total."""
+    """Lets the computation of a target make some of its steps. All steps take about 15 ms."""
     world.stage.wait(4)
 
 
 class LargeGroupWorld(StreamsGroupWorld):
-    """The same story for a broker that computes each target, and encodes its records, between requests. Some events
-    happen during a computation."""
+    """Plays the same story on a broker that computes each target, and encodes its records, between requests. Some
+    events happen during a computation."""
 
     story = tuple(each for event in StreamsGroupWorld.story for each in (event, waits_for_steps))
 

@@ -1,9 +1,10 @@
-"""A seed decides when instances of a Kafka Streams application join, work, fall silent and leave.
+"""Instances of a Kafka Streams application join, work, fall silent and leave at random.
 
-The network between them and the broker loses, repeats and delays heartbeats, and the broker is killed now and then.
+The network between the instances and the broker loses, repeats and delays heartbeats, and the broker is killed now and
+then.
 
-After every event no two members work on the same task, and no process has a task in two roles, judged by what the
-members have learned. When the faults end, each task gets its owner within a timeout.
+After every event no two members work on the same task, and no process has a task in two roles, as far as the members
+know. When the faults end, each task gets its owner within a timeout.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SEEDS = seeds(60)
 EVENTS = 80
 SESSION_MS, REBALANCE_MS, BEAT_MS = 10_000, 15_000, 1_000
 LOST = {ErrorCode.UNKNOWN_MEMBER_ID.value, ErrorCode.FENCED_MEMBER_EPOCH.value, ErrorCode.FENCED_INSTANCE_ID.value}
-# The broker is loading its groups, or has none yet. The member repeats its request.
+# The broker is loading its groups, or does not have any yet. The member repeats its request.
 LATER = {ErrorCode.NOT_COORDINATOR.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}
 STATELESS, STATEFUL = "lines", "words"  # names of two topics
 TOPICS = {STATELESS: 3, STATEFUL: 4}
@@ -56,7 +57,7 @@ Task = tuple[str, int]
 
 
 class StreamsStage(Stage):
-    """A broker with the source topics, and streams groups with one standby replica."""
+    """A broker with the source topics. Its streams groups have one standby replica."""
 
     def __init__(self, disk: FakeDisk | None, now_ms: int, interval_ms: int) -> None:
         settings = {
@@ -77,8 +78,11 @@ class StreamsStage(Stage):
 
 
 class Instance:
-    """A member like real ones: it works on its last assignment, and closes revoked tasks before it reports this.
-    Nothing else knows `active` and `standby`."""
+    """A member that behaves like a real one: it works on its last assignment, and closes revoked tasks before it
+    reports this.
+
+    Only the member itself has `active` and `standby`.
+    """
 
     def __init__(self, number: int, world: World) -> None:
         self.number, self.world = number, world
@@ -143,7 +147,7 @@ class Instance:
                 self.standby = tasks_of(answer.standby_tasks or [])
 
     def leave(self, epoch: int) -> None:
-        """Leaves in order: it closes its tasks before it sends the heartbeat."""
+        """Closes the tasks, and then sends the heartbeat that leaves the group."""
         request = StreamsGroupHeartbeatRequest(
             group_id=GROUP, member_id=self.name, member_epoch=epoch, instance_id=self.instance
         )
@@ -174,11 +178,11 @@ class World:
         self.trace = [f"SEED={seed}"]
 
     def sent(self, instance: Instance, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
-        """Returns the response, or None if it does not reach the member."""
+        """Sends a heartbeat. Returns the response, or None if it does not reach the member."""
         fate = self.rng.random() if self.is_stormy else 1.0
         if fate < 0.04:
             return None
-        if fate < 0.08 and request.member_epoch > 0:  # A late join belongs to an earlier life of the member.
+        if fate < 0.08 and request.member_epoch > 0:  # A late join would belong to an earlier life of the member.
             self.late.append((instance, request))
             return None
         answer: StreamsGroupHeartbeatResponse = self.stage.ask(request, 1, instance.name)
@@ -233,7 +237,7 @@ class World:
         members = {each.member_id for each in self.described().members}
         for instance in self.instances:
             if instance.is_in and instance.name not in members:
-                instance.lose_tasks()  # The member knows its session timeout, and has stopped too.
+                instance.lose_tasks()  # The member has stopped its work too, after its session timeout.
         owners: dict[Task, str] = {}
         of_process: dict[tuple[str, Task], str] = {}
         for each in self.instances:

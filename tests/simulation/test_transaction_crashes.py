@@ -1,9 +1,10 @@
-"""A crash at every transition of a transactional id, at every point of it that makes a difference.
+"""A crash at every transition of a transactional id, at every point of the transition that makes a difference.
 
     before append → appended → synced → … markers … → answered
 
-Each is tried with a kill, and with every state that a power failure may leave. Whatever was answered holds; what was
-not answered is either done or not, in all partitions alike; nothing stays blocked; and the id can be used again.
+Each crash is tried with a kill, and with every state that a power failure may leave. A confirmed outcome holds. A
+request without a response was executed in all partitions, or in none of them. Nothing stays blocked, and the
+transactional id can be used again.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class Point(Enum):
     ANSWERED = "answered"
 
 
-# The steps that lead to a transition, and the transition itself. A step returns whether its response was a success.
+# --- The steps that lead to a transition, and the transitions. The latter return whether the response was a success.
 
 
 def nothing(stage: Stage) -> None:
@@ -115,9 +116,11 @@ def expire(stage: Stage) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`record`: the how-manieth of `__transaction_state` in this step it is. `readable`: afterwards, if it happened.
+    """A transition of a transactional id.
 
-    waits: the last record of a transaction does, for another of its id, or for some time
+    record  number of the record of `__transaction_state` within the step that causes the transition
+    before  values that were readable before the step
+    waits   whether the last record of the transaction is delayed until the next one of its id, or for some time
     """
 
     name: str
@@ -165,7 +168,7 @@ CASES = [
 
 
 def call_of(transition: Transition, point: Point) -> int | None:
-    """Returns after how many of the step's calls to the disk the process dies, or None if after all of them.
+    """Returns the number of the step's disk calls after which the process dies, or None if it dies after all of them.
 
     The number comes from an undisturbed run of the step, because a step makes the same calls every time.
     """
@@ -191,7 +194,7 @@ def call_of(transition: Transition, point: Point) -> int | None:
 
 
 def calls_among(calls: list[str], name: str, topic: str) -> list[int]:
-    """Returns the positions in `calls` that belong to logs of this topic."""
+    """Returns the positions of the calls with this name that concern logs of this topic."""
     return [
         at for at, call in enumerate(calls) if call.startswith(name) and f"/{topic}-" in call and call.endswith(".log")
     ]
@@ -230,7 +233,7 @@ def check_restart(transition: Transition, is_answered: bool, name: str, disk: Fa
     assert again.readable() == expected, name
     assert is_done == (happened or bool(transition.before)), name
     assert happened or not (is_answered and transition.is_commit), f"{name}: the commit was acknowledged"
-    # The id can be used again.
+    # The transactional id can be used again.
     assert again.init() is E.NONE, name
     assert again.produce("next", P0) is E.NONE, name
     assert again.end(committed=True) is E.NONE, name

@@ -1,9 +1,10 @@
-"""Sends thousands of requests to a broker, and compares each answer with that of a model.
+"""Sends thousands of requests to a broker, and compares each answer with the answer of a model.
 
 The requests come from producers of both protocols, from zombies, from two-phase commits and their recoveries, and from
-administrators. The broker restarts, markers are held, and the level of transactions changes in between.
+administrators. The broker restarts, markers are held, and the level of transaction.version changes in between.
 
-`OPERATIONS=n` tries this many per seed. `SEED=n` repeats one seed. Rules: docs/spec/transactions.md#s2, #s3.
+`OPERATIONS=n` tries this many requests for each seed. `SEED=n` repeats one seed. Rules: docs/spec/transactions.md#s2,
+#s3.
 """
 
 import os
@@ -35,12 +36,13 @@ from tests.support.transactional_clients import TV1, TV2, Clients, batch_of
 E = ErrorCode
 IDS = ["id-0", "id-1", "id-2"]
 PARTITIONS = 2
-PATIENCE = 20  # seeds
+PATIENCE = 20  # number of seeds
 OLD_PRODUCER_ID = 900_000_000
 IDS_OF_A_PROCESS = 100_000
-# Number of remembered producer ids and epochs of a transactional id. Producers with an old pair are zombies.
+# Maximum number of producer ids and epochs of a transactional id that are remembered. Producers with an old pair are
+# zombies.
 REMEMBERED = 6
-# No request of a model may trigger a bug, or be refused for a reason outside its transaction.
+# The only errors that a request may receive. Any other error would show a bug, or a reason outside the transaction.
 LAWFUL = {
     E.CONCURRENT_TRANSACTIONS,
     E.INVALID_PRODUCER_EPOCH,
@@ -74,7 +76,7 @@ class Trial:
             self._age(IDS[0], LAST_USABLE - self.rng.randint(0, 20))
 
     def _age(self, name: str, epoch: int) -> None:
-        """Gives the transactional id a producer id with few epochs left."""
+        """Replaces the producer id of the transactional id by one with few epochs left."""
         pair = (OLD_PRODUCER_ID, epoch)
         record = encode_record(stored(Stored.EMPTY, pair, transactional_id=name, version=0), self.model.level)
         batch = build_batch([NewRecord(*record, NOW_MS)])
@@ -83,7 +85,7 @@ class Trial:
         self.model.txns[name] = ModelTxn(pair, is_two_phase=False)
         self.known[name].append(pair)
 
-    # Drawing.
+    # --- Random choices.
 
     def run(self, operations: int) -> None:
         steps: list[tuple[Callable[[], object], int]] = [
@@ -121,7 +123,7 @@ class Trial:
         return self.rng.choice([*self.model.txns]) if self.model.txns else None
 
     def some_pair(self, name: str) -> Pair:
-        """Returns mostly the current pair, and sometimes that of a zombie."""
+        """Returns the current pair in most cases, and the pair of a zombie in the others."""
         if self.rng.random() < 0.7 or not self.known[name]:
             return self.model.txns[name].client
         return self.rng.choice(self.known[name])
@@ -138,14 +140,14 @@ class Trial:
         assert is_accepted or code in LAWFUL, f"{what}: {code.name}"
         return is_accepted
 
-    # Producers.
+    # --- Producers.
 
     def init(self, *, name: str | None = None, told: Pair | None = None) -> ErrorCode:
         name = name or self.some_id()
         two_phase, keep = self.rng.random() < 0.5, self.rng.random() < 0.5
         if name in self.model.txns and self.rng.random() < 0.4:
             txn = self.model.txns[name]
-            # A restart may have forgotten the previous pair. Another old one is recognised by its epoch.
+            # A restart may have forgotten the previous pair. Other old pairs are recognised by their epoch.
             old = [each for each in self.known[name] if txn.is_previous_known or each[1] < txn.client[1] - 1]
             told = self.rng.choice([txn.client, *old])
         return self._init(name, told, two_phase=two_phase, keep=keep)
@@ -173,7 +175,7 @@ class Trial:
         return code
 
     def _fresh_id(self, name: str) -> int:
-        """Returns the producer id that an unanswered decision has taken."""
+        """Returns the producer id that an unanswered decision has assigned."""
         core = self.scene.transactions.shard_for(name).core
         txn = core.txn(name)
         assert txn is not None
@@ -198,7 +200,7 @@ class Trial:
             self.model.write(name, pair, index, Record(value, pair[0]), adds=adds)
 
     def settle(self, reply: Any) -> None:
-        """Waits for the response. A request that adds a partition waits a moment for the end of the previous
+        """Waits for the response. A request that adds a partition first waits for the end of the previous
         transaction."""
         self.scene.settle()
         if isinstance(reply, Deferred) and not reply.is_done:
@@ -253,10 +255,10 @@ class Trial:
             assert answered == following, f"{what}: {answered}, and the model says {following}"
         self.learn(name, following)
 
-    # Administrators.
+    # --- Administrators.
 
     def force_terminate(self) -> None:
-        """Fences a producer like `Admin.fenceProducers`: it repeats the request until it succeeds."""
+        """Fences a producer like `Admin.fenceProducers`, which repeats the request until it succeeds."""
         name = self.some_id()
         for _ in range(3):
             if self._init(name, None, two_phase=False, keep=False) is E.NONE:
@@ -265,7 +267,8 @@ class Trial:
                 self.release_markers()
 
     def abort_in_partition(self) -> None:
-        """Aborts like `Admin.abortTransaction`, without the coordinator, even a sealed transaction."""
+        """Aborts a transaction in one partition like `Admin.abortTransaction`, without the coordinator. This works even
+        on a sealed transaction."""
         index = self.rng.randrange(PARTITIONS)
         partition = self.model.partitions[index]
         if not partition.open:
@@ -297,7 +300,7 @@ class Trial:
         self.model.level = self.scene.features[TRANSACTION_VERSION] = self.rng.choice([2, 2, 1])
         self.trace.append(f"level {self.model.level}")
 
-    # Events without a request.
+    # --- Events without a request.
 
     def wait(self) -> None:
         self.pass_time(self.rng.choice([1_000, TIMEOUT_MS // 2, TIMEOUT_MS + 2]))
@@ -325,7 +328,7 @@ class Trial:
         self.model.restart()
         self.pass_time(0)
 
-    # Comparing.
+    # --- Comparison with the model.
 
     def compare_ids(self) -> None:
         for name, txn in self.model.txns.items():

@@ -1,5 +1,7 @@
-"""Transactions survive the faults of every seed. Repeat a seed with `make sim SEED=n`, and try more with `make sim
-SEEDS=n`."""
+"""Transactions survive the faults of every seed.
+
+Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
+"""
 
 import os
 import re
@@ -15,7 +17,7 @@ from tests.simulation.transaction_world import World, failure_of
 from tests.simulation.wrong_parts import ForgetfulLog, TrustingCoordinator, markers_of_version_0, markers_once
 
 SEEDS = seeds(200)
-PATIENCE = 40  # seeds
+PATIENCE = 40  # number of seeds
 PRINT_TRACE = "import sys; from tests.simulation.transaction_world import World; w = World(int(sys.argv[1])); w.run()"
 
 
@@ -38,7 +40,8 @@ def test_the_same_seed_is_the_same_story_in_another_process_too(seed: int) -> No
     assert prints.stdout.split() == [world.fingerprint]
 
 
-# The value of the simulation: bugs that brokers had are planted, and a seed finds each.
+# These tests prove the value of the simulation. They plant bugs that brokers have had, and some seed finds each of
+# them.
 
 
 @pytest.mark.parametrize(

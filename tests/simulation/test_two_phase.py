@@ -1,8 +1,8 @@
-"""Two-phase commits survive the faults of every seed. Repeat a seed with `make sim SEED=n`, and try more with `make sim
-SEEDS=n`.
+"""Two-phase commits survive the faults of every seed.
 
-Recoveries crash and recover again, two instances run at a time, EndTxn arrives late and twice, epochs are exhausted,
-and the power fails. The outcome is always the one in the application's database.
+Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`. Recoveries crash and recover again,
+two instances run at the same time, EndTxn arrives late and twice, epochs are exhausted, and the power fails. The
+outcome is always the one in the application's database.
 """
 
 import re
@@ -19,7 +19,7 @@ from tests.simulation.two_phase_world import TwoPhaseWorld
 from tests.simulation.wrong_parts import NotBumpedAgain, TimeoutPassedOn, unsynced_log
 
 SEEDS = seeds(100)
-PATIENCE = 40  # seeds
+PATIENCE = 40  # number of seeds
 
 
 @pytest.mark.parametrize("seed", SEEDS)

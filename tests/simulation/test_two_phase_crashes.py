@@ -1,8 +1,8 @@
-"""Enable2Pc and power failure: a crash before every disk call in any step of a two-phase commit.
+"""Two-phase commits and power failures: a crash before every disk call in each step of a two-phase commit.
 
-No flush setting asks for fsync here; records survive because an external coordinator relies on them. The test plays
-that coordinator: it has noted the pair of the transaction and its decision, and acts on its notes after the crash.
-Scenarios: docs/spec/transactions.md#s8-8.
+No flush setting requires an fsync here. Records survive because an external coordinator relies on them. The test plays
+this coordinator: it has noted the transaction's producer id and epoch and its decision, and acts on these notes after
+the crash. Scenarios: docs/spec/transactions.md#s8-8.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.support.fake_disk import FakeDisk, ProcessCrashed
 E = ErrorCode
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
-# These are the broker's default values. The shorter ones of a simulation would keep its clock busy without need.
+# These are the broker's default values. The shorter ones of a simulation would keep its clock busy for no reason.
 UNHURRIED = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10000",
     "log_cleaner_backoff_ms": "15000",
@@ -30,26 +30,26 @@ UNHURRIED = {
 
 @dataclass(slots=True)
 class Notes:
-    """The notes of the external coordinator: what it has learned, and what it has decided. Its own disk does not
+    """The notes of the external coordinator: everything that it has learned, and its decision. Its own disk does not
     fail."""
 
     ongoing: Pair = NO_PAIR
     written: tuple[str, ...] = ()
     has_offset: bool = False
     decision: bool | None = None
-    is_answered: bool = False  # the decision
-    replaced: tuple[Pair, ...] = ()  # producers that another producer has replaced
+    is_answered: bool = False  # whether the end of the transaction was answered
+    replaced: tuple[Pair, ...] = ()  # Other producers have replaced these ones.
 
 
 def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS, *, is_loading: bool = False) -> Stage:
-    """Returns a stage.
+    """Returns a stage for two-phase commits.
 
-    is_loading  whether the broker's coordinators have not read their logs yet
+    is_loading  whether the first request arrives before the broker's coordinators have read their logs
     """
     return Stage(disk, now_ms, is_durable=False, is_two_phase=True, begins_after_ms=0 if is_loading else 500)
 
 
-# Steps. Each records the responses in the notes.
+# --- Steps. Each step records the responses in the notes.
 
 
 def begin(stage: Stage, notes: Notes) -> None:
@@ -117,7 +117,7 @@ def begin_ordinary(stage: Stage, notes: Notes) -> None:
 
 
 def make_two_phase(stage: Stage, notes: Notes) -> None:
-    """Turns the transaction into a two-phase commit. From the response on, everything written before is reliable
+    """Turns the transaction into a two-phase commit. After the response, everything that was written before is reliable
     too."""
     stage.is_two_phase = True
     keep(stage, notes)
@@ -126,7 +126,7 @@ def make_two_phase(stage: Stage, notes: Notes) -> None:
 Step = Callable[[Stage, Notes], None]
 PREPARED: list[Step] = [begin, write_first, write_another, write_again, commit_offset]
 MADE_TWO_PHASE: list[Step] = [begin_ordinary, *PREPARED[1:], make_two_phase]
-UNPROMISED = [begin_ordinary, make_two_phase]  # Until these are answered, written records may be lost.
+UNPROMISED = [begin_ordinary, make_two_phase]  # Until these steps are answered, written records may be lost.
 STORIES: list[list[Step]] = [
     PREPARED,
     [*PREPARED, keep, keep, commit],
@@ -146,8 +146,8 @@ CASES = [
 
 
 def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
-    """Yields the stage after the broker has died in this step: before each of its calls to the disk, and after the
-    last."""
+    """Yields the stage after the broker has died in this step: before each of its disk calls, and after the last
+    one."""
     for call in count(1):
         stage, notes = stage_on(), Notes()
         for step in story[:number]:
@@ -179,7 +179,7 @@ def test_whatever_was_answered_survives_power_failure_and_only_the_noted_decisio
 
 
 def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
-    """Starts the broker a day later, and then the application, and checks the outcome."""
+    """Starts the broker and then the application a day later, and checks the outcome."""
     again = stage_on(disk, before.time.now_ms() + DAY_MS, is_loading=True)
     write_as_those_before(again, notes)
     again.wait(2_000)
@@ -189,7 +189,7 @@ def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> No
         again.wait(1_000)
         assert_decided(again, notes, when)
     if before.pair == NO_PAIR:
-        return  # There was no response at all.
+        return  # The broker had not sent any response.
     code, ongoing = again.init6(keep=True)
     assert code is E.NONE, when
     is_open = ongoing != NO_PAIR
@@ -207,7 +207,7 @@ def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> No
         assert_decided(again, notes, when)
     if notes.decision is None:
         assert again.readable() == [], when
-    # The id can be used again.
+    # The transactional id can be used again.
     assert again.produce("next", P0) is E.NONE, when
     assert again.end(committed=True) is E.NONE, when
     assert "next" in again.readable(), when
@@ -219,11 +219,11 @@ def assert_decided(stage: Stage, notes: Notes, when: str) -> None:
     assert (stage.offset() == 7) is (notes.has_offset and notes.decision), when
 
 
-# The fsyncs behind this, and which requests wait for them.
+# --- The fsyncs of each step, and the requests that wait for them.
 
 
 def synced(stage: Stage, step: Step) -> list[str]:
-    """Returns the topics of the logs that a step has synced, each once, in order."""
+    """Returns the topics whose logs a step has synced, each topic once, in the order of the syncs."""
     start = len(stage.disk.log)
     step(stage, Notes(ongoing=stage.pair))
     calls = [call for call in stage.disk.log[start:] if call.startswith("sync") and call.endswith(".log")]
@@ -287,12 +287,12 @@ def test_nor_does_a_neighbour_with_two_phase_commit_slow_them_down() -> None:
     write_first(stage, notes)
     abort(stage, notes)
     stage.is_two_phase = False
-    assert stage.init6(keep=False)[0] is E.NONE  # From now on the id is an ordinary one.
+    assert stage.init6(keep=False)[0] is E.NONE  # From now on the transactional id has ordinary transactions.
     assert synced(stage, write_first) == []
     assert synced(stage, commit) == []
 
 
-# Time.
+# --- Time.
 
 
 def in_doubt() -> tuple[Stage, Notes]:

@@ -1,10 +1,10 @@
-"""Consume, process, produce over a share group, with crashes: output is visible if and only if its input is done with.
+"""Applications consume from a share group, process and produce, with crashes. An output is visible if and only if its
+input is acknowledged.
 
-Workers take records, write one output for each and acknowledge in the same transaction. In any order: kill -9 of the
-broker, answers that get lost, markers that wait, sessions that end, locks and transactions that time out. At the end
-everything is carried on until nothing is left; then each input that is acknowledged has exactly one visible output, and
-no other has any.
-Rules: docs/spec/share-groups.md#s5.
+Workers acquire records, write one output for each, and acknowledge the records in the same transaction. In any order,
+the broker is killed, responses are lost, markers are delayed, sessions end, and locks and transactions time out. In the
+end all remaining records are processed. Each acknowledged input then has exactly one visible output, and no other input
+has any. Rules: docs/spec/share-groups.md#s5.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Worker:
         self.is_open = False
 
     def take(self) -> None:
-        if self.member.heartbeat().error_code != 0:  # The member slept for longer than its session in the group.
+        if self.member.heartbeat().error_code != 0:  # The member slept for longer than its session timeout.
             self.abort()
             self.begin()
         for first, last, _ in self.member.acquire(self.world.topic, max_records=3):
-            # The member no longer holds earlier deliveries of these records, because their lock had expired.
+            # The locks of earlier deliveries of these records had expired, so the member no longer held them.
             self.held = [held for held in self.held if held[1] < first or held[0] > last]
             self.held.append((first, last))
 
@@ -70,7 +70,7 @@ class Worker:
         acks: dict[bytes | tuple[bytes, int], Batches] = {self.world.topic: [(first, last, ACCEPT)]}
         codes = self.producer.codes(self.member, acks)
         if loses_answer:
-            codes = self.producer.codes(self.member, acks)  # A client repeats the request.
+            codes = self.producer.codes(self.member, acks)  # A client repeats the request if the response is lost.
         self.is_open = self.is_open or codes == [ErrorCode.NONE]
         if codes != [ErrorCode.NONE]:
             self.abort()
@@ -107,7 +107,7 @@ class Worker:
     def _end(self, *, commit: bool) -> None:
         self.is_open, self.sequence = False, 0
         if self.producer.end(commit=commit) is not ErrorCode.NONE:
-            self.begin()  # The producer was fenced, because the broker aborted the transaction.
+            self.begin()  # The broker has aborted the transaction, so the producer was fenced.
 
 
 class World:
@@ -153,7 +153,7 @@ class World:
                 self.repeat_an_old_marker()
 
     def kill(self) -> None:
-        """Kills the broker between a decision and its markers, between a staging and its decision, or at any other
+        """Kills the broker between a decision and its markers, between the staging and the decision, or at another
         moment."""
         worker = self.random.choice(self.workers)
         if worker.is_open and self.random.random() < 0.5:
@@ -185,7 +185,7 @@ class World:
             self.broker.sleep(16_000)
 
     def outputs(self) -> Counter[int]:
-        """Counts for each input its outputs that are visible to readers of committed records."""
+        """Returns the number of visible outputs of each input for readers of committed records."""
         log = self.broker.partition("out").log
         found = Counter[int]()
         open_: dict[int, list[int]] = {}
@@ -202,12 +202,12 @@ class World:
         return found
 
     def note(self) -> None:
-        """Keeps the state before obsolete records of `__share_group_state` are deleted."""
+        """Records the stored state before obsolete records of `__share_group_state` are deleted."""
         self.acknowledged |= self.stored(ACKNOWLEDGED)
         self.archived |= self.stored(ARCHIVED)
 
     def stored(self, delivery_state: int) -> set[int]:
-        """Returns the inputs that were ever stored in this state, by a record or as the effect of a marker."""
+        """Returns the inputs that have ever been stored in this state, by a record or as the effect of a marker."""
         found: set[int] = set()
         for index in range(STATE_PARTITIONS):
             core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
@@ -246,7 +246,7 @@ def violation(seed: int) -> str | None:
     acknowledged = world.acknowledged
     if twice or acknowledged != found.keys():
         return f"output of {sorted(found)}, twice of {sorted(twice)}, acknowledged {sorted(acknowledged)}"
-    lost = set(range(INPUTS)) - acknowledged - world.archived  # Archived records were delivered often enough.
+    lost = set(range(INPUTS)) - acknowledged - world.archived  # Archived records were delivered as often as allowed.
     return f"never delivered again: {sorted(lost)}" if lost else None
 
 
@@ -256,14 +256,14 @@ def test_output_is_visible_if_and_only_if_its_input_is_acknowledged(seed: int) -
 
 
 def equal_epochs(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Applies the rule of the KIP's text."""
+    """Plants the rule in the text of KIP-1289: only a marker with an equal epoch ends the transaction."""
     if (ending.producer_id, ending.producer_epoch) != (producer_id, producer_epoch):
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
 
 
 def any_later_epoch(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """Lets the previous transaction's marker end the current one."""
+    """Plants a bug: a repeated marker of the previous transaction also ends the current one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
@@ -277,7 +277,7 @@ def matching(rule: Callable[[TransactionEnd, int, int], Resolution | None]) -> I
 
 @contextmanager
 def forgetting() -> Iterator[None]:
-    """Plants a bug: staged acknowledgements are only in memory, as in the KIP."""
+    """Plants a bug: staged acknowledgements exist only in memory, as in the text of KIP-1289."""
     with patch.object(entry.PendingRanges, "add", lambda self, added: None):
         yield
 

@@ -1,4 +1,4 @@
-"""Batches are checked in a thread while their transaction ends on another connection.
+"""A world in which a thread checks batches while their transaction ends on another connection.
 
 Producers use the new protocol at any transaction.version, as any client may: they rely on the broker to add partitions
 (Produce v12), and end with EndTxn v4 or v5. Threads are busy, and a producer may abandon a batch and end its
@@ -25,14 +25,14 @@ class BusyWorkers(VirtualWorkers):
 
 
 class ImpatientProducer(Producer):
-    """A producer for which half of the batches are too large to be checked on the loop."""
+    """A producer half of whose batches are too large to be checked on the event loop."""
 
     def speak(self, *, end_version: int) -> None:
         self._end_version = end_version
 
     @property
     def may_be_late(self) -> bool:
-        return False  # Below level 2 its epoch stays the same.
+        return False  # Below level 2 the producer's epoch stays the same.
 
     def _transaction(self) -> Script:
         self._tries = self._rng.choice([1, 1, TRIES])
@@ -64,7 +64,7 @@ class ThreadWorld(World):
             is_compacting=False,
         )
         super().__init__(seed, replace(parts or Parts(), workers=BusyWorkers), plan)
-        self.speaks_new = dict.fromkeys(self.transactional_ids, False)  # Not every transaction has a separate epoch.
+        self.speaks_new = dict.fromkeys(self.transactional_ids, False)  # Not every transaction has an epoch of its own.
         self.invariants.bumping.clear()
 
     def _new_producer(self, name: str, transactional_id: str) -> Producer:
@@ -75,4 +75,4 @@ class ThreadWorld(World):
         return producer
 
     def _upgrade(self) -> None:
-        """Does nothing, because the level stays the same."""
+        """Does nothing, because the level of transaction.version stays the same."""

@@ -1,7 +1,8 @@
-"""A model of transactions: what each request of a producer or an administrator does, and what readers see of it.
+"""A model of transactions: the effect of each request of a producer or an administrator, and the view of readers.
 
-It knows the rules only (docs/spec/transactions.md#s2, #s3), none of the tables that the broker decides by. It answers
-each request with accepted or refused, with the pair to go on with, and keeps what every partition holds.
+The model contains only the rules (docs/spec/transactions.md#s2, #s3), and none of the broker's tables. It returns
+whether each request is accepted, and the producer id and epoch to continue with. It also keeps the contents of every
+partition.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from itertools import count
 Pair = tuple[int, int]
 TIMEOUT_MS = 60_000
 LAST_USABLE, MAX = 32_766, 32_767
-OFFSETS = -1  # represents the offsets of groups in place of a partition
+OFFSETS = -1  # This index represents the offsets of groups.
 
 
 class State(Enum):
     EMPTY = auto()
     OPEN = auto()
-    DECIDED = auto()  # some markers have not been written yet
+    DECIDED = auto()  # Some markers have not been written yet.
     COMMITTED = auto()
     ABORTED = auto()
 
@@ -33,13 +34,14 @@ class Record:
     value: bytes
     producer_id: int
     is_committed: bool | None = None  # None while the record is undecided
-    offset: int | None = None  # the committed offset of a group, if this is such a record
+    offset: int | None = None  # This is the committed offset if the record commits an offset of a group.
     group: str = ""
 
 
 @dataclass(slots=True)
 class ProducerRequests:
-    """A request to the coordinator whose batch has not been appended. Later batches must not overtake it."""
+    """A producer has sent a request to the coordinator, but its batch has not been appended. Later batches must not
+    overtake it."""
 
     epoch: int
     sequence: int
@@ -48,8 +50,13 @@ class ProducerRequests:
 
 @dataclass(slots=True)
 class Partition:
-    """records: in the order of the log. epochs: the newest of each producer. sequences: the next one of each pair.
-    asked: by producer id; a restart forgets them."""
+    """The contents of a partition.
+
+    records    in the order of the log
+    epochs     newest epoch of each producer
+    sequences  next sequence of each pair
+    asked      batches that wait for the coordinator, by producer id; a restart forgets them
+    """
 
     records: list[Record] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)
@@ -86,7 +93,7 @@ class Partition:
         self.epochs[producer_id] = epoch
 
     def visible(self) -> list[bytes]:
-        """Returns what a read_committed reader gets: nothing from the first undecided record on."""
+        """Returns the values that a read_committed reader receives, which end before the first undecided record."""
         values = []
         for record in self.records:
             if record.is_committed is None:
@@ -98,19 +105,23 @@ class Partition:
 
 @dataclass(slots=True)
 class Txn:
-    """One transactional id. pair: of its records. owner: the pair of who has taken over what is kept."""
+    """A transactional id.
+
+    pair   producer id and epoch of its records
+    owner  producer id and epoch of the recovery that has kept its transaction
+    """
 
     pair: Pair
     is_two_phase: bool
     state: State = State.EMPTY
     owner: Pair | None = None
-    previous: Pair | None = None  # EndTxn and InitProducerId recognise this pair
-    is_previous_known: bool = False  # InitProducerId recognises the pair; a restart may forget it
-    version: int = 0  # version of the last step
+    previous: Pair | None = None  # EndTxn and InitProducerId recognise this pair.
+    is_previous_known: bool = False  # InitProducerId recognises the pair. A restart may forget it.
+    version: int = 0  # the transaction version of the last step
     partitions: set[int] = field(default_factory=set)
     started_ms: int = 0
     next_is_two_phase: bool | None = None
-    decided: tuple[bool, Pair, Pair, int] | None = None  # commit, markers, next pair, version
+    decided: tuple[bool, Pair, Pair, int] | None = None  # whether it commits, pair of its markers, next pair, version
     owed: set[int] = field(default_factory=set)
     is_sealed: bool = False
 
@@ -128,11 +139,13 @@ class Model:
         self.held: set[int] = set()  # partitions whose markers are currently held
         self.values = count()
 
-    # Which requests are permitted.
+    # --- The requests that are permitted.
 
     def begins(self, name: str, told: Pair | None, *, two_phase: bool, keep: bool) -> str:
-        """Returns the outcome of InitProducerId: "new", "next", "again", "kept", "wait" (after an abort), or "" for a
-        refusal."""
+        """Returns the outcome of InitProducerId.
+
+        It is "new", "next", "again", "kept", "wait" (after an abort), or "" for a refusal.
+        """
         if keep and self.level < 2:
             return ""
         txn = self.txns.get(name)
@@ -154,9 +167,11 @@ class Model:
         return txn.state is not State.DECIDED and txn.owner is None and txn.pair == pair
 
     def may_write(self, name: str, pair: Pair, index: int, *, adds: bool) -> bool:
-        """Produce, or TxnOffsetCommit where `index` is OFFSETS. A question leaves a trace, as it does in a partition.
+        """Returns whether Produce is permitted, or TxnOffsetCommit if `index` is OFFSETS.
 
-        adds  from Produce v12 and TxnOffsetCommit v5 on
+        A request that needs the coordinator is remembered, as in a real partition.
+
+        adds  whether the request adds the partition itself, as from Produce v12 and TxnOffsetCommit v5 on
         """
         txn, partition = self.txns[name], self.partitions[index]
         sequence = 0 if index == OFFSETS else partition.sequences.get(pair, 0)
@@ -174,7 +189,8 @@ class Model:
         return adds or (index in txn.partitions and txn.state is State.OPEN)
 
     def ends(self, name: str, pair: Pair, *, commit: bool, version: int) -> str:
-        """Returns the outcome of EndTxn: "end", "nothing" (an abort of nothing), "again", or "" for a refusal."""
+        """Returns the outcome of EndTxn: "end", "nothing" (an abort without a transaction), "again", or "" for a
+        refusal."""
         txn = self.txns[name]
         kept = txn.owner is not None
         version = version if kept or self.level >= 1 else 0
@@ -189,10 +205,11 @@ class Model:
         is_retry = version == 2 and txn.version == 2 and pair == txn.previous and txn.state in FINISHED
         return "again" if is_retry and (txn.state is State.COMMITTED) is commit else ""
 
-    # The effects of requests.
+    # --- The effects of requests.
 
     def begin(self, name: str, outcome: str, told: Pair | None, answered: Pair | None, *, two_phase: bool) -> Pair:
-        """Returns the pair of the response. A new producer id is taken from the broker's response."""
+        """Initialises the producer. Returns the pair of the response. A new producer id is copied from the broker's
+        response."""
         fresh = (-1 if answered is None else answered[0], 0)
         if outcome == "new":
             self.txns[name] = Txn(fresh, two_phase)
@@ -228,7 +245,7 @@ class Model:
         self.partitions[index].write(pair, record)
 
     def end(self, name: str, *, commit: bool, version: int, fresh: int) -> Pair:
-        """Decides, and writes the markers that are not held. Returns the next pair.
+        """Decides the transaction, and writes the markers that are not held. Returns the next pair.
 
         fresh  a new producer id, if the decision needs one
         """
@@ -243,7 +260,7 @@ class Model:
         return self._decide(txn, commit, marked, following, 2)
 
     def fence(self, name: str, fresh: int) -> None:
-        """Aborts the transaction for the coordinator, because of a new owner or a timeout."""
+        """Aborts the transaction on behalf of the coordinator, because of a new owner or a timeout."""
         txn = self.txns[name]
         if self.level >= 2 or txn.owner is not None:
             self.end(name, commit=False, version=2, fresh=fresh)
@@ -265,7 +282,7 @@ class Model:
         return following
 
     def write_markers(self) -> None:
-        """Writes the missing markers that are not held. Transactions without missing markers are complete."""
+        """Writes the missing markers that are not held. A transaction without missing markers becomes complete."""
         for txn in self.txns.values():
             if txn.decided is None:
                 continue

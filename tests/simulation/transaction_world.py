@@ -1,5 +1,7 @@
-"""A broker that is killed, a network that loses and delays, a disk that fails, producers that die, sleep and are
-replaced while they sleep: all of it determined by one seed. `World(seed).run()` raises AssertionError with the trace.
+"""A broker that is killed, a network that loses and delays messages, a failing disk, and producers that die, sleep and
+are replaced while they sleep.
+
+One seed determines all of this. `World(seed).run()` raises AssertionError with the trace.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +53,7 @@ DATA_PARTITIONS: list[TopicPartition] = [("orders", 0), ("orders", 1), ("mail", 
 OFFSET_PARTITIONS: list[TopicPartition] = [(GROUP_OFFSETS, 0), (GROUP_OFFSETS, 1)]
 ANSWER_TIMEOUT_MS = 400
 FETCH_VERSION = 12
-OLD_PRODUCER_ID = 5_000_000  # a producer id from an earlier life of the broker
+OLD_PRODUCER_ID = 5_000_000  # This producer id belongs to an earlier life of the broker.
 QUIET_MS = 120_000  # longer than any transaction timeout, and than any delay of a message
 
 
@@ -100,7 +102,7 @@ class World:
         return self.plan.is_durable
 
     def _build(self) -> None:
-        """Starts the broker for the first time, and prepares it before faults happen."""
+        """Starts the broker for the first time, and prepares it before the first fault."""
         self.broker = broker = self._start_broker()
         topics = [NewTopic("orders", 2, 1), NewTopic("mail", 1, 1), NewTopic(INPUT, 1, 1)]
         internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
@@ -111,7 +113,7 @@ class World:
             self._age(self.rng.choice(self.transactional_ids))
 
     def _age(self, transactional_id: str) -> None:
-        """Leaves the transactional id only a few epochs."""
+        """Leaves only a few epochs to the transactional id."""
         broker = self.broker
         assert broker is not None
         record = encode_record(self._aged(transactional_id, MAX_EPOCH - self.rng.randint(1, 12)), 1)
@@ -124,7 +126,7 @@ class World:
     def _aged(self, transactional_id: str, epoch: int) -> Txn:
         return Txn(transactional_id, OLD_PRODUCER_ID, epoch, 1_000, updated_ms=NOW_MS)
 
-    # Running.
+    # --- The run.
 
     def run(self) -> None:
         try:
@@ -145,7 +147,7 @@ class World:
 
     @property
     def fingerprint(self) -> str:
-        """Returns a digest of everything that happened."""
+        """Returns a digest of all events of the run."""
         return sha256("\n".join(self.trace).encode()).hexdigest()
 
     def note(self, what: str) -> None:
@@ -172,7 +174,7 @@ class World:
 
         self.time.after(self.rng.expovariate(1 / interval_ms), happen, self.life)
 
-    # Producers.
+    # --- Producers.
 
     def _start_producer(self, transactional_id: str) -> None:
         self.producers += 1
@@ -191,7 +193,7 @@ class World:
         )
 
     def _replace_producer(self) -> None:
-        """Adds a producer. The old one does not know this, and continues until a response tells it."""
+        """Adds a producer. The old producer does not know this, and continues until a response reports it."""
         self._start_producer(self.rng.choice(self.transactional_ids))
 
     def _go_on(self, producer: Producer, script: Script, answers: list[Any] | None) -> None:
@@ -219,7 +221,7 @@ class World:
 
         def answered(number: int, answer: Message) -> None:
             if number not in missing or (asked[number].client and self.broker is not broker):
-                return  # The response is late or repeated, or its connection ended with the broker.
+                return  # The response is late or repeated, or its connection has ended with the broker.
             self._note_answer(producer, answer)
             answers[number] = answer
             missing.discard(number)
@@ -243,10 +245,10 @@ class World:
         if hasattr(answer, "producer_id") and self.speaks_new[producer.transactional_id]:
             self.invariants.bumping.add(answer.producer_id)
 
-    # Faults.
+    # --- Faults.
 
     def _prepare_crash(self) -> None:
-        """Kills the broker within one of the next calls to the disk, or immediately."""
+        """Kills the broker during one of its next disk calls, or immediately."""
         if self.broker is None:
             return
         self.disk.crash_before(self.rng.choice([1, 1, 2, 3, 5, 8, 13]), half_write=self.rng.random() < 0.3)
@@ -310,14 +312,14 @@ class World:
             self.note("transaction.version is 2 from now on")
             self.broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2)])
 
-    # Looking.
+    # --- Observations.
 
     def _look(self) -> None:
         if self.broker is not None and not self.plan.is_durable:
             self._read_all(f"reader {len(self.reads)}", is_end=False)
 
     def _read_all(self, consumer: str, *, is_end: bool) -> None:
-        """Reads everything from the start by Fetch, like a read_committed consumer."""
+        """Reads everything from the start with Fetch, like a read_committed consumer."""
         assert self.broker is not None
         for topic, index in DATA_PARTITIONS:
             self.reads.append(ConsumerPositioned(consumer, (topic, index), 0))
@@ -350,7 +352,7 @@ class World:
         aborted = [(each.producer_id, each.first_offset) for each in told.aborted_transactions or ()]
         return bytes(told.records or b""), aborted  # type: ignore[arg-type]  # one buffer, when it was decoded
 
-    # In the end.
+    # --- The end of the run.
 
     def _settle(self) -> None:
         """Ends all faults: open transactions time out, and decided ones complete."""
@@ -372,7 +374,7 @@ class World:
         self._look_at_the_end()
 
     def _decide_the_rest(self) -> None:
-        """Decides the transactions that only their owner may end."""
+        """Decides the transactions that only their owner can end. Subclasses have such transactions."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None
@@ -410,8 +412,8 @@ class World:
         return events + self.reads
 
     def _check_offsets(self, broker: SimulatedBroker) -> None:
-        """Checks that a group's offset is that of its last committed transaction, both by its records and by the
-        response."""
+        """Checks that the offset of each group is that of its last committed transaction, both in its records and in
+        the response."""
         visible = {value for values in self.invariants.visible.values() for value in values}
         for group in self.groups:
             answers: list[int] = []
@@ -431,7 +433,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """Returns the error with which a run ends, for tests that expect one."""
+    """Returns the error with which a run ends, or None. It is for tests that expect an error."""
     try:
         world.run()
     except AssertionError as failure:
@@ -440,7 +442,7 @@ def failure_of(world: World) -> AssertionError | None:
 
 
 def error_codes(answer: Any) -> list[int]:
-    """Returns all error codes anywhere in the response."""
+    """Returns all error codes that the response contains."""
     found = []
     for name in type(answer).__slots__:
         value = getattr(answer, name)

@@ -1,14 +1,15 @@
-"""A world of two-phase commits: each transactional id belongs to an application with a database of its own.
+"""A world of two-phase commits. Each transactional id belongs to an application with its own database.
 
-The application writes its records, then its database row, and then ends the transaction as the row says. A restarted
-application asks for what is prepared to be kept and acts on the row. Its database loses nothing and lets only the
-newest instance write. The broker's disk keeps only what was synced: nothing in its settings asks for an fsync.
+The application writes its records and then its database row, and then ends the transaction according to the row. A
+restarted application keeps the prepared transaction and acts on the row. Its database loses nothing, and only the
+newest instance can write to it. The broker's disk keeps only synced data, and no setting requires an fsync.
 
-In some seeds instances also begin ordinary transactions, with a timeout. Before such a one writes its row, it has its
-own transaction kept with Enable2Pc; from then on it is as good as any. Both kinds recover what the other one has left.
-What ordinary transactions were answered may be lost with the power, so there it fails only if all is synced.
+In some seeds instances also begin ordinary transactions, with a timeout. Before the instance writes the row of such a
+transaction, it keeps its own transaction with Enable2Pc, which turns it into a two-phase commit. Instances of both
+kinds recover what the other kind has left. A power failure may lose ordinary transactions, even acknowledged ones, so
+in these seeds the power fails only if everything is synced.
 
-In the end, rows that are committed in the database and messages that are visible are the same.
+In the end, the committed rows in the database and the visible messages are the same.
 """
 
 from collections.abc import Generator, Sequence
@@ -44,12 +45,12 @@ WEATHERS = [CALM, Weather(), Weather(lost=0.1, twice=0.1, late=0.1), Weather(los
 
 @dataclass(slots=True)
 class Database:
-    """The database of the applications: which instance may write for a transactional id, and which transactions
-    commit."""
+    """The database of the applications. It decides which instance of a transactional id may write, and which
+    transactions commit."""
 
     owners: dict[str, int] = field(default_factory=dict)
     rows: dict[tuple[str, Pair], Attempt] = field(default_factory=dict)
-    ordinary: set[tuple[str, Pair]] = field(default_factory=set)  # transactions that only their timeout may end
+    ordinary: set[tuple[str, Pair]] = field(default_factory=set)  # Only their timeout may end these transactions.
 
     def take_over(self, transactional_id: str) -> int:
         """Returns the number with which the new instance writes. Earlier instances can no longer write."""
@@ -57,7 +58,10 @@ class Database:
         return number
 
     def commit(self, transactional_id: str, number: int, pair: Pair, attempt: Attempt) -> bool:
-        """Runs the application's own commit, which records the producer id and epoch of its transaction."""
+        """Commits the application's own row, which contains the producer id and epoch of the transaction.
+
+        Returns False if another instance has taken over.
+        """
         if self.owners[transactional_id] != number:
             return False
         self.rows[transactional_id, pair] = attempt
@@ -70,7 +74,7 @@ class Database:
 
 class TwoPhaseProducer(Producer):
     def __init__(self, *args: Any, database: Database, may_be_ordinary: bool, **settings: Any) -> None:
-        """may_be_ordinary: its transactions need not be two-phase commits from the beginning."""
+        """Creates a producer. If `may_be_ordinary` is set, its transactions need not start as two-phase commits."""
         super().__init__(*args, is_new=True, **settings)
         self._database = database
         self._number = 0
@@ -91,16 +95,16 @@ class TwoPhaseProducer(Producer):
 
     def _recover(self) -> Script:
         ongoing = yield from self._keep(is_two_phase=self._is_two_phase)
-        # The order is: the broker's response, then the takeover in the database, then its content. Otherwise an
-        # instance that another one has overtaken at the broker could still write its row after somebody has read that
-        # there is none.
+        # First the broker responds, then the instance takes over the database, and then it reads the row. In another
+        # order, an instance that was already superseded at the broker could still write its row after the next instance
+        # had found none.
         self._number = self._database.take_over(self.transactional_id)
         if ongoing != NO_PAIR:
             yield from self._dies_or_sleeps(0.3)
             yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
 
     def _keep(self, *, is_two_phase: bool) -> Generator[Sequence[Ask] | int, list[Any], Pair]:
-        """Returns the producer id and epoch of the open transaction."""
+        """Keeps the open transaction. Returns its producer id and epoch."""
         request = keep_request(self.transactional_id, 0 if is_two_phase else self._timeout_ms)
         for _ in range(TRIES):
             if is_two_phase:
@@ -137,7 +141,7 @@ class TwoPhaseProducer(Producer):
             ongoing = yield from self._keep(is_two_phase=True)
             if ongoing == NO_PAIR:
                 return  # The timeout was faster, and the id is ready for the next transaction.
-            self._is_two_phase = True  # This applies at least to later transactions.
+            self._is_two_phase = True  # This holds at least for later transactions.
             if ongoing != own_pair:
                 raise ProducerEnded
             yield from self._dies_or_sleeps(0.15)
@@ -202,13 +206,13 @@ class TwoPhaseWorld(World):
         )
 
     def _replace_producer(self) -> None:
-        """Replaces a producer with a new one, or with two that do not know of each other."""
+        """Replaces a producer with a new one, or with two new ones that do not know of each other."""
         transactional_id = self.rng.choice(self.transactional_ids)
         for _ in range(self.rng.choice([1, 2])):
             self._start_producer(transactional_id)
 
     def _aged(self, transactional_id: str, epoch: int) -> Txn:
-        """Returns a transaction with few epochs left, or one without records whose owner has few epochs left."""
+        """Returns a transaction with few epochs left, or an empty transaction whose owner has few epochs left."""
         aged = Txn(transactional_id, OLD_PRODUCER_ID, epoch, NEVER_MS, updated_ms=NOW_MS)
         if self.rng.random() < 0.5:
             return aged
@@ -223,10 +227,10 @@ class TwoPhaseWorld(World):
             client_version=2,
         )
 
-    # In the end.
+    # --- The end of the run.
 
     def _decide_the_rest(self) -> None:
-        """Starts each application once more without faults. Afterwards everything agrees with its database."""
+        """Starts each application once more without faults. Afterwards the broker agrees with each database."""
         if (
             self.plan.weather == CALM
         ):  # Otherwise a request in flight may turn another transaction into a two-phase commit.
@@ -268,7 +272,7 @@ class TwoPhaseWorld(World):
 
 
 def keep_request(transactional_id: str, timeout_ms: int = 0) -> InitProducerIdRequest:
-    """Returns a request that keeps the prepared transaction.
+    """Returns an InitProducerId request that keeps the prepared transaction.
 
     timeout_ms  0 requests Enable2Pc
     """

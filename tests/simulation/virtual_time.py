@@ -1,4 +1,4 @@
-"""Time that jumps from event to event. A process's timers, ticks and threads end with the process."""
+"""Time that jumps from event to event. The timers, ticks and threads of a process end with the process."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class Life:
-    """The life of one process."""
+    """The lifetime of one process, which other objects share."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -31,7 +31,7 @@ class Event:
 
 
 class VirtualTime:
-    """Virtual time, which is also the clock, in whole milliseconds."""
+    """Virtual time in milliseconds, which also serves as the clock."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms: float = now_ms
@@ -50,8 +50,10 @@ class VirtualTime:
         return event
 
     def step(self, until_ms: float) -> bool:
-        """Runs the next event that is due by then; exceptions of the event propagate. Returns False and advances to
-        `until_ms` if there is no such event."""
+        """Runs the next event that is due by `until_ms`. Exceptions of the event propagate.
+
+        If there is no such event, advances the time to `until_ms` and returns False.
+        """
         while self._events and self._events[0][0] <= until_ms:
             due_ms, _, event = heapq.heappop(self._events)
             action, event.action = event.action, None
@@ -76,12 +78,12 @@ class VirtualTimers:
         return self._time.monotonic_ms()
 
     def soon(self, action: Action) -> None:
-        """`loop.call_soon`: in another turn, after those that are due."""
+        """Runs the action in another turn, after those that are already due, like `loop.call_soon`."""
         self._time.after(0, action, self._life)
 
 
 class VirtualWorkers:
-    """Threads: a job takes as long as the seed says, and jobs overtake one another."""
+    """Simulated threads. The seed determines the duration of each job, and jobs can overtake one another."""
 
     takes_ms: Sequence[float] = (0, 0.1, 5)
 

@@ -1,4 +1,4 @@
-"""Known bugs, put back: collaborators of the coordinator that are wrong on purpose."""
+"""Collaborators of the coordinator with known bugs, which tests plant on purpose."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ Pair = tuple[int, int]
 
 
 class MarkersOfVersion0:
-    """KAFKA-19446 (7): leaders compare the epochs of markers as before KIP-1228, and take the late one of the previous
-    transaction, which carries the epoch of the current one, for its end."""
+    """KAFKA-19446 (7): leaders compare the epochs of markers as before KIP-1228.
+
+    A late marker of the previous transaction has the epoch of the current one, so it ends the current transaction.
+    """
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer
@@ -46,9 +48,10 @@ def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Rando
 
 
 class MarkersThatLeaveGuards:
-    """Known bug 62: a marker leaves the verification guard of its own epoch standing, whatever its version.
+    """Known bug 62: a marker keeps the verification guard of its own epoch, whatever its transaction version.
 
-    Where nothing is open a marker of version 2 is taken for a repeated one, and is otherwise as one of version 0.
+    If no transaction is open, a marker of version 2 is treated as a repeated one. Otherwise it acts like one of version
+    0.
     """
 
     def __init__(self, writer: MarkerWriter) -> None:
@@ -73,7 +76,7 @@ def markers_that_leave_guards(writer: MarkerWriter, timers: VirtualTimers, rng: 
 
 
 class MarkersOnce:
-    """KAFKA-19999 (1): a marker that is there already is refused, also to the coordinator that has not heard of it."""
+    """KAFKA-19999 (1): a marker that was already written is refused, even if the coordinator did not learn of it."""
 
     def __init__(self, writer: MarkerWriter, written: set[tuple[TopicPartition, Pair]]) -> None:
         self._writer = writer
@@ -93,12 +96,12 @@ class MarkersOnce:
 
 
 def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter]:
-    written: set[tuple[TopicPartition, Pair]] = set()  # the logs know it, so a restart does not forget it
+    written: set[tuple[TopicPartition, Pair]] = set()  # A restart keeps this set, like the markers.
     return lambda writer, timers, rng: MarkersOnce(writer, written)
 
 
 class TrustingCoordinator(TransactionCoordinator):
-    """KAFKA-17754 (9): the end of a transaction ends whichever is open, whatever epoch it comes with."""
+    """KAFKA-17754 (9): the end of a transaction ends whichever transaction is open, regardless of its epoch."""
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> EndTxnResponse | Deferred[EndTxnResponse]:
         state = self.describe(request.transactional_id)
@@ -108,7 +111,7 @@ class TrustingCoordinator(TransactionCoordinator):
 
 
 class ForgetfulLog:
-    """redpanda 6018 (33): open transactions and their partitions are not logged, only kept in memory."""
+    """redpanda 6018 (33): open transactions and their partitions are only in memory, and not in the log."""
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log
@@ -147,15 +150,18 @@ class ForgetfulLog:
 
 
 class NothingSealed(TransactionCore):
-    """Partitions do not hear of transactions that somebody has taken over, so that they write into those as before."""
+    """Plants a bug: partitions do not learn of takeovers, so the old producer can still write to the transaction."""
 
     def __init__(self, *args: Any, seals: object = None, **how: Any) -> None:
         super().__init__(*args, **how)
 
 
 class NotBumpedAgain(TransactionCore):
-    """KIP-939 without the last step of its arithmetic: what follows a kept transaction has the owner's own epoch, so
-    that a second copy of the owner's EndTxn is taken for the end of the next one."""
+    """KIP-939 without the last step of its arithmetic.
+
+    The transaction after a kept one has the same epoch as the owner. A second copy of the owner's EndTxn is therefore
+    taken for the end of the next transaction.
+    """
 
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
@@ -165,7 +171,7 @@ class NotBumpedAgain(TransactionCore):
         if txn is None or not txn.is_kept or not outcome.records:
             return outcome
         producer_id, producer_epoch = txn.client_pair
-        (decided,) = outcome.records  # it was open: the end before is recorded
+        (decided,) = outcome.records  # The transaction was open, so the outcome has one record.
         assert isinstance(decided, Txn)
         assert producer_epoch is not None
         unbumped = replace(decided, next_producer_id=producer_id, next_producer_epoch=producer_epoch)
@@ -175,7 +181,8 @@ class NotBumpedAgain(TransactionCore):
 
 
 class TimeoutPassedOn(TransactionCore):
-    """As before ADR 11: a recovery changes neither the timeout of what it keeps nor that of what follows."""
+    """The behaviour before ADR 11: a recovery changes neither the timeout of the kept transaction nor that of later
+    ones."""
 
     def init_producer_id(
         self, request: InitProducerIdRequest, inputs: DecisionInputs
@@ -193,7 +200,7 @@ class TimeoutPassedOn(TransactionCore):
 
 
 class UnsyncedLog:
-    """Never waits for an fdatasync, not even in a two-phase commit."""
+    """A log that never waits for an fdatasync, not even in a two-phase commit."""
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Share groups that are wrong on purpose: each bug is there within its `with` block."""
+"""Bugs in share groups that tests plant on purpose. A bug exists only within its `with` block."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.simulation.simulated_broker import LogInTurns
 
 @contextmanager
 def staging_before_registration() -> Iterator[None]:
-    """Acknowledgements are registered with the transaction only after they are pending."""
+    """Acknowledgements become pending before their transaction is registered with the coordinator."""
     register, make_pending = txn_acknowledging.register_partitions, txn_acknowledging.make_pending
 
     async def nothing(*of: Any) -> None:
@@ -53,7 +53,7 @@ def staging_before_registration() -> Iterator[None]:
 
 
 def any_later_epoch(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """A late or repeated marker of the transaction before resolves this one."""
+    """Lets a late or repeated marker of the previous transaction resolve this one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
@@ -76,7 +76,7 @@ def staged_records_redelivered_after_reload() -> Iterator[None]:
 
 @contextmanager
 def next_records(change: Callable[[StateEntry, ShareSnapshot], ShareSnapshot]) -> Iterator[None]:
-    """Snapshots that take the place of an update."""
+    """Changes each snapshot that is written instead of an update."""
     next_record = StateEntry.next_record
 
     def changed(self: StateEntry, *args: Any, **how: Any) -> ShareSnapshot | ShareUpdate:
@@ -151,7 +151,7 @@ def answers_before_the_disk() -> Iterator[None]:
 
 @contextmanager
 def locks_that_run_out_without_an_abort() -> Iterator[None]:
-    """As the text of KIP-1289 has it."""
+    """Releases pending records when their locks expire, without an abort, as in the text of KIP-1289."""
 
     def found(self: OverdueTransactions, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         live.release_pending(transaction)

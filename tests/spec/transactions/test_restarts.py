@@ -35,8 +35,8 @@ def nothing_hangs(scene: Clients) -> bool:
     )
 
 
-# The epoch of a repeated marker is no longer above the partition's epoch. When the marker was refused, the transaction
-# stayed in PREPARE_COMMIT, and the id answered CONCURRENT_TRANSACTIONS forever.
+# The epoch of a repeated marker is no longer above the epoch in the partition. The partition refused the marker, so the
+# transaction stayed in PREPARE_COMMIT, and all later requests received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(1, "KAFKA-19999")
 @pytest.mark.parametrize("commit", [True, False])
 def test_markers_repeated_after_a_restart_are_accepted(scene: Clients, commit: bool) -> None:
@@ -62,7 +62,7 @@ def test_a_marker_whose_answer_was_lost_may_be_sent_again(scene: Clients) -> Non
         assert code is E.NONE
 
 
-# An open transaction that its coordinator did not know held back readers until somebody wrote a marker by hand.
+# An open transaction without an entry in its coordinator held back readers until a marker was written by hand.
 @pytest.mark.known_bug(11, "KAFKA-12671, kcl 10")
 @pytest.mark.parametrize("killed", [True, False])
 def test_whatever_was_left_open_ends_by_itself(scene: Clients, killed: bool) -> None:
@@ -78,7 +78,7 @@ def test_whatever_was_left_open_ends_by_itself(scene: Clients, killed: bool) -> 
 
 
 # While the record of another partition was being written to the disk, requests about a partition that had been added
-# long before were answered CONCURRENT_TRANSACTIONS.
+# long before received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(13, "KAFKA-14904")
 def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
     scene = TransactionBroker()
@@ -101,8 +101,8 @@ def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
     assert answer_of(adding) == {T1: E.NONE}
 
 
-# Only the coordinator's memory knew that a transaction had started. After a restart the commit found nothing to commit,
-# and acknowledged records were dropped.
+# Only the coordinator's memory contained the start of a transaction. After a restart the commit found nothing to
+# commit, and acknowledged records were dropped.
 @pytest.mark.known_bug(33, "redpanda 6018")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clients, version: int) -> None:
@@ -115,7 +115,7 @@ def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clie
     assert (again.read(committed=True), again.read(committed=True, index=1)) == ([b"a"], [b"b"])
 
 
-# The next leader of the partition did not know the last batches of its producers, and appended their retries as new
+# The next leader of the partition did not have the last batches of its producers, so it appended their retries as new
 # batches.
 @pytest.mark.known_bug(41, "AutoMQ 437")
 @pytest.mark.parametrize("killed", [True, False])
@@ -124,15 +124,15 @@ def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, ki
     for sequence in range(5):
         scene.produce(pair, sequence, b"%d" % sequence)
     again = scene.restarted(killed=killed)
-    for sequence in range(5) if killed else [4]:  # A snapshot has only the last batch.
+    for sequence in range(5) if killed else [4]:  # A snapshot contains only the last batch.
         assert again.produce(pair, sequence, b"%d" % sequence) is E.NONE
     again.commit(pair)
     assert again.read(committed=True) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 # After an OUT_OF_ORDER_SEQUENCE_NUMBER within a transaction, the client started another transaction and lost the first
-# part. A correct producer must therefore never get this error: not after the disk refused a batch, and not after a lost
-# response.
+# part. A correct producer must therefore never receive this error, even after the disk has refused a batch or a
+# response was lost.
 @pytest.mark.known_bug(47, "librdkafka 3575")
 def test_a_producer_that_only_repeats_itself_is_not_out_of_order(scene: Clients) -> None:
     pair = scene.init()
@@ -148,7 +148,7 @@ def test_a_producer_that_only_repeats_itself_is_not_out_of_order(scene: Clients)
     assert again.read(committed=True) == [b"a", b"b", b"c"]
 
 
-# Partitions are identified by name, so that a topic that was created again got the marker of the old topic's
+# Partitions were identified by name, so a topic that was created again received the marker of the old topic's
 # transaction.
 @pytest.mark.known_bug(53, "Kafka 4.3.1")
 def test_a_topic_of_the_same_name_gets_no_marker_of_the_old_one(scene: Clients) -> None:

@@ -1,4 +1,5 @@
-"""A transaction that another producer has taken over with KeepPreparedTxn is sealed: nothing can enter it any more.
+"""A transaction that another producer has taken over with KeepPreparedTxn is sealed: nothing can be added to it any
+more.
 
 An external coordinator may already have decided the transaction. Its partitions and groups refuse requests that Kafka
 would accept, because they check whether the coordinator has given the transaction to a new owner. Rules:
@@ -53,7 +54,10 @@ def scene(request: pytest.FixtureRequest) -> Clients:
 
 
 def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
-    """A producer writes one record to t-0 and commits offset 5 of t-0 in its transaction, and then disappears."""
+    """Leaves a transaction with one record in t-0 and offset 5 of t-0. Its producer disappears.
+
+    Returns the producer id and epoch of the transaction.
+    """
     pair, _ = scene.init6(two_phase=two_phase)
     assert scene.produce(pair, 0, b"prepared") is E.NONE
     assert scene.commit_offset_in_transaction(pair, 5) is E.NONE
@@ -61,7 +65,7 @@ def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
 
 
 def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
-    """Returns the producer id and epoch of the transaction, and those with which its new owner ends it."""
+    """Returns the producer id and epoch of a sealed transaction, and those with which its new owner ends it."""
     pair = prepared(scene, two_phase=two_phase)
     owner, ongoing = scene.init6(two_phase=two_phase, keep=True)
     assert ongoing == pair
@@ -69,7 +73,7 @@ def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
 
 
 def assert_as_prepared(scene: Clients, owner: Pair) -> None:
-    """Lets the new owner commit, and checks that this publishes exactly what existed at the takeover."""
+    """Lets the new owner commit, and checks that the transaction contains exactly what it contained at the takeover."""
     scene.commit(owner)
     assert scene.read(committed=True) == [b"prepared"]
     assert scene.read(committed=True, index=1) == []
@@ -200,7 +204,7 @@ def test_the_seal_is_lifted_when_the_transaction_is_complete_and_the_id_goes_on(
     assert scene.produce(pair, 1, b"late") is E.INVALID_PRODUCER_EPOCH
 
 
-# After the last epoch the new owner has a new producer id.
+# --- The epochs are exhausted, so the new owner has a new producer id.
 
 
 @pytest.fixture
@@ -233,7 +237,7 @@ def test_the_new_owner_leaves_no_transaction_behind_that_nobody_would_end(rotate
     assert scene.seals.by_producer == {}
 
 
-# Between the decision and its markers.
+# --- Between the decision and its markers.
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -280,7 +284,7 @@ def test_an_abort_by_the_timeout_lifts_the_seal_with_its_last_marker(scene: Clie
         scene.commit(owner)
 
 
-# Requests in progress at the time of the seal.
+# --- Requests that are in progress when the transaction is sealed.
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
@@ -337,11 +341,11 @@ def test_scenario_147_a_recovery_that_could_not_be_recorded_seals_nothing(scene:
     assert scene.produce(pair, 1, b"more") is E.NONE
 
 
-# The fast path.
+# --- The fast path.
 
 
 class Straight:
-    """Sends Produce requests over a connection, so that they may take the fast path."""
+    """Sends Produce requests over a real connection, so that they can take the fast path."""
 
     def __init__(self, scene: Clients) -> None:
         self.scene = scene
@@ -375,7 +379,7 @@ async def test_the_fast_path_has_no_way_around_the_seal(scene: Clients, version:
     assert_as_prepared(scene, owner)
 
 
-# After a restart.
+# --- After a restart.
 
 
 @pytest.mark.parametrize("killed", [True, False])
@@ -449,7 +453,7 @@ async def test_scenario_145_while_ids_are_being_loaded_the_fast_path_does_not_ac
 
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clients, version: int) -> None:
-    """The transaction's own id is loaded, so the coordinator knows that the transaction is not sealed."""
+    """The transaction's own id has been loaded, so the coordinator can tell that the transaction is not sealed."""
     pair = prepared(scene)
     scene.two_phase.are_all_known = False
     assert scene.produce(pair, 1, b"more", version=version) is E.NONE
@@ -460,7 +464,7 @@ def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clien
 
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_recovery_of_long_ago_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
-    """The producer may be in another transaction by now, which its partitions must not confuse with the recovered
+    """By now the producer may be in another transaction, which its partitions must not mistake for the recovered
     one."""
     seals = Seals()
     core = TransactionCore(TransactionConfig(), coordinator_epoch=1, seals=seals)

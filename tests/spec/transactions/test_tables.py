@@ -1,4 +1,4 @@
-"""The grids agree with the tables of docs/spec/transactions.md#s2 and #s3, and have a row for every state."""
+"""The tables of the coordinator agree with docs/spec/transactions.md#s2 and #s3, and have a row for every state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Timers for transactions that are open for too long, and for transactional ids that expire.
+"""Timers for transactions that stay open too long, and for transactional ids that expire.
 
 Rules: docs/spec/transactions.md#s5-1; scenarios 99 to 106: #s8-7.
 """
@@ -65,8 +65,8 @@ def test_scenario_102_a_commit_that_was_decided_does_not_time_out() -> None:
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
-# A commit that lost the race against a timeout was answered INVALID_TXN_STATE, which is fatal to the client. A fenced
-# client can start again.
+# A commit that came just after the timeout received INVALID_TXN_STATE, which is fatal to the client. A fenced client,
+# in contrast, can start again.
 @pytest.mark.known_bug(2, "KAFKA-20785")
 def test_scenario_103_a_commit_that_comes_just_after_the_abort_never_happens() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
@@ -88,7 +88,7 @@ def test_further_partitions_do_not_give_a_transaction_more_time() -> None:
     assert scene.time_out() == ["pay"]
 
 
-# After a restart the timeouts of open transactions stopped, or the transactions were forgotten.
+# After a restart the timeouts of open transactions no longer ran, or the transactions were forgotten.
 @pytest.mark.known_bug(37, "redpanda 8566, 14624")
 def test_a_transaction_that_came_overdue_while_nobody_coordinated_it_is_aborted_at_the_next_scan() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
@@ -116,7 +116,7 @@ def test_scenario_126_timeouts_that_mean_never_are_never_over(timeout_ms: int) -
     assert scene.time_out() == []
 
 
-# The epoch cannot increase beyond 32766, so the timeout's abort always failed.
+# The epoch cannot increase beyond 32766, so the abort after a timeout always failed.
 @pytest.mark.known_bug(3, "apache/kafka 21506, 21469")
 def test_at_the_last_epoch_the_abort_takes_a_new_producer_id_and_the_old_pair_may_still_abort() -> None:
     scene = given(txn(S.ONGOING, (PID, MAX - 1)))

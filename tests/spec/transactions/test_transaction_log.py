@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: Odradek writes Kafka's bytes, and loads Kafka's records.
+"""The records of `__transaction_state`: Odradek writes the same bytes as Kafka, and loads Kafka's records.
 
 Rules: docs/spec/transactions.md#s1-5; scenario 107: #s8-7.
 """
@@ -225,7 +225,7 @@ def test_what_cannot_be_read_is_said_and_not_passed_over(key: bytes | None, valu
 
 
 def recorded(name: str, into: Path) -> list[list[Record]]:
-    """Returns the records of each partition of `__transaction_state` in a directory that Kafka wrote."""
+    """Returns the records of `__transaction_state` in a directory that Kafka wrote, one list for each partition."""
     directory = unpack(name, into)
     partitions = []
     for folder in sorted(directory.glob("__transaction_state-*")):
@@ -256,7 +256,7 @@ def test_records_that_kafka_wrote_are_written_again_to_the_same_bytes(name: str,
 
 
 def _stands_in_order(value: bytes | None, decoded: TxnRecord) -> bool:
-    """Returns whether the partitions are sorted. Kafka writes them in the order of its sets."""
+    """Returns whether the partitions are sorted. Kafka writes them in the order of a hash."""
     return isinstance(decoded, TransactionTombstone) or len(decoded.partitions) <= 1
 
 

@@ -30,7 +30,10 @@ def scene() -> Clients:
 
 
 def prepared(scene: Clients) -> Pair:
-    """A producer writes one record to t-0, and then disappears."""
+    """Leaves a prepared transaction with one record in t-0. Its producer disappears.
+
+    Returns the producer id and epoch of the transaction.
+    """
     pair, ongoing = scene.init6()
     assert ongoing == NO_PAIR
     assert scene.produce(pair, 0, b"prepared") is E.NONE
@@ -116,7 +119,7 @@ def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will
     assert scene.transactions.describe(ID).transaction_timeout_ms == 60_000
 
 
-# Producers whose batches wait for the disk.
+# --- Producers whose batches wait for the disk.
 
 
 def test_a_producer_is_known_to_be_relied_on_from_its_record_on_also_after_a_restart(scene: Clients) -> None:
@@ -200,7 +203,7 @@ def test_its_records_are_kept_by_retention_from_then_on(scene: Clients) -> None:
 def test_a_partition_whose_records_cannot_be_synced_leaves_the_recovery_without_an_answer(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"prepared")
-    scene.init6(transactional_id="another")  # The coordinator's log needs a write and a sync from here on.
+    scene.init6(transactional_id="another")  # From here on the coordinator's log needs a write and a sync.
     scene.disk.fail_from(3, Fault.EIO, 1)
     with refused(E.COORDINATOR_NOT_AVAILABLE):
         scene.init6(keep=True)
@@ -215,7 +218,7 @@ def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
     assert scene.init6(keep=True)[1] == pair
 
 
-# A prepared transaction was aborted by its producer's next InitProducerId, or by a timeout while the external
+# The next InitProducerId of its producer aborted a prepared transaction, or a timeout did so while the external
 # coordinator decided. The other half of the dual write was committed.
 @pytest.mark.known_bug(50, "KIP-939")
 @pytest.mark.parametrize("killed", [True, False])

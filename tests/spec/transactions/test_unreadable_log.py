@@ -1,4 +1,5 @@
-"""If a partition of `__transaction_state` cannot be read, only its own transactional ids have no coordinator."""
+"""If a partition of `__transaction_state` cannot be read, only the transactional ids in this partition lack a
+coordinator."""
 
 import logging
 

@@ -1,7 +1,7 @@
-"""Tests which fields of a transaction are inherited by the next transaction, by the next owner, and across a restart.
+"""The fields of a transaction that the next transaction or the next owner inherits, or that survive a restart.
 
-The tables name every field of the coordinator's entry, and every field that a partition has for a producer, so that a
-new field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
+The tables name every field of the coordinator's entry, and every field that a partition keeps for a producer, so a new
+field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
 session in tests/unit/client/test_transaction_session.py, and the dual write's row in tests/spec/dualwrite.
 """
 
@@ -20,7 +20,7 @@ from tests.support.transactional_clients import TV1, TV2, Clients, Pair
 ALLOWED = TransactionConfig(transaction_two_phase_commit_enable=True)
 LATER_MS = NOW_MS + 1_000
 OWN_MS, NEXT_MS = 3_000, 7_000
-# No field has its default value.
+# Each field has a value that is not its default.
 KEPT = Txn(
     "pay",
     42,
@@ -105,13 +105,13 @@ def test_what_is_kept_beside_the_entries_is_too(event: str) -> None:
     assert after.due == {}, "no timer asks for markers of what is complete"
 
 
-# A partition.
+# --- The fields in a partition.
 
 # fmt: off
 PARTITION_FIELDS: dict[str, tuple[object, object]] = {
     # field:                    after the end by the old protocol, by the new one
     "producer_epoch":           (0,  1),
-    "last_sequence":            (0,  -1),  # With the new protocol the next transaction starts with sequence 0.
+    "last_sequence":            (0,  -1),  # With the new protocol the next transaction starts at sequence 0.
     "coordinator_epoch":        (0,  0),
     "current_txn_start_offset": (-1, -1),
 }

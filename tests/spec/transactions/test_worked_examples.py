@@ -1,7 +1,7 @@
-"""The worked examples of KIP-939 with the record of each step (docs/spec/transactions.md#s3-6).
+"""The worked examples of KIP-939, with the record of each step (docs/spec/transactions.md#s3-6).
 
-In A, an ordinary transaction uses up its epochs. In B, a kept transaction uses up the epochs of both producer ids. C is
-one recovery and one end from every possible state, with a retry of the end. Each step is compared with its decoded
+In A, an ordinary transaction uses up its epochs. In B, a kept transaction uses up the epochs of both producer ids. C
+shows one recovery and one end from every possible state, and a retry of the end. Each step is compared with its decoded
 record.
 """
 
@@ -21,7 +21,7 @@ NOBODY: Pair = (-1, -1)
 
 
 class RecordedProducer(NamedTuple):
-    """Producer ids and epochs of a record; None if a field is omitted."""
+    """The producer ids and epochs in a record. None stands for an omitted field."""
 
     state: S
     producer_id: int
@@ -103,7 +103,7 @@ class Row(NamedTuple):
     """A row of example C.
 
     ends_with  producer id and epoch of the producer that ends the transaction
-    previous   producer id by which clients have known the transactional id until then
+    previous   producer id that clients have used for the transactional id until then
     """
 
     start: Txn
