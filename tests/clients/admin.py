@@ -1,4 +1,4 @@
-"""Administrative steps for tests, through confluent-kafka's AdminClient."""
+"""Administrative steps of tests, with confluent-kafka's AdminClient."""
 
 import re
 import uuid
@@ -18,21 +18,21 @@ def new_admin(bootstrap: str) -> AdminClient:
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, exact: bool = False
 ) -> str:
-    """Creates a topic and waits until it has leaders. Unless `exact`, the name gets a unique ending. Returns the
-    name."""
+    """Creates a topic and waits until it has leaders. Returns its name, which gets a unique suffix unless `exact` is
+    set."""
     if not exact:
         name = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[:150]}-{uuid.uuid4().hex[:8]}"
     admin = new_admin(bootstrap)
     settings = {key: str(value) for key, value in (config or {}).items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
-    # Kafka answers CreateTopics before all Metadata responses have the topic.
+    # Kafka answers CreateTopics before all of its Metadata responses contain the topic.
     wait_for(f"{name} to be led", lambda: is_led(admin, name, partitions))
     return name
 
 
 def list_topics(client: AdminClient | Producer, topic: str | None = None) -> ClusterMetadata:
-    """Lists topics. Repeats the request if librdkafka closes its bootstrap connection together with a pending
-    request."""
+    """Lists topics, and repeats the request if librdkafka closes its bootstrap connection while the request is
+    pending."""
     while True:
         try:
             return client.list_topics(**({} if topic is None else {"topic": topic}), timeout=PATIENCE_S)

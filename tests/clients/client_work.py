@@ -1,6 +1,6 @@
-"""The work of clients under test: producing a record, committing a transaction, or consuming a record.
+"""The work of clients under test: they produce a record, commit a transaction, or consume a record.
 
-Each function returns when its work is done, however the broker answers single requests on the way.
+Each function returns when its work is done, even if the broker refuses requests on the way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRANSACTIONAL_ID = "t"
 GROUP = "g"
 TOPIC = "orders"
 PATIENCE_S = 60
-Work: TypeAlias = Callable[[Cluster, int], None]  # a cluster, and the client's request timeout in ms
+Work: TypeAlias = Callable[[Cluster, int], None]  # The arguments are a cluster and the client's request timeout in ms.
 
 
 def librdkafka_settings(kafka: Cluster, timeout_ms: int) -> dict[str, object]:
@@ -39,7 +39,7 @@ def librdkafka_produce(kafka: Cluster, timeout_ms: int) -> None:
 def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
     producer = Producer({**librdkafka_settings(kafka, timeout_ms), "transactional.id": TRANSACTIONAL_ID})
     list_topics(producer, TOPIC)
-    # Otherwise the client would close its bootstrap connection later, together with a pending FindCoordinator.
+    # Otherwise the client would close its bootstrap connection later, while a FindCoordinator is pending on it.
     first = kafka.requests(client_id=CLIENT)[0]["connection"]
     wait_for("the bootstrap connection to end", lambda: all(each["id"] != first for each in kafka.connections()))
     again_and_again(producer.init_transactions)
@@ -49,7 +49,7 @@ def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def again_and_again(call: Callable[[float], object]) -> None:
-    """Repeats a call after retriable errors, as librdkafka's documentation requires."""
+    """Repeats a call as long as its errors are retriable, as librdkafka's documentation requires."""
     while True:
         try:
             call(PATIENCE_S)
@@ -73,7 +73,7 @@ def librdkafka_consume(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def is_stored(kafka: Cluster) -> bool:
-    """Returns whether a rule has seen a write of the share partition's state to the log."""
+    """Returns whether some rule has matched the write of the share partition's state to the log."""
     return any(each["hits"] for each in kafka.faults())
 
 

@@ -1,4 +1,4 @@
-"""One broker for the whole suite, and a separate topic for every test."""
+"""Fixtures: one broker for the whole suite, and a separate topic for every test."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -11,8 +11,8 @@ from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
 
 SETTINGS: dict[str, object] = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
-# Settings of the shared broker. By default members of KIP-848 groups would learn of a rebalance only after five
-# seconds.
+# Settings of the shared broker. With the default settings, members of KIP-848 groups would learn of a rebalance only
+# after five seconds.
 QUICK: dict[str, object] = SETTINGS | {
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.min.heartbeat.interval.ms": 100,
@@ -51,7 +51,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture(scope="module")
 def odradek() -> Iterator[Odradek]:
-    """Starts a process with control. It replaces the process that the pytest plugin shares throughout a session."""
+    """Starts a process with the control interface. It replaces the fixture of the pytest plugin, which lasts a whole
+    session."""
     with Odradek.start() as started:
         yield started
 

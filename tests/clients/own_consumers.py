@@ -1,4 +1,4 @@
-"""Builders for tests of Odradek's consumer: consumers with short intervals, and the values that they read."""
+"""Helpers for tests of Odradek's consumer: consumers with short intervals, and the values that they read."""
 
 from odradek.client import (
     ConsumerRecord,

@@ -1,4 +1,4 @@
-"""Builders for tests of Odradek's producer: producers that retry soon, and the records that readers find."""
+"""Helpers for tests of Odradek's producer: producers that retry soon, and the records that readers find."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ async def a_transactional(bootstrap: str, transactional_id: str, **more: Any) ->
 
 
 async def committed(bootstrap: str, topic: str) -> list[bytes]:
-    """Returns what readers of committed records see, once no transaction is open. Kafka answers before it writes
-    markers."""
+    """Returns the values that readers of committed records see.
+
+    The function waits until no transaction is open, because Kafka answers EndTxn before it writes the markers.
+    """
 
     def read() -> list[bytes]:
         wait_for("the markers", lambda: is_decided(bootstrap, topic))
@@ -63,7 +65,7 @@ async def committed(bootstrap: str, topic: str) -> list[bytes]:
 
 
 async def written(bootstrap: str, topic: str) -> list[bytes]:
-    """Returns all records, committed or not."""
+    """Returns the values of all records, committed or not."""
     return await asyncio.to_thread(confluent_values, bootstrap, topic, committed=False)
 
 

@@ -1,4 +1,5 @@
-"""Builders for tests of Odradek's share consumer: groups that read from the start, and consumers with short waits."""
+"""Helpers for tests of Odradek's share consumer: groups that read from the start, and consumers that wait only
+briefly."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ LATEST_VERSION = 1
 
 
 def share_group(bootstrap: str, group: str, **settings: object) -> str:
-    """Configures a group that starts at the first record. `settings` have _ instead of dots."""
+    """Configures a group that starts at the first record. The names of `settings` have _ instead of dots."""
     configs = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in settings.items()
     }
@@ -63,14 +64,14 @@ def poll(consumer: ShareConsumer, timeout_ms: float = 100) -> list[ShareRecord]:
 
 
 def first_of(consumer: ShareConsumer) -> list[ShareRecord]:
-    """Returns the records of the first poll that has records."""
+    """Polls until there are records, and returns them."""
     found: list[ShareRecord] = []
     wait_for("records", lambda: more(found, consumer))
     return found
 
 
 def more(found: list[ShareRecord], *consumers: ShareConsumer) -> list[ShareRecord]:
-    """Returns `found` and the records of one poll of each consumer."""
+    """Polls each consumer once, and adds the records to `found`. Returns `found`."""
     for consumer in consumers:
         found += poll(consumer)
     return found

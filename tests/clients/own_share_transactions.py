@@ -1,4 +1,4 @@
-"""Builders for tests of a share group's acknowledgements in a producer's transaction: queues, producers, requests."""
+"""Helpers for tests of share acknowledgements in a producer's transaction: queues, producers, and requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def transactional_worker(bootstrap: str, queue: str) -> ShareConsumer:
 
 
 def delivered_again(bootstrap: str, queue: str, quiet_ms: float = 500) -> list[ShareRecord]:
-    """Returns the records that a new member of the group gets. The member releases them."""
+    """Returns the records that a new member of the group receives. The member releases them afterwards."""
     with worker(bootstrap, queue, queue) as other:
         found: list[ShareRecord] = []
         wait_for("an assignment", lambda: more(found, other) or other.assignment())
@@ -75,7 +75,7 @@ def outputs(bootstrap: str, topic: str) -> list[bytes | None]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request built by hand. Omitted fields have valid values."""
+    """A TxnShareAcknowledge request that is built by hand. Omitted fields have valid values."""
 
     transactional_id: str | None
     group_id: str
@@ -108,14 +108,14 @@ class Request:
             return wire.ask(self.message(), 0, TxnShareAcknowledgeResponse)
 
     def code(self, bootstrap: str) -> ErrorCode:
-        """Sends the request. Returns its error code, or that of its partition."""
+        """Sends the request. Returns the error code of the response or, if there is none, of its partition."""
         answer = self.send(bootstrap)
         codes = [each.error_code for topic in answer.responses for each in topic.partitions]
         return ErrorCode(answer.error_code or codes[0])
 
 
 def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
-    """Returns a request of a newly initialised producer."""
+    """Returns a valid request of a producer that has just been initialised."""
     with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
         producer.init_transactions()
         told = admin.describe_transactions([queue])[queue]

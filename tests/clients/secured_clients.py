@@ -1,4 +1,4 @@
-"""Sends and reads one record with each client library, on a listener with any protocol and mechanism."""
+"""Each client library sends and reads one record, on a listener with any protocol and mechanism."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ LIFETIME_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client reaches a listener. `mechanism` is None without SASL, and `ca_file` is None without TLS."""
+    """Everything that a client needs to use a listener.
+
+    mechanism  None without SASL
+    ca_file    None without TLS
+    """
 
     bootstrap: str
     mechanism: str | None = None
@@ -41,7 +45,7 @@ class Access:
         return "SSL" if self.ca_file is not None else "PLAINTEXT"
 
     def token(self) -> str:
-        """Returns an unsigned token for the broker's unsecured validator."""
+        """Returns an unsigned token, which the broker's unsecured validator accepts."""
         now = time.time()
         claims = {"sub": self.user, "iat": now - 1, "exp": now + LIFETIME_S}
         return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."

@@ -58,7 +58,7 @@ class StreamsMember:
         self.statuses: list[int] = []
 
     def join(self) -> None:
-        """Joins as soon as the group's coordinator has loaded."""
+        """Joins when the group's coordinator has been loaded."""
         finding = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         wait_for(
             "the coordinator",
@@ -81,7 +81,7 @@ class StreamsMember:
         wait_for("the member to join", lambda: self._ask(request).error_code not in passing)
 
     def beat(self) -> dict[str, list[int]]:
-        """Sends a heartbeat that reports the tasks of the last response. Returns the tasks that the member has now."""
+        """Sends a heartbeat that reports the tasks of the last response. Returns the tasks that the member owns now."""
         owned = [TaskIds(subtopology_id=name, partitions=each) for name, each in self.tasks.items()]
         self._ask(
             StreamsGroupHeartbeatRequest(
@@ -97,7 +97,7 @@ class StreamsMember:
         return self.tasks
 
     def leave(self) -> None:
-        """Leaves. A static member leaves for a while, as Kafka Streams does when an application closes."""
+        """Leaves the group. A static member leaves temporarily, like Kafka Streams when an application closes."""
         self._ask(
             StreamsGroupHeartbeatRequest(
                 group_id=self.group,

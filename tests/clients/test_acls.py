@@ -1,4 +1,4 @@
-"""A librdkafka client with a password, first without rights and then with rights: PLAIN and ACLs together."""
+"""A librdkafka client logs in with PLAIN, and uses a broker with ACLs, first without and then with rights."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def allow(admin: Any, resource: str, name: str, *operations: str) -> None:
 
 
 def produced(broker: Broker) -> int:
-    """Produces a record. Returns the error code, or 0."""
+    """Produces a record. Returns the error code, or 0 if the record was accepted."""
     errors: list[int] = []
     producer = Producer({**login(broker, "alice"), "message.timeout.ms": int(TIMEOUT_S * 1000)})
     producer.produce("orders", b"v", on_delivery=lambda error, _: errors.append(error.code() if error else 0))
@@ -82,7 +82,7 @@ def produced(broker: Broker) -> int:
 
 
 def consumed(broker: Broker) -> bytes | int:
-    """Returns the first record, or the error code."""
+    """Returns the value of the first record, or an error code."""
     consumer = Consumer({**login(broker, "alice"), "group.id": "billing", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
     try:

@@ -1,4 +1,4 @@
-"""Topics, settings, groups and offsets through the admin clients of confluent-kafka and kafka-python."""
+"""Topics, settings, groups and offsets, with the admin clients of confluent-kafka and kafka-python."""
 
 import os
 import time
@@ -62,7 +62,7 @@ def fresh(name: str) -> str:
     return f"{name}-{time.time_ns()}"
 
 
-# --- topics
+# --- Topics.
 
 
 def test_a_created_topic_is_described_with_its_id_and_partitions(admin: AdminClient, bootstrap: str) -> None:
@@ -133,7 +133,7 @@ def test_partitions_can_be_added_but_not_taken_away(admin: AdminClient, bootstra
     assert refusal(admin.create_partitions([NewPartitions(fresh("none"), 4)])) == "UNKNOWN_TOPIC_OR_PART"
 
 
-# --- settings
+# --- Settings.
 
 
 def settings_of(admin: AdminClient, kind: str, name: str) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap: str,
     assert CONFLUENT.bounds(bootstrap, topic) == (4, 10)
     assert CONFLUENT.read(bootstrap, topic, 6, start=4)[0].value == b"4"
     assert refusal(admin.delete_records([TopicPartition(topic, 0, 11)])) == "OFFSET_OUT_OF_RANGE"
-    result(admin.delete_records([TopicPartition(topic, 0, -1)]))  # all there is
+    result(admin.delete_records([TopicPartition(topic, 0, -1)]))  # -1 deletes all records.
     assert CONFLUENT.bounds(bootstrap, topic) == (10, 10)
     assert CONFLUENT.produce(bootstrap, topic, [Message(b"next")]) == [10]
 
@@ -241,7 +241,7 @@ def test_offsets_are_listed_by_every_specification(admin: AdminClient, bootstrap
     assert listed(OffsetSpec.for_timestamp(times[0] + 1)) == (1, times[1])
 
 
-# --- groups
+# --- Groups.
 
 
 @pytest.fixture

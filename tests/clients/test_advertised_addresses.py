@@ -1,4 +1,4 @@
-"""Which address clients get from a broker that they reach by several addresses of this machine."""
+"""The address that a broker with several addresses on this machine returns to clients."""
 
 import socket
 
@@ -26,7 +26,7 @@ ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
 
 
 def told(host: str, port: int) -> set[tuple[str, int]]:
-    """Returns all addresses of the broker in responses to a client that connects to `host`."""
+    """Connects to `host`. Returns all addresses of the broker that its responses contain."""
     with Wire(f"{host}:{port}") as wire:
         brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
         described = wire.ask(DescribeClusterRequest(), 1, DescribeClusterResponse).brokers
@@ -39,10 +39,10 @@ def told(host: str, port: int) -> set[tuple[str, int]]:
 
 
 def address_of_this_host() -> str:
-    """Returns this machine's address for outgoing connections. Skips the test if there is only loopback."""
+    """Returns this machine's address for outgoing connections. Skips the test if there is only the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # This sends nothing.
+            probe.connect(("192.0.2.1", 9))  # A datagram socket sends nothing here.
         except OSError:
             pytest.skip("this machine has no address but loopback")
         host: str = probe.getsockname()[0]

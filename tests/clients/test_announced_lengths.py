@@ -1,4 +1,5 @@
-"""Peers announce long frames and send nothing more. A broker that allocated the announced memory would die."""
+"""Peers announce long frames and send nothing more. A broker that allocated the announced memory would run out of
+it."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands that the page shows in its empty views and behind its buttons do what they promise."""
+"""The commands in the empty views of the page and behind its buttons do what they promise."""
 
 from collections.abc import Iterator
 
@@ -12,8 +12,8 @@ from tests.unit.tools.test_commands_of_the_page import with_values
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
 
-# The commands in the order of the test, since each needs the result of earlier ones. A row has the command, the values
-# that the page fills in, further arguments that end the command in a test, and the standard input.
+# The commands in the order of the test, because each needs the result of earlier ones. A row contains the command, the
+# values that the page fills in, further arguments that make the command end in a test, and the standard input.
 STEPS = (
     ("odradek topics create orders --partitions 3", (), (), ""),
     ("odradek topics alter ${name} --partitions ${total + 1}", ("orders", "4"), (), ""),
@@ -35,7 +35,7 @@ STEPS = (
     ("odradek transactions force-terminate --transactional-id ${id}", ("open-two",), (), ""),
     ("odradek topics delete ${name}", ("orders",), (), ""),
 )
-ELSEWHERE = {"odradek control fault -C ${view.id} @RULE.json"}  # tests/clients/test_control_command.py
+ELSEWHERE = {"odradek control fault -C ${view.id} @RULE.json"}  # tests/clients/test_control_command.py runs it.
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The examples of each command's help, if no broker answers: a line that names the address, and never a traceback."""
+"""The examples in the help of each command print one line with the address if no broker answers, and no traceback."""
 
 import shlex
 
@@ -13,7 +13,7 @@ ASKING = (
     *("topics", "produce", "consume", "records", "groups", "share-groups", "configs", "acls", "users", "quotas"),
     *("cluster", "features", "transactions"),
 )
-NEEDS_MORE = ("<", "set-password", ".json")  # a file, or a terminal for a password
+NEEDS_MORE = ("<", "set-password", ".json")  # These examples need a file, or a terminal for a password.
 
 
 def examples() -> list[str]:

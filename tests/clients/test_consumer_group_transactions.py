@@ -35,7 +35,7 @@ from tests.support.broker_process import Broker, new_broker
 from tests.support.wire import Wire
 
 E = ErrorCode
-# These versions need AddOffsetsToTxn first. From v5 on TxnOffsetCommit adds the group itself.
+# These versions need AddOffsetsToTxn first. From v5 on, TxnOffsetCommit adds the group itself.
 IN_ANOTHER_REQUEST = (3, 4)
 VERSIONS = (*IN_ANOTHER_REQUEST, 5)
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -51,8 +51,11 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 class Story:
-    """A group and a transactional producer. Member A owned partitions 0 to 2, and has owned 0 and 1 since the next
-    epoch. C joined then. The static member S joined at the epoch after that, `epoch`."""
+    """A consumer group and a transactional producer.
+
+    Member A owned the partitions 0 to 2. Since the next epoch, at which C joined, A has owned 0 and 1. The static
+    member S joined at the epoch after that, `epoch`.
+    """
 
     def __init__(self, broker: Broker, version: int) -> None:
         self.version = version
@@ -94,8 +97,10 @@ class Story:
         assert self.beat("A", before + 1).member_epoch == self.epoch == before + 2
 
     def _join_a(self) -> ConsumerGroupHeartbeatResponse:
-        """Lets A join. Joining again changes nothing. Kafka's coordinator learns of the topic shortly after its
-        creation."""
+        """Lets A join until it has partitions.
+
+        Repeated joins change nothing. They are needed because Kafka's coordinator learns of a new topic a little later.
+        """
         answers: list[ConsumerGroupHeartbeatResponse] = []
 
         def has_partitions() -> bool:
@@ -119,7 +124,7 @@ class Story:
         )
 
     def commit(self, member: str, epoch: int, *partitions: int, instance: str | None = None) -> list[E]:
-        """Commits for each partition the offset 10 plus its number. Returns the error codes."""
+        """Commits 10 plus its number as the offset of each partition. Returns the error codes."""
         if self.version in IN_ANOTHER_REQUEST:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -161,7 +166,7 @@ class Story:
             self.pair = answer.producer_id, answer.producer_epoch
 
     def fetch(self, *, stable: bool = True) -> list[tuple[int, E]]:
-        """Returns the committed offsets of three partitions, as A fetches them."""
+        """Returns the committed offsets and error codes of the three partitions, as A fetches them."""
         wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1, 2])]
         group = OffsetFetchRequestGroup(group_id=self.group, member_id="A", member_epoch=self.epoch, topics=wanted)
         request = OffsetFetchRequest(groups=[group], require_stable=stable)
@@ -170,7 +175,7 @@ class Story:
         return [(each.committed_offset, E(each.error_code)) for each in told.topics[0].partitions]
 
     def becomes(self, *offsets: int) -> None:
-        """Waits for these offsets, because Kafka answers EndTxn before it writes the markers."""
+        """Waits until these offsets are committed, because Kafka answers EndTxn before it writes the markers."""
         wait_for(f"offsets {offsets}", lambda: self.fetch() == [(offset, E.NONE) for offset in offsets])
 
 

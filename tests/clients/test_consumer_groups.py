@@ -1,4 +1,5 @@
-"""Consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), and with librdkafka's consumers."""
+"""Consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), also with librdkafka's
+consumers."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_scenario_014_a_version_that_there_is_not_closes_the_connection(broker: 
     from odradek.protocol.frames import request_bytes
 
     frame = bytearray(request_bytes(join("g", "A", "t"), 1, 1, "wire"))
-    frame[7] = 2  # the lower byte of the version
+    frame[7] = 2  # This is the lower byte of the version.
     with Wire(broker.bootstrap) as wire:
         wire.send_bytes(bytes(frame))
         with pytest.raises(ClosedByBroker):
@@ -142,7 +143,7 @@ def test_scenario_096_a_group_survives_kill_9_with_members_epochs_and_assignment
     with with_coordinator(broker) as wire:
         beat(wire, join("g", "A", topic))
         beat(wire, join("g", "S", topic, instance="i"))
-        beat(wire, stay("g", "A", 2))  # The response makes A revoke three partitions.
+        beat(wire, stay("g", "A", 2))  # The response tells A to revoke three partitions.
         commit = OffsetCommitRequest(
             group_id="g",
             member_id="A",
@@ -171,12 +172,12 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-# Consumers of librdkafka.
+# --- librdkafka's consumers.
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yields a broker that computes assignments at once, and has short heartbeat intervals."""
+    """Yields a broker that computes assignments at once and has short heartbeat intervals."""
     from tests.support.broker_process import new_broker
 
     with new_broker(tmp_path_factory.mktemp("quick") / "data", {"offsets.topic.num.partitions": 4} | AT_ONCE) as own:

@@ -1,5 +1,7 @@
-"""The control interface with a real client: clusters, faults, holds, the clock (docs/testing.md). Each test runs with
-both forms of `odradek.testing`."""
+"""The control interface with a real client: clusters, faults, holds, and the clock (docs/testing.md).
+
+Each test runs with both values of `odradek.testing`.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,7 @@ def test_a_week_in_which_nothing_falls_due_takes_milliseconds(odradek: Odradek) 
         kafka.clock.advance(3600_000)  # This closes idle connections.
         began_s = time.monotonic()
         kafka.clock.advance(6 * DAY_MS)
-        # This takes 10 ms on a quiet machine. If every scan were run separately, it would take 6 s.
+        # This takes 10 ms on a quiet machine. It would take 6 s if every scan of the logs ran separately.
         assert time.monotonic() - began_s < 1
         assert end_offset(kafka, "orders") == 1
         kafka.clock.advance(2 * DAY_MS)
@@ -186,8 +188,7 @@ def test_a_refused_produce_says_where_the_log_starts_as_kafkas_does(kafka: Clust
 
 
 def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
-    """The record is appended and not acknowledged. The idempotent producer repeats the batch, which the broker
-    recognises."""
+    """The first response is lost, so the idempotent producer sends the batch again. The broker recognises the batch."""
     make_topic(kafka, "orders")
     kafka.fault({"name": "lost", "match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
@@ -403,7 +404,7 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
 
 
 def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
-    """Each body contains an unknown field. The refusal names the valid ones."""
+    """Each request has an unknown field, and the refusal names the valid fields."""
     document = odradek.call("GET", "/openapi.json")[1]
     assert document["servers"] == [{"url": "/control/v1"}]
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "advance", "topic": "t", "partition": "0"}
@@ -427,7 +428,7 @@ def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, k
 
 
 def wrong_for(schema: dict[str, Any]) -> object:
-    """Returns a value whose type the schema does not allow."""
+    """Returns a value of a type that the schema does not allow."""
     kinds = schema.get("oneOf", [schema])
     is_text = any("string" in each.get("type", ()) or isinstance(each.get("enum", [0])[0], str) for each in kinds)
     return 5 if is_text else "x"
@@ -436,8 +437,8 @@ def wrong_for(schema: dict[str, Any]) -> object:
 def test_each_field_is_refused_with_a_value_that_the_openapi_document_does_not_have(
     odradek: Odradek, kafka: Cluster
 ) -> None:
-    """The values have another type, are null where the document does not allow null, or are missing although
-    required."""
+    """The wrong values have another type, are null although the document does not allow null, or are missing although
+    they are required."""
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "set", "topic": "t", "partition": "0", "type": "group"}
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
@@ -481,7 +482,7 @@ def test_answers_have_what_the_openapi_document_promises(odradek: Odradek, kafka
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
         content = calls["get"]["responses"]["200"]["content"] if "get" in calls else {}
-        # The cluster `default` does not keep this.
+        # The cluster `default` does not keep its requests.
         if "schema" in content.get("application/json", {}) and path != "/requests":
             answer = odradek.call("GET", "" if path == "/" else path.format(id=kafka.id))[1]
             check_against(content["application/json"]["schema"], answer, path)

@@ -1,4 +1,4 @@
-"""What a call returns if its cluster ends meanwhile, and other refusals of the control interface (docs/testing.md)."""
+"""Calls whose cluster ends meanwhile, and other refusals of the control interface (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONDITIONS: tuple[dict[str, Any], ...] = (
 
 
 def told_meanwhile(call: Callable[[], object], change: Callable[[], object]) -> Exception:
-    """Returns the exception of `call` if `change` happens during the call."""
+    """Runs `call` in a thread, and `change` during the call. Returns the exception that `call` raises."""
     told: SimpleQueue[Exception] = SimpleQueue()
 
     def run() -> None:
@@ -51,7 +51,7 @@ def test_a_wait_whose_cluster_is_deleted_says_so(odradek: Odradek, condition: di
     assert told.status == 404
     assert told.detail in (
         f"there is no cluster {kafka.id} any more: it was deleted",
-        f"there is no cluster {kafka.id}",  # The wait started later.
+        f"there is no cluster {kafka.id}",  # The wait may have started after the deletion.
     )
 
 

@@ -1,4 +1,4 @@
-"""The requests of clients as server-sent events."""
+"""The requests of clients as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 60
 
 
 class Events:
-    """A reader of events."""
+    """A reader of the event stream."""
 
     def __init__(self, odradek: Odradek, kafka: Cluster, query: str = "", last: int | str | None = None) -> None:
         self._http = HTTPConnection(odradek.host, odradek.port, timeout=PATIENCE_S)
@@ -27,7 +27,7 @@ class Events:
         self.response: HTTPResponse = self._http.getresponse()
 
     def next(self) -> dict[str, Any]:
-        """Returns the fields of the next event, with decoded `data`; nothing at the end of the events."""
+        """Returns the fields of the next event, with decoded `data`, or an empty dict at the end of the stream."""
         found: dict[str, Any] = {}
         while (line := self.response.readline().decode().rstrip("\n")) != "":
             name, _, value = line.partition(": ")

@@ -1,7 +1,7 @@
-"""A marker that a rule holds is pending: nobody retries it, and `release` answers when it is in the log.
+"""A marker that a rule holds is pending. It is not retried, and `release` returns when the marker is in the log.
 
-The tests also cover held markers whose cluster is stopped, crashes, goes back, is copied or deleted, and held markers
-whose coordinator, leader or topic changes (docs/testing.md, "Holds").
+Other tests stop, crash, rewind, copy or delete the cluster of a held marker, or change the marker's coordinator, leader
+or topic (docs/testing.md, "Holds").
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.support.wire import Wire
 YEAR_MS = 366 * 24 * 3600 * 1000
 DAY_MS = 24 * 3600 * 1000
 STATE = {"transaction.state.log.num.partitions": 1}
-OPEN = 2  # end offset of the partition in the preset's open transaction
-MARKED = 2  # end offset of a partition with one record and one marker
+OPEN = 2  # the end offset of a partition in the preset's open transaction
+MARKED = 2  # the end offset of a partition with one record and one marker
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def kafka(odradek: Odradek) -> Iterator[Cluster]:
 
 
 def half_written(kafka: Cluster) -> Any:
-    """Commits a transaction whose marker in `orders-1` is held, and whose marker in `orders-0` is written."""
+    """Commits a transaction whose marker in `orders-1` is held, while its marker in `orders-0` is written."""
     facts = kafka.preset("half-written-markers")
     kafka.wait(hold="marker")
     assert ends(kafka) == [MARKED, 1]
@@ -42,13 +42,13 @@ def half_written(kafka: Cluster) -> Any:
 
 
 def always_held(kafka: Cluster) -> None:
-    """Like `half_written`, with a rule that holds each marker in `orders-1`, including that of the next attempt."""
+    """Like `half_written`, but with a rule that also holds the markers of later attempts in `orders-1`."""
     kafka.fault({"name": "all", "at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "marker"}})
     half_written(kafka)
 
 
 def ends(kafka: Cluster, topic: str = "orders") -> list[int]:
-    """Returns the current end offsets of a topic's partitions."""
+    """Returns the current end offset of each partition of the topic."""
     rows = [each for each in kafka.partitions() if each["topic"] == topic]
     return [each["log_end_offset"] for each in sorted(rows, key=lambda each: each["partition"])]
 
@@ -64,7 +64,7 @@ def hits(kafka: Cluster) -> list[int]:
 
 
 def rule_alone(kafka: Cluster, do: dict[str, Any], **counts: int) -> None:
-    """Replaces the rule of the preset with one for both partitions."""
+    """Sets a rule for the markers of both partitions."""
     kafka.fault({"name": "both", "at": "marker", "match": {"topic": "orders"}, "do": do, **counts})
 
 
@@ -107,7 +107,7 @@ def test_markers_that_are_held_apart_are_released_apart(kafka: Cluster) -> None:
 
 
 def committed(kafka: Cluster) -> None:
-    """Commits a transaction in both partitions of `orders`. No rule holds its markers any more."""
+    """Commits a transaction in both partitions of `orders`. The rule of the preset no longer holds markers."""
     facts = kafka.preset("half-written-markers")
     kafka.clear_faults(facts["rule"])
 
@@ -139,7 +139,7 @@ def test_a_year_passes_while_a_rule_refuses_each_marker(kafka: Cluster) -> None:
 
 def test_refusals_are_counted_and_the_marker_is_written_by_the_attempt_behind_the_last_one(kafka: Cluster) -> None:
     kafka.clock.freeze()
-    rule_alone(kafka, {"error": "NOT_LEADER_OR_FOLLOWER"}, times=6)  # three attempts for two markers
+    rule_alone(kafka, {"error": "NOT_LEADER_OR_FOLLOWER"}, times=6)  # three attempts for each of two markers
     committed(kafka)
     assert hits(kafka) == [2]
     kafka.clock.advance(250)
@@ -184,7 +184,7 @@ def test_a_stop_writes_no_marker_that_is_held_and_the_next_start_meets_the_rule_
 def test_a_stop_writes_no_marker_of_a_decision_that_is_held(kafka: Cluster) -> None:
     kafka.fault({"name": "decided", "at": "prepared", "do": {"hold": "decided"}, "times": 2})
     open_transaction(kafka)
-    kafka.clock.advance(DAY_MS)  # The transaction has timed out and is aborted.
+    kafka.clock.advance(DAY_MS)  # The transaction has exceeded its timeout and is aborted.
     kafka.wait(hold="decided")
     kafka.restart()
     kafka.wait(hold="decided")

@@ -1,4 +1,4 @@
-"""If a test process is killed, the broker that it has started ends too, and its files are deleted."""
+"""If a test process is killed, the broker that it has started ends too, and the broker's files are deleted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Clusters that were used, forked and deleted leave nothing behind in their process: no file, descriptor, thread, task,
-object or memory. `make clusters` repeats this a thousand times."""
+"""Clusters that were used, forked and deleted leave nothing in their process: no file, descriptor, thread, task, object
+or memory.
+
+`make clusters` repeats this a thousand times.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
 WARM_UP = 20  # After this number of clusters, everything that is created once per process exists.
-MOST_BYTES = 2_000  # A cluster may leave this much in caches that have not reached their bound yet.
+MOST_BYTES = 2_000  # A cluster may leave this much in caches that are not full yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,10 @@ async def one_life(clusters: Clusters, lives: WeakSet[Broker]) -> None:
 
 
 async def until_let_go(lives: WeakSet[Broker]) -> None:
-    """Waits until these brokers of deleted clusters have been freed."""
+    """Waits until the brokers of deleted clusters have been freed."""
     async with asyncio.timeout(PATIENCE_S):
         while lives:
-            gc.collect()  # The collector does not find frozen objects. Reference counting frees those.
+            gc.collect()  # The collector does not find frozen objects, which reference counting frees.
             await asyncio.sleep(0.1)
 
 
@@ -88,7 +91,7 @@ def left() -> Resources:
     gc.collect()
     return Resources(
         descriptors=len(os.listdir("/proc/self/fd")),
-        # The threads of `to_thread` do not count. If none is idle, the loop starts another one, up to a bound.
+        # The threads of `to_thread` do not count, because the loop starts another one if none is idle, up to a limit.
         threads=sum(not each.name.startswith("asyncio_") for each in threading.enumerate()),
         tasks=len(asyncio.all_tasks()),
         files=sum(1 for root in parent_of_roots().glob(f"{PREFIX}{os.getpid()}-*") for _ in Path(root).iterdir()),
@@ -96,13 +99,16 @@ def left() -> Resources:
 
 
 def grown(now: Resources, before: Resources) -> dict[str, int]:
-    """Returns what has grown. Numbers may also decrease, for example when librdkafka closes an earlier socket."""
+    """Returns the resources that have increased. They may also decrease, for example when librdkafka closes an older
+    socket."""
     return {name: count for name, count in asdict(now).items() if count > asdict(before)[name]}
 
 
 def held_bytes() -> int:
-    """Returns the allocated bytes without those of pathlib, which interns names in a table that grows by megabytes at a
-    time."""
+    """Returns the number of allocated bytes.
+
+    Allocations of pathlib do not count, because it interns names in a table that grows by megabytes at a time.
+    """
     without = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, pathlib.__file__)])
     return sum(each.size for each in without.traces)
 
@@ -131,7 +137,7 @@ async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
         for _ in range(COUNT):
             await one_life(clusters, lives)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after the request to do so.
+            async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after it was asked to do so.
                 while grown(left(), before):
                     await asyncio.sleep(0.1)
         await until_let_go(lives)

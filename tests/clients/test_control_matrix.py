@@ -1,11 +1,11 @@
-"""Every combination of point, action and API that rules allow, against librdkafka and `odradek.client`.
+"""Every combination of point, action and API that rules allow, with librdkafka and `odradek.client`.
 
-The matrix is built from the tables of `odradek.broker.control.faults.rules`, so that a new point or action lacks a row
-here and fails. A rule acts on the first matching request of a working client, or on the first matching step. The kind
-of action determines what the test must see: an error or a closed connection in the exchange, or a client that waits
-until the rule lets it continue. Whether the broker has executed the request is checked while the client waits: during
-the hold or the delay itself, or in a second rule that holds the client's next attempt. In the end the client has done
-its work exactly once.
+The matrix is built from the tables of `odradek.broker.control.faults.rules`, so a new point or action without a row
+here fails the test. A rule acts on the first matching request of a working client, or on the first matching step. The
+kind of action determines the expected effect: an error or a closed connection in the exchange, or a client that waits
+until the rule lets it continue. While the client waits, the test checks whether the broker has executed the request.
+This happens during the hold or the delay itself, or during a second rule that holds the client's next attempt. In the
+end the client has done its work exactly once.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tests.support.wire import Wire
 DELAY_MS = 20_000  # less than the timeouts of a transaction and of an acquisition lock
 SLOW_BYTES_PER_S = 100  # At this rate each matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
-TIMEOUT_MS = 30_000  # The clients' request timeout, longer than any request takes on this machine.
-SHORT_TIMEOUT_MS = 1_000  # for rules that make the client wait for the timeout
-# number of records that each work appends, including markers
+TIMEOUT_MS = 30_000  # This request timeout is longer than any request takes on this machine.
+SHORT_TIMEOUT_MS = 1_000  # Rules with this timeout make the client wait for the timeout.
+# The number of records that each work appends, including markers.
 RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 
 
@@ -50,7 +50,7 @@ class Api(NamedTuple):
     """An API that a working client uses.
 
     error    an error after which clients retry
-    work     the key in `CLIENTS` of the work that sends such a request
+    work     the key in `CLIENTS` of the work that uses this API
     is_done  returns whether the broker has executed the request; None if the request changes nothing
     """
 
@@ -62,7 +62,7 @@ class Api(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A combination of point, action and API. `api` is None if the point has no request."""
+    """A combination of client, point, action, work and API. `api` is None if no request belongs to the point."""
 
     client: str
     at: Point
@@ -92,7 +92,7 @@ def is_decided(kafka: Cluster) -> bool:
 
 
 def transaction(kafka: Cluster) -> Mapping[str, Any]:
-    # No such state exists. The response has the facts.
+    # The wait fails, because no such state exists, and its response contains the facts.
     asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
     facts: Mapping[str, Any] = kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]
     return facts
@@ -114,7 +114,7 @@ APIS = (
     Api("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, "consume", True),
     Api("OffsetCommit", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "consume", True, has_offset),
 )
-# If a connection ends, librdkafka 2.16 does not always look for its coordinator again within PATIENCE_S.
+# After a connection has ended, librdkafka 2.16 does not always look for its coordinator again within PATIENCE_S.
 NOT_ASKED_AGAIN = frozenset({("librdkafka", "FindCoordinator", "disconnect")})
 WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.ACCEPTED: ("produce",),
@@ -128,7 +128,7 @@ WORK_AT: Mapping[Point, tuple[str, ...]] = {
 
 
 def forms(name: str, error: ErrorCode) -> list[Mapping[str, Any]]:
-    """Returns all forms of an action, by its name."""
+    """Returns all forms of the action with this name."""
     rows: Mapping[str, list[Mapping[str, Any]]] = {
         "observe": [{"observe": True}],
         "error": [{"error": error.name}],
@@ -162,15 +162,15 @@ CELLS = list(cells())
 FEW = CELLS[::47]
 ROWS = sorted({cell.row for cell in CELLS})
 SHARED = {"share_group": GROUP, "topic": TOPIC, "partition": 0, "offset": 0}
-BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # actions that never end while the clock stands still
-AT_A_TIME = 4  # Number of cells that run at a time, each in its own cluster. They mostly wait.
+BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # These actions never end while the clock stands still.
+AT_A_TIME = 4  # This many cells run at the same time, each in its own cluster, because they mostly wait.
 
 
 @pytest.fixture(scope="module")
 def threads() -> Iterator[ThreadPoolExecutor]:
     pool = ThreadPoolExecutor()
     yield pool
-    pool.shutdown(wait=False)  # A client whose cell failed continues to retry for a while.
+    pool.shutdown(wait=False)  # A client whose cell has failed continues to retry for a while.
 
 
 def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
@@ -189,7 +189,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
         if (
             not cell.action.keys().isdisjoint(BY_CLOCK) and cell.work != "share"
-        ):  # Members of this group send heartbeats by the cluster's clock.
+        ):  # The members of this group send heartbeats according to the cluster's clock.
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
@@ -216,7 +216,8 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
 
 
 def write_state(kafka: Cluster, work: str) -> str:
-    """Makes the coordinator write a record, because an empty partition needs no loading. Returns its topic."""
+    """Lets the coordinator write a record, because an empty partition needs no loading. Returns the topic of the
+    record."""
     topic = "__transaction_state" if work == "transact" else "__consumer_offsets"
     key_type, key = (1, TRANSACTIONAL_ID) if work == "transact" else (0, GROUP)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
@@ -264,7 +265,7 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
 
 
 def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
-    """Like `look_at_exchange`, for a rule between the steps of the broker, or before a connection."""
+    """Like `look_at_exchange`, but for a rule between the steps of the broker, or before a connection."""
     if cell.at is Point.SHARE_STATE and "observe" not in cell.action:
         if "delay_ms" in cell.action:
             kafka.clock.freeze()

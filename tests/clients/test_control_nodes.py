@@ -1,4 +1,4 @@
-"""Nodes of a controlled cluster with real clients: leaders and coordinators move, nodes stop, epochs rise.
+"""Nodes of a controlled cluster with real clients. Leaders and coordinators move, nodes stop, and epochs increase.
 
 The node ids have gaps. Other test files also use clusters with several nodes.
 """
@@ -116,7 +116,7 @@ def test_a_partition_is_led_by_the_first_running_node_that_a_client_assigns(kafk
     admin.create_partitions([more])["orders"].result(10)
     assert leaders(kafka, "orders") == [third, first, second, third]
     told = list_topics(admin, "orders").topics["orders"].partitions
-    # Replicas that the request did not name come last.
+    # Replicas that the request does not name come last.
     assert told[0].replicas == told[0].isrs == [third, first, second]
     assert told[1].replicas == told[1].isrs == [first, third, second]
     kafka.stop_node(third)
@@ -373,7 +373,7 @@ def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
 
 
 def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> None:
-    """Recordings distinguish connections by these ids, and so do sessions that end with a connection."""
+    """Recordings distinguish connections by their ids, and so do sessions that end with their connection."""
     make_topic(kafka, "orders", 6)
     for partition in range(6):
         produce(kafka, "orders", "a", partition=partition)
@@ -415,7 +415,7 @@ def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> No
         assert [each.transactional_id for each in listed] == [transactional_id]
 
 
-# The first id of each kind of coordinator, as `filled` puts it into a request.
+# The ids that `filled` puts into requests for each kind of coordinator.
 KEYS = {
     Coordinator.GROUP: ("group", "g"),
     Coordinator.TRANSACTION: ("transaction", "t"),
@@ -425,7 +425,7 @@ COORDINATED = [api for api in SERVED if facts_of(api).coordinator is not None]
 
 
 def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: int) -> Struct:
-    """Fills in group `g`, transactional id `t` and one element of each array."""
+    """Fills a request with group `g`, transactional id `t` and one element in each array."""
     module = __import__(type(struct).__module__, fromlist=["*"])
     for field in fields:
         name = field.attribute
@@ -443,7 +443,7 @@ def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: i
 
 
 def codes_in(answer: object) -> set[int]:
-    """Returns the error codes of a response and of everything in it."""
+    """Returns all error codes that a response contains, at any depth."""
     if isinstance(answer, list):
         return {code for each in answer for code in codes_in(each)}
     if not isinstance(answer, Struct):
@@ -533,7 +533,8 @@ def test_a_client_that_names_the_node_that_it_means_is_answered_by_no_other(kafk
 
 
 def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Cluster) -> None:
-    """As in Kafka, no election is needed if the first replica leads, and none is possible while its node is stopped."""
+    """As in Kafka, no election is needed if the first replica already leads, and none is possible while its node is
+    stopped."""
     make_topic(kafka, "elected", len(NODES))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     places = [TopicPartition("elected", index) for index in range(len(NODES))]
@@ -554,7 +555,7 @@ def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Clu
 
 
 def test_each_node_describes_and_alters_its_own_settings(kafka: Cluster) -> None:
-    """As in Kafka, a client asks the node itself, which refuses to answer for another node."""
+    """As in Kafka, a client sends the request to the node itself. The node refuses requests for another node."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for node in NODES:
         entry = ConfigEntry("log.cleaner.threads", str(node % 7 + 2), incremental_operation=AlterConfigOpType.SET)

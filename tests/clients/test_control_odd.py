@@ -1,4 +1,4 @@
-"""Lawful but rare answers: librdkafka keeps its promises under them, and a seed repeats them (docs/testing.md)."""
+"""Rare but lawful answers. librdkafka keeps its promises with them, and a seed reproduces them (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PER_COPY = 25  # records
 PATIENCE_S = 60
 REQUEST_TIMEOUT_MS = 30_000
 Member: TypeAlias = "Callable[[Cluster, str, Callable[[], bool]], None]"
-# If addresses change and connections close in turn, librdkafka 2.16 occasionally never sends a TxnOffsetCommit.
+# If addresses change while connections close, librdkafka 2.16 occasionally never sends a TxnOffsetCommit.
 PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
-IN_COPIES = {  # Oddities that copies meet soon. Other tests cover the rest.
+IN_COPIES = {  # Copies soon cause these oddities. Other tests cover the rest.
     *("unknown tags", "other order", "throttled", "passing error", "early fetch", "empty fetch", "null", "no leader"),
     *("unknown APIs", "higher versions", "cut write"),
 }
@@ -58,7 +58,7 @@ def new_copier(kafka: Cluster) -> Consumer:
 
 
 def copy(kafka: Cluster, transactions: int) -> None:
-    """Runs exactly-once copies: each record of `in` is written once to `out`, with its offset in the same
+    """Copies records exactly once: each record of `in` is written once to `out`, with its offset in the same
     transaction."""
     consumer = new_copier(kafka)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "copier"})
@@ -126,7 +126,7 @@ def only(*names: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", ["cut batch", "cut write", "other address", "old metadata", "high producer epoch"])
 def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, name: str) -> None:
-    """The cluster has two nodes, because the second one may have old metadata."""
+    """The cluster has two nodes, because only the second one can have old metadata."""
     with odradek.cluster(nodes=2) as kafka:
         kafka.odd(1, {**only(name), **({"cut batch": 70} if name == "cut batch" else {})})
         make_topics(kafka, "in")
@@ -145,7 +145,8 @@ def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, nam
 
 
 def test_a_member_goes_on_where_its_heartbeat_interval_changes_and_its_connections_close(odradek: Odradek) -> None:
-    """The interval is short, so that many heartbeats are sent. A consumer without new records is idle in between."""
+    """The heartbeat interval is short, so many heartbeats are sent. A consumer without new records is idle in
+    between."""
     settings = {"group.consumer.min.heartbeat.interval.ms": 400, "group.consumer.heartbeat.interval.ms": 400}
     with odradek.cluster(settings=settings) as kafka:
         make_topics(kafka, "in")
@@ -233,7 +234,7 @@ def test_a_share_group_whose_epoch_begins_high_reads(odradek: Odradek, client: s
         until_s = time.monotonic() + PATIENCE_S
 
         def read(poll: Callable[[], object]) -> None:
-            while not poll():  # The consumer starts with records that are produced later.
+            while not poll():  # The consumer starts at the end of the log, and needs later records.
                 assert time.monotonic() < until_s
                 producer.produce("in", b"a")
                 producer.flush(30)

@@ -1,4 +1,4 @@
-"""Lawful but rare logs: offsets, epochs and ids do not start at 0, and logs have gaps (docs/testing.md)."""
+"""Rare but lawful logs: offsets, epochs and ids do not start at 0, and logs have gaps (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def kafka(odradek: Odradek) -> Iterator[Cluster]:
 
 
 def produce(kafka: Cluster, count: int) -> None:
-    """Produces records in transactions that commit and abort in turn. A record without a transaction precedes each of
-    them."""
+    """Produces records in transactions, every other one of which is aborted. A plain record precedes each
+    transaction."""
     plain = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
     producer.init_transactions(30)
@@ -62,7 +62,7 @@ def end_of(kafka: Cluster) -> int:
 
 
 def librdkafka_read(kafka: Cluster, count: int) -> tuple[list[bytes], list[int], int]:
-    """Returns values and offsets of this number of records, and the position that is committed at the end of the
+    """Returns the values and offsets of this number of records, and the position that is committed at the end of the
     log."""
     settings = {"group.id": "g", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings, "isolation.level": "read_committed"})
@@ -74,7 +74,7 @@ def librdkafka_read(kafka: Cluster, count: int) -> tuple[list[bytes], list[int],
         if message is not None and message.error() is None:
             found.append((message.value() or b"", message.offset() or 0))
         elif message is not None and len(found) >= count:
-            break  # the end of the partition, after its last control batch
+            break  # This is the end of the partition, after its last control batch.
     (position,) = consumer.position([TopicPartition("in", 0)])
     consumer.commit(offsets=[position], asynchronous=False)
     (committed,) = consumer.committed([TopicPartition("in", 0)])
@@ -151,7 +151,7 @@ def fetch_of(kafka: Cluster, session_id: int, session_epoch: int) -> FetchReques
 
 
 def fetched(kafka: Cluster) -> tuple[int, list[BatchHeader]]:
-    """Returns the log start offset, and all batches of the log as a client decodes them."""
+    """Returns the log start offset and the headers of all batches in the log."""
     with Wire(kafka.bootstrap) as wire:
         answer = wire.ask(fetch_of(kafka, session_id=0, session_epoch=-1), 12, FetchResponse)
     partition = answer.responses[0].partitions[0]
@@ -188,7 +188,7 @@ def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
     odradek: Odradek, epoch: int, is_misread: bool
 ) -> None:
     """In a ConsumerGroupHeartbeat response the epoch follows the member id, which librdkafka expects to end with a zero
-    byte. When librdkafka corrects this, the test fails, and `FIRST_GROUP_EPOCHS` can be extended."""
+    byte. When librdkafka fixes this bug, the test fails, and `FIRST_GROUP_EPOCHS` can be extended."""
     with odradek.cluster() as kafka:
         create_topic(kafka.bootstrap, "in", 1, exact=True)
         match = {"api": "ConsumerGroupHeartbeat", "when": "MemberEpoch == 0"}
@@ -198,7 +198,7 @@ def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
         consumer.subscribe(["in"])
         until_s = time.monotonic() + PATIENCE_S
         asked: list[str] = []
-        while not asked:  # until the member has sent its epoch, with the id as it has read it
+        while not asked:  # The member sends the epoch, together with the member id that it has read.
             assert time.monotonic() < until_s
             consumer.poll(0.1)
             requests = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]

@@ -1,4 +1,4 @@
-"""Rules at every point, and each action, with a real client (docs/testing.md)."""
+"""Rules at every point and with each action, with a real client (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def has_left(kafka: Cluster, client_id: str) -> None:
 
 
 def send(kafka: Cluster, *, idempotent: bool = False) -> dict[int | None, KafkaError | None]:
-    """Returns the client's error for each partition, or None."""
+    """Produces a record to each partition. Returns the client's error for each partition, or None."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50, "enable.idempotence": idempotent})
     told: dict[int | None, KafkaError | None] = {}
 
@@ -85,7 +85,7 @@ def test_a_decision_is_held_before_its_first_marker(kafka: Cluster) -> None:
     kafka.wait(hold="decided")
     told = kafka.wait(transaction="t", state="PrepareCommit")
     assert told["partitions"] == ["orders-0", "orders-1"]
-    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # no marker
+    assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]  # There are no markers yet.
     kafka.release("decided")
     producer.commit_transaction(10)
     kafka.wait(transaction="t", state="CompleteCommit")
@@ -163,11 +163,11 @@ def test_a_connection_that_is_cut_has_no_first_request(kafka: Cluster) -> None:
         wire.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
     assert {each["answer"] for each in kafka.requests(client_id="wire")} <= {
         None
-    }  # The request may have arrived, and has not been handled.
+    }  # The request may have arrived, but it was not handled.
 
 
 def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) -> None:
-    """Kafka responds with a body of version 0 (KIP-511), so that the client can choose another version."""
+    """Kafka's response has the format of version 0 (KIP-511), so that the client can choose another version."""
     do = {"error": "UNSUPPORTED_VERSION"}
     kafka.fault({"at": "received", "match": {"api": "ApiVersions", "versions": "4+"}, "do": do, "times": 1})
     asked = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -202,7 +202,7 @@ def test_an_error_of_one_partition_after_it_was_written(kafka: Cluster) -> None:
     kafka.fault({"name": "late", "match": {"api": "Produce"}, "at": "applied", "do": error, "times": 1})
     assert send(kafka, idempotent=True) == {0: None, 1: None}
     kafka.wait(fault="late")
-    # The batch was sent twice, and the broker recognised the second one.
+    # The batch was sent twice, and the broker recognised the duplicate.
     assert [end_offset(kafka, each) for each in (0, 1)] == [1, 1]
 
 
@@ -258,7 +258,7 @@ def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object
 
 @pytest.mark.parametrize("client", ["librdkafka", "own"])
 def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, client: str) -> None:
-    """Some brokers list aborted transactions without a request, and clients then omitted their records
+    """Some brokers list aborted transactions even if the request does not want them. Clients then dropped their records
     (twmb/franz-go#758)."""
     in_transaction(kafka).abort_transaction(10)
     (producer_id,) = {each["producer_id"] for each in kafka.producers()}
@@ -290,7 +290,7 @@ def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, c
 
 
 def test_what_is_held_is_handled_though_its_client_is_gone(kafka: Cluster) -> None:
-    """A late Produce once caused hanging transactions (KIP-890)."""
+    """A late Produce request once caused hanging transactions (KIP-890)."""
     kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "late"}})
     batch = build_batch([NewRecord(None, b"late", 0)])
     with Wire(kafka.bootstrap, "gone") as wire:
@@ -345,8 +345,8 @@ def test_a_cluster_that_is_left_says_which_rules_nothing_used(odradek: Odradek) 
 
 
 def test_a_day_passes_while_a_marker_is_held(kafka: Cluster) -> None:
-    """The attempts to write the marker are few. One every 100 ms would take minutes. The marker is written after its
-    release."""
+    """The broker tries only rarely to write the held marker, since a try every 100 ms would take minutes. The marker is
+    written when the rule is deleted."""
     kafka.preset("half-written-markers", topic="t", transactional_id="t")
     kafka.clock.advance(24 * 3600 * 1000)
     assert kafka.wait(transaction="t", state="PrepareCommit")

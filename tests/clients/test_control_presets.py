@@ -1,4 +1,4 @@
-"""Presets with a real client: the state exists, and librdkafka behaves like a correct client (docs/testing.md)."""
+"""Presets with a real client: the state exists, and librdkafka reacts to it like a correct client (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def consumer_of(kafka: Cluster, **config: str | int | bool) -> Consumer:
 
 
 def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Message]:
-    """Returns the messages that arrive in time, at most this number."""
+    """Returns the messages that arrive in time, but no more than `count`."""
     found: list[Message] = []
     until_s = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < until_s:
@@ -67,7 +67,7 @@ def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Messa
 
 
 def read(kafka: Cluster, count: int, **config: str | int | bool) -> list[tuple[int | None, bytes | None]]:
-    """Returns offsets and values of the first records, and checks that no further records arrive."""
+    """Returns the offsets and values of the first records, and checks that there are no more."""
     consumer = consumer_of(kafka, **config)
     found = [(each.offset(), each.value()) for each in poll(consumer, count)]
     found += [(each.offset(), each.value()) for each in poll(consumer, 1, timeout_s=0.5)]
@@ -118,7 +118,7 @@ def test_a_preset_that_must_wait_for_others_is_refused(odradek: Odradek) -> None
     kafka.preset("classic-rebalance", state="PreparingRebalance")
     with pytest.raises(Refused, match="JoinGroup was not answered"):
         kafka.preset("static-twin", instance="j")
-    kafka.delete()  # Nothing may prevent this.
+    kafka.delete()  # The pending requests must not prevent the deletion.
 
 
 @pytest.mark.parametrize("name", ["half-written-markers", "aborted-tail", "recreated-topic", "coordinator-loading"])
@@ -252,7 +252,7 @@ def test_a_reader_whose_offset_is_deleted_resets(kafka: Cluster) -> None:
 
 
 def fatal_of(consumer: Consumer) -> str | None:
-    """Returns the first error from polling, within 20 s."""
+    """Returns the text of the first error from polling, or None after 20 s."""
     until_s = time.monotonic() + 20
     while time.monotonic() < until_s:
         try:
@@ -293,7 +293,7 @@ def test_a_member_joins_in_the_middle_of_a_rebalance(kafka: Cluster, state: str)
     kafka.wait(group="g", members=silent + 1)
     assert poll(consumer, 1, timeout_s=1) == []
     kafka.clock.advance(61_000)
-    if state == "PreparingRebalance":  # The silent member that has joined leads the next generation.
+    if state == "PreparingRebalance":  # The silent member that has joined now leads the next generation.
         kafka.wait(group="g", state="CompletingRebalance")
         kafka.clock.advance(61_000)
     assert len(poll(consumer, 1)) == 1
@@ -321,11 +321,11 @@ def test_a_member_whose_epoch_is_stale_joins_again(odradek: Odradek) -> None:
         facts = kafka.preset("stale-member-epoch")
         kafka.wait(fault=facts["rule"])
         before = kafka.requests()[-1]["number"]
-        # KIP-1251 allows this commit for partitions that the member has owned since then.
+        # KIP-1251 allows this commit, because the member has owned the partition since that epoch.
         consumer.commit(asynchronous=False)
         until_s = time.monotonic() + 20
         heartbeats: list[int] = []
-        # until a FENCED_MEMBER_EPOCH is followed by a successful join
+        # Eventually a FENCED_MEMBER_EPOCH is followed by a successful join.
         while heartbeats[-2:] != [110, 0] and time.monotonic() < until_s:
             consumer.poll(0.1)
             told = kafka.requests(since=before, api="ConsumerGroupHeartbeat")
@@ -384,7 +384,7 @@ def share_consumer(kafka: Cluster) -> ShareConsumer:
 
 
 def poll_shared(consumer: ShareConsumer, *, timeout_s: float) -> list[Message]:
-    """Returns the first records that arrive."""
+    """Polls until records arrive, and returns them."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         found = [each for each in consumer.poll(0.2) if each.error() is None]
@@ -423,7 +423,7 @@ def test_a_record_that_waits_for_its_transaction_is_not_delivered(kafka: Cluster
     kafka.preset("tx-pending")
     consumer = share_consumer(kafka)
     assert poll_shared(consumer, timeout_s=2) == []
-    kafka.clock.advance(31_000)  # The lock has expired, which ends the transaction.
+    kafka.clock.advance(31_000)  # The lock has expired, which aborts the transaction.
     kafka.wait(transaction="t", state="CompleteAbort")
     assert [each.offset() for each in poll_shared(consumer, timeout_s=20)] == [0]
     consumer.close()

@@ -1,4 +1,5 @@
-"""Emulated releases: a cluster offers what Kafka 3.9, 4.0 or 4.3 offers, and clients adapt to it (docs/testing.md)."""
+"""Emulated releases: a cluster offers the APIs and settings of Kafka 3.9, 4.0 or 4.3, and clients adapt to it
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_the_releases_differ_as_they_did(odradek: Odradek) -> None:
 
 
 def test_a_cluster_has_the_settings_and_rules_of_its_release(odradek: Odradek) -> None:
-    """Kafka 4.3 does not know what 4.4 introduced (docs/spec/kafka-4.4.md#s4)."""
+    """Kafka 4.3 has none of the settings that Kafka 4.4 introduced (docs/spec/kafka-4.4.md#s4)."""
     for release, limit, highest in (("4.3", None, 4), ("4.4", "2147483639", 5)):
         with odradek.cluster(emulate=release) as kafka:
             admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -116,7 +117,7 @@ def test_consumer_groups_are_not_there_where_group_version_is_not_finalised(odra
         subscribed_topic_names=["orders"],
         topic_partitions=[],
     )
-    # If the group may join, no client has looked for its coordinator yet.
+    # No client has looked for the coordinator yet, so a permitted join receives NOT_COORDINATOR.
     for name, code in (("3.9", ErrorCode.UNSUPPORTED_VERSION), ("4.0", ErrorCode.NOT_COORDINATOR)):
         with odradek.cluster(emulate=name) as kafka, Wire(kafka.bootstrap) as wire:
             assert wire.ask(request, 0, ConsumerGroupHeartbeatResponse).error_code == code.value

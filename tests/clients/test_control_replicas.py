@@ -30,7 +30,8 @@ Read = Callable[[], list[bytes]]
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Yields a cluster in which node 1 leads, in rack far. Node 2 is in rack near, and node 3 has no rack."""
+    """Yields a cluster in which node 1, in rack `far`, is the leader. Node 2 is in rack `near`, and node 3 has no
+    rack."""
     with odradek.cluster(nodes=3, settings={"broker.rack": "far"}) as cluster:
         create_topic(cluster.bootstrap, "orders", 1, exact=True)
         cluster.move_leader("orders", 0, 1)
@@ -46,7 +47,7 @@ def produce(kafka: Cluster, *values: bytes) -> None:
 
 
 class Asking:
-    """Sends Fetch requests to one node."""
+    """Sends Fetch requests to a single node."""
 
     def __init__(self, kafka: Cluster, node: int) -> None:
         self._wire = Wire(kafka.bootstrap.split(",")[node - 1])
@@ -68,7 +69,7 @@ def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves
     told = leader.fetch(0)
     assert (told.error_code, told.preferred_read_replica, told.records) == (0, 2, b"")
     assert told.high_watermark == 2
-    # The response comes at once, although there are no new records.
+    # The leader names the replica at once, although there are no new records.
     assert leader.fetch(2, max_wait_ms=60_000).preferred_read_replica == 2
     for rack in ("", "far", "elsewhere"):
         assert (leader.fetch(0, rack).preferred_read_replica, bool(leader.fetch(0, rack).records)) == (-1, True)
@@ -76,7 +77,7 @@ def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves
     assert (served.error_code, served.preferred_read_replica, served.high_watermark) == (0, -1, 2)
     assert served.records
     assert other.fetch(0).error_code == MOVED.value
-    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11 only leaders serve.
+    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11 only leaders serve fetches.
 
 
 def test_racks_are_in_metadata_and_outlive_a_restart(kafka: Cluster) -> None:
@@ -99,7 +100,7 @@ def test_a_follower_that_is_behind_serves_what_it_has(kafka: Cluster) -> None:
     assert (near.fetch(2).error_code, near.fetch(2).records) == (0, b"")
     assert near.fetch(3).error_code == BEYOND.value
     assert leader.fetch(2).preferred_read_replica == 2
-    assert leader.fetch(3).preferred_read_replica == -1  # No nearby replica has these records yet.
+    assert leader.fetch(3).preferred_read_replica == -1  # No replica in the rack has these records yet.
     kafka.follow("orders", 0, 2, None)
     assert near.fetch(3).error_code == 0
     assert near.fetch(2).records

@@ -1,10 +1,10 @@
-"""After a reset nothing is left of what a test did to its cluster. Rules and holds are deleted, rare answers end, the
-clock continues, the lease ends, and the cluster returns to a checkpoint.
+"""A reset removes everything that a test has done to its cluster.
 
-Then the cluster's state, as the control interface and its broker show it, equals the state at the checkpoint. As many
-objects of each type can be reached from the cluster as from an unused one. None of them contains a name that the test
-used, and memory does not grow. A seed chooses what happens in between. Only the last requests are kept on purpose,
-because a test may read them after a restart.
+A reset deletes rules and holds, ends rare answers and the lease, lets the clock continue, and returns to a checkpoint.
+Then the cluster's state, as the control interface and its broker show it, equals the state at the checkpoint. Of each
+type, as many objects can be reached from the cluster as from an unused one. None of them contains a name that the test
+used, and memory does not grow. A seed chooses the test's calls. Only the last requests are kept on purpose, because a
+test may read them after a restart.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from odradek.testing.sync import Refused, Unmet
 from tests.support.wire import ClosedByBroker, Wire
 
 SEEDS = int(os.environ.get("SEEDS", "2"))
-FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # seeds; the memory of AGAIN is measured
-CALLS = 12  # number of calls in a sequence
-MARK = "residue"  # part of every name that a sequence uses
-MOST_BYTES = 50_000  # A sequence may leave this much for the requests that are kept. A leaked broker has 150,000 bytes.
+FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # These are seeds. The memory of AGAIN is measured.
+CALLS = 12  # the number of calls in a sequence
+MARK = "residue"  # Every name that a sequence uses contains this text.
+MOST_BYTES = 50_000  # A sequence may leave this much for kept requests. A leaked broker has 150,000 bytes.
 BEGINNING = "fresh"
 SOON_MS = 60_000  # By then the broker has completed delayed work, such as recording completions.
 WHERE = {"topic": f"{MARK}-topic", "group": f"{MARK}-group", "transactional_id": f"{MARK}-id"}
@@ -132,7 +132,7 @@ ASKED: tuple[tuple[Message, int], ...] = (
     (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="before")]), 4),
 )
 DRAWN = sorted(PRESETS)
-# Types whose contents belong to others, or depend on real time.
+# The search stops at these types, whose contents belong to other objects or depend on real time.
 STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, KeptExchanges, LoopWatch)
 
 
@@ -180,7 +180,7 @@ async def reset(kafka: Cluster) -> None:
 
 
 async def disturb(scene: Scene, kafka: Cluster, random: Random) -> None:
-    """Changes the cluster in one way. A refused call has no effect."""
+    """Changes the cluster in one random way. A refused call has no effect."""
     nodes = [each["id"] for each in await kafka.nodes()]
     waiting = list(await kafka.holds())
     moved = random.choice(nodes)
@@ -222,7 +222,7 @@ def send(kafka: Cluster, request: tuple[Message, int]) -> None:
 
 
 async def told(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
-    """Returns everything that the control interface and Kafka's protocol show about the cluster."""
+    """Returns everything that the control interface and Kafka's protocol show of the cluster."""
     logs = {
         f"{each.topic}-{each.index}": (each.log.log_start_offset, each.log.last_stable_offset, each.log.log_end_offset)
         for each in scene.served(kafka).running.broker.partitions
@@ -230,7 +230,7 @@ async def told(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
     shown = {path: (await kafka.call("GET", path))[1] for path in ("", "/faults", "/holds", "/clock", "/odd")}
     rows = [await kafka.producers(), await kafka.sessions(), await kafka.connections()]
     answers = await asyncio.to_thread(answered, kafka)
-    while await kafka.connections():  # until the broker has noticed that its client has left
+    while await kafka.connections():  # The broker has not noticed yet that its client has left.
         await asyncio.sleep(0.001)
     return {"answers": answers, "logs": logs, "shown": shown, "rows": rows}
 
@@ -241,8 +241,10 @@ def answered(kafka: Cluster) -> list[object]:
 
 
 def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
-    """Returns how many objects of each of our classes can be reached from the cluster, and the texts among all
-    objects."""
+    """Returns the number of objects of each of Odradek's classes that can be reached from the cluster.
+
+    Also returns the texts among all reachable objects.
+    """
     counts: Counter[str] = Counter()
     texts: set[str] = set()
     seen: set[int] = set()
@@ -255,7 +257,7 @@ def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
         kind = type(one)
         if kind.__module__.startswith("odradek."):
             counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
-        if isinstance(one, Server):  # Its buffer belongs to the loop, and has bytes that any cluster received.
+        if isinstance(one, Server):  # Its buffer belongs to the event loop, and contains bytes of other clusters.
             seen |= {id(one.receive_buffer), id(one.received), id(one.receive_buffer.obj)}
         if isinstance(one, str):
             texts.add(one)
@@ -298,7 +300,7 @@ async def test_nothing_is_left_behind_by_many_resets(scene: Scene, seed: int) ->
 
 @pytest.mark.slow
 async def test_resets_do_not_use_up_memory(scene: Scene) -> None:
-    """Each sequence runs several times, because at first caches fill, and a table of the interpreter grows once."""
+    """Each sequence runs several times. In the first runs caches fill, and a table of the interpreter grows once."""
     kafka = await begun(scene, 1)
 
     async def all_of_them() -> int:

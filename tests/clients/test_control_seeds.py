@@ -1,4 +1,5 @@
-"""The field `seed` of `POST /clusters`: what clients find in a new cluster, and what a refusal names (docs/seed.md)."""
+"""The field `seed` of `POST /clusters`: the contents of the new cluster, and the errors that a refusal names
+(docs/seed.md)."""
 
 from __future__ import annotations
 
@@ -168,7 +169,7 @@ def test_a_seed_is_applied_once_and_not_again_by_a_restart(odradek: Odradek) -> 
         ("topics: [\n", "seed", "line 2: seed: this is not YAML"),
         ('{"topics": [\n,', "seed", "line 2: seed: this is not JSON"),
         ("", "seed", "line 1: seed: the document is empty"),
-        # What only the broker refuses.
+        # --- Seeds that only the broker can refuse.
         ({"topics": [{"name": "not/a name"}]}, "seed.topics[0]", "seed.topics[0]: Topic name is invalid"),
         ("topics:\n- {name: a, settings: {no.such: 1}}\n", "seed.topics[0]", "line 2: seed.topics[0]: "),
         (

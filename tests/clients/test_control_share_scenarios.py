@@ -1,4 +1,4 @@
-"""Scenarios that nobody can cause on Apache Kafka from outside. Here holds cause them.
+"""Scenarios of share groups that cannot be caused on Apache Kafka from outside. Here holds cause them.
 
 No hold causes scenario 7: the epochs of a session start at 1 and the client counts them, so the scenario takes 2³¹
 requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
@@ -59,7 +59,7 @@ class ShareMember:
         assert code == ErrorCode.NONE.value, ErrorCode(code)
 
     def fetch(self) -> list[tuple[int, int, int]]:
-        """Returns first offset, last offset and delivery count of each range that it acquires."""
+        """Returns (first offset, last offset, delivery count) of each range that the member acquires."""
         request = ShareFetchRequest(
             group_id="g",
             member_id=MEMBER,
@@ -105,12 +105,12 @@ class ShareMember:
 
 
 def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
-    """Returns a member of the share group g, and the offsets of the first records that it has acquired."""
+    """Returns a member of the share group g, and the first and last offset of the records that it has acquired."""
     create_topic(kafka.bootstrap, "orders", 1, exact=True)
     member = ShareMember(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:  # A share group starts at the end of the log that it finds.
+    while time.monotonic() < until_s:  # A share group starts at the end of the log, and needs later records.
         producer.produce("orders", "a", partition=0)
         producer.flush(30)
         acquired = member.fetch()
@@ -122,7 +122,7 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
 
 
 def begin_to_accept(kafka: Cluster, member: ShareMember, first: int, last: int) -> None:
-    """Returns when the acknowledgement is in flight, because its coordinator is held while loading."""
+    """Sends an acknowledgement, and returns while it is pending, because its coordinator is held while it loads."""
     kafka.fault({"at": "loading", "match": {"topic": "__share_group_state"}, "do": {"hold": "load"}})
     kafka.move_coordinator("share", "g", 1)
     kafka.wait(hold="load")

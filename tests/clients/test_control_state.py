@@ -1,4 +1,5 @@
-"""State of producers, sessions, connections, members and share records, and waits for this state (docs/testing.md)."""
+"""The state of producers, sessions, connections, members and share records, and waits for such states
+(docs/testing.md)."""
 
 from __future__ import annotations
 

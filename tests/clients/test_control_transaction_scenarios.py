@@ -1,4 +1,4 @@
-"""Scenarios that nobody can cause on Apache Kafka from outside. Here holds cause them.
+"""Scenarios of transactions that cannot be caused on Apache Kafka from outside. Here holds cause them.
 
 Source: docs/spec/transactions.md#s8-10.
 """
@@ -61,7 +61,7 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
         before = kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"]
         kafka.release("late")
         kafka.wait(transaction="t", state="Ongoing")
-        kafka.clock.advance(1_000)  # By then delayed completions would be written.
+        kafka.clock.advance(1_000)  # By then a delayed completion would have been written.
         assert kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"] == before
         kafka.wait(transaction="t", state="Ongoing")
         producer.commit_transaction(30)
@@ -69,9 +69,9 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
 
 
 class WriterByHand:
-    """A transactional producer that sends requests one by one.
+    """A transactional producer whose requests the test sends one by one.
 
-    adds  whether Produce adds partitions (KIP-890)
+    adds  whether Produce adds the partitions (KIP-890)
     """
 
     def __init__(self, kafka: Cluster, *, adds: bool) -> None:
@@ -127,7 +127,7 @@ class WriterByHand:
             self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
 
     def late_marker(self) -> None:
-        """Writes a marker of the last transaction again, like a coordinator that did not learn of the first one."""
+        """Repeats a marker of the last transaction, like a coordinator that did not learn of the first one."""
         topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
         marker = WritableTxnMarker(
             producer_id=self.producer_id,
@@ -165,7 +165,7 @@ def test_scenario_075_what_was_verified_for_an_aborted_transaction_stays_out_of_
         kafka.release("append")
         assert writer.answer() is ErrorCode.INVALID_TXN_STATE
         facts = kafka.wait(topic="orders", partition=0, log_end_offset=1)
-        assert facts["log_end_offset"] == facts["last_stable_offset"] == 1  # The log has only the marker.
+        assert facts["log_end_offset"] == facts["last_stable_offset"] == 1  # The log contains only the marker.
 
 
 def test_scenario_084_a_late_marker_leaves_the_guard_of_the_next_transaction_at_version_2(odradek: Odradek) -> None:
@@ -200,8 +200,11 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_batch_is_verif
 
 
 def test_scenario_105_a_producer_that_comes_while_its_id_is_forgotten_begins_anew(odradek: Odradek) -> None:
-    """A tombstone is replayed when it is appended, so no request finds it in flight, and CONCURRENT_TRANSACTIONS is
-    never the answer. The remaining requirement is that the new entry stays."""
+    """A tombstone is replayed as soon as it is appended, so no request finds it in flight, and CONCURRENT_TRANSACTIONS
+    is never the answer.
+
+    The remaining requirement is that the new entry of the transactional id is kept.
+    """
     with odradek.cluster(settings={"connections.max.idle.ms": 30 * 24 * 3600 * 1000}) as kafka:
         create_topic(kafka.bootstrap, "orders", 1, exact=True)
         settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"}

@@ -1,4 +1,5 @@
-"""Unclean elections with real clients: the log is cut below what they have read, committed or acquired."""
+"""Unclean elections with real clients: the log is truncated below offsets that they have read, committed or
+acquired."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def produce(kafka: Cluster, *values: str) -> None:
 
 
 def take(consumer: Consumer, count: int) -> tuple[list[bytes | None], str]:
-    """Returns this number of values, or those before the first error, and the text of the error."""
+    """Returns this number of values, or the values before the first error, and the text of the error."""
     found: list[bytes | None] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < until_s:

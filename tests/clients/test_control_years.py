@@ -1,4 +1,4 @@
-"""An advance of the clock costs only what is due: 366 days run few actions, whatever the cluster's state is
+"""An advance of the clock runs only actions that are due. An advance by 366 days runs few, whatever the cluster's state
 (docs/testing.md)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.broker.serving import ServingBroker
 from odradek.testing.asynchronous import Cluster, Odradek
 
 YEAR_MS = 366 * 24 * 3600 * 1000
-FEW = 300  # An action that repeats once a day would run 366 times.
+FEW = 300  # An action that is repeated every day would run 366 times.
 SETTINGS = {
     "transaction.two.phase.commit.enable": True,
     "delegation.token.secret.key": "secret",

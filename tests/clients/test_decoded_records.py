@@ -1,4 +1,4 @@
-"""Keys and values that the schema registry decodes: in the page's list of records, and in a record that is opened."""
+"""Keys and values that the schema registry decodes, in the page's list of records and in an opened record."""
 
 import json
 import struct
@@ -48,7 +48,7 @@ def written(schema_id: int, payload: bytes) -> bytes:
 
 
 class Viewer:
-    """Asks for views of the page, and registers schemas."""
+    """Requests views of the page, and registers schemas."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -77,7 +77,7 @@ class Viewer:
             return error.code, error.read().decode()
 
     def stored(self, topic: str) -> bytes:
-        """Returns the bytes of the value at offset 0 as the page's download has them."""
+        """Returns the bytes of the value at offset 0, as the page offers them for download."""
         with urlopen(self.url("/download", topic=topic, partition=0, offset=0), timeout=60) as answer:
             return bytes(answer.read())
 

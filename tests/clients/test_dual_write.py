@@ -1,4 +1,4 @@
-"""The dual write over the network: the producer of `odradek.client` is the participant, and SQLite is the database."""
+"""The dual write over the network, with the producer of `odradek.client` and SQLite."""
 
 import sqlite3
 from pathlib import Path
@@ -37,7 +37,7 @@ def broker(start_broker: StartBroker) -> Broker:
 
 
 class Orders:
-    """A table, and dual writes between this table and a topic."""
+    """A table of orders, and dual writes between this table and a topic."""
 
     def __init__(self, path: Path, broker: Broker) -> None:
         self._path, self.broker = path, broker
@@ -132,7 +132,8 @@ def test_a_second_instance_fences_the_first(orders: Orders) -> None:
 
 
 def test_the_broker_itself_refuses_what_the_row_does_not(orders: Orders) -> None:
-    """A second producer with the id has not asked the database. The first one cannot commit messages any more."""
+    """A second producer takes over the transactional id without the database. The first producer can no longer commit
+    messages."""
 
     def intrude(step: Step, result: Result | None) -> None:
         if (step, result) == (Step.WRITE_STATE, Result.DONE):
@@ -163,7 +164,7 @@ def test_a_broker_that_is_away_is_waited_for_in_vain_and_everything_is_made_up_f
         if (step, result) == (Step.COMMIT_DATABASE, Result.DONE):
             broker.kill9()
 
-    with orders.dual() as first:  # This waits until everything is loaded, because the next block has little time.
+    with orders.dual() as first:  # This waits until everything is loaded, because the next timeout is short.
         write(first, b"milk")
     dual = orders.dual(observe=lose_the_broker, timeout_ms=SHORT_MS)
     dual.recover()
@@ -253,8 +254,8 @@ def test_a_broker_without_kip_1289_is_noticed_and_the_block_rolled_back(orders: 
 
 @pytest.mark.parametrize("restart", ["no restart", "restart"])
 def test_an_ordinary_transaction_that_was_left_open_passes_no_timeout_on(orders: Orders, restart: str) -> None:
-    """An application leaves such a transaction under its transactional id before it starts to write to a database
-    too."""
+    """An application may leave an ordinary transaction under its transactional id before it introduces the dual
+    write."""
     before = Producer(
         bootstrap_servers=orders.broker.bootstrap, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=3_000
     )

@@ -1,5 +1,5 @@
-"""A broker that runs without the system calls that macOS and Windows lack (tests/elsewhere) serves clients, removes
-files and stops as usual."""
+"""A broker without the system calls that macOS and Windows lack (tests/elsewhere) serves clients, removes files and
+stops as usual."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.broker_process import IS_KAFKA, BrokerProcess
 from tests.support.oracle import REPOSITORY
 
 RECORD_BYTES = 100_000
-RECORDS = 50  # five segments
+RECORDS = 50  # These records fill five segments.
 SETTINGS = {
     "log.segment.bytes": 1_048_576,
     "odradek.tail.cache.bytes": 0,

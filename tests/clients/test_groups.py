@@ -36,7 +36,7 @@ def values(expected: list[Message]) -> Counter[bytes | None]:
 
 
 class Crowd:
-    """Members that are polled together in threads until a condition holds. It keeps what they received."""
+    """Members that threads poll together until a condition holds. The crowd keeps the records that they receive."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -45,7 +45,7 @@ class Crowd:
         self._owned: dict[Member, set[frozenset[int]]] = defaultdict(set)
 
     def join(self, speaker: Speaker, bootstrap: str, topic: str, group: str, **how: object) -> Member:
-        # Joining may wait for polls of the others (aiokafka waits for its first assignment).
+        # The join may wait for polls of other members, because aiokafka waits for its first assignment.
         joining = self._pool.submit(speaker.join, bootstrap, topic, group, **how)  # type: ignore[arg-type]
         self.until(joining.done)
         self.members.append(joining.result())
@@ -71,12 +71,14 @@ class Crowd:
         wait_for("the group to get there", is_true)
 
     def owned_meanwhile(self, member: Member) -> set[frozenset[int]]:
-        """Returns every set of partitions that this member has owned."""
+        """Returns every set of partitions that this member has owned at some time."""
         return self._owned[member]
 
     def until_shared(self) -> list[set[int]]:
-        """Polls until every partition has exactly one owner and every member owns some. Returns the partitions of each
-        member."""
+        """Polls until every partition has exactly one owner and every member owns some partition.
+
+        Returns the partitions of each member.
+        """
 
         def shared() -> bool:
             owned = [member.assignment() for member in self.members]
@@ -86,7 +88,8 @@ class Crowd:
         return [member.assignment() for member in self.members]
 
     def until_received(self, count: int) -> Counter[bytes | None]:
-        """Polls until this number of records has arrived. Returns how often each value arrived since the last call."""
+        """Polls until this number of records has arrived. Returns how often each value has arrived since the last
+        call."""
         self.until(lambda: len(self.received) >= count)
         found, self.received = self.received, []
         return Counter(one.value for one in found)
@@ -162,7 +165,7 @@ def test_a_static_member_that_returns_keeps_its_partitions_and_disturbs_nobody(
     staying = crowd.join(speaker, bootstrap, topic, topic, instance="two")
     before = crowd.until_shared()
     crowd.owned_meanwhile(staying).clear()
-    # A static member does not announce that it leaves, because it may return within its session timeout.
+    # A static member does not announce its departure, because it may return within its session timeout.
     crowd.leave(returning)
     crowd.join(speaker, bootstrap, topic, topic, instance="one")
     after_staying, after_returning = crowd.until_shared()

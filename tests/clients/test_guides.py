@@ -1,6 +1,6 @@
-"""The guides, played as a reader pastes them: each block is a whole program, or lines for a shell.
+"""The guides run as a reader would paste them. Each block is a whole program, or lines for a shell.
 
-What a block means by its language is in tests/support/guides.py. docs/using-spark.md is played by tests/spark.
+tests/support/guides.py explains the meaning of each block's language. tests/spark runs docs/using-spark.md.
 """
 
 import json
@@ -42,7 +42,7 @@ def of_language(*languages: str) -> list[Block]:
 
 @pytest.fixture(scope="module")
 def postgresql() -> Iterator[str]:
-    """The folder of a server's socket, which a client finds by PGHOST."""
+    """Yields the directory of a PostgreSQL server's socket, which clients find through PGHOST."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     with PostgresqlProcess(is_synced=False) as server:
@@ -65,7 +65,7 @@ def test_a_reader_can_paste_the_page_from_top_to_bottom(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_block_says_what_it_is(page: str) -> None:
-    """An indented block has no language, so that nothing could run it."""
+    """Indented blocks are not allowed, because they have no language and so could not be run."""
     assert {block.place for block in PAGES[page] if block.language not in LANGUAGES} == set()
     fenced = re.sub(
         r"^```.*?^```$", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
@@ -90,7 +90,7 @@ def test_a_block_of_xml_is_well_formed(block: Block) -> None:
 
 @pytest.mark.parametrize("block", of_language("sh"), ids=place)
 def test_what_a_page_installs_is_enough_to_run_it(block: Block) -> None:
-    """Other tests run it here, where each of these is installed."""
+    """Other tests run the block here, where each of its libraries is installed."""
     for name in installed_by(block):
         assert distribution(name).version
 
@@ -107,7 +107,7 @@ def test_an_install_line_names_each_library_that_the_programs_of_its_page_import
 
 
 def test_each_json_of_the_testing_page_is_accepted() -> None:
-    """A rule, or the fields of a new cluster."""
+    """Each block is a rule, or has the fields of a new cluster."""
     with Odradek.start() as odradek, odradek.cluster() as kafka:
         for block in of_language("json"):
             fields = json.loads(block.text)

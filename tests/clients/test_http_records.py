@@ -1,4 +1,5 @@
-"""Records over HTTP: docs/http-records.md as it stands, and its promises about rights, sizes and clients that go."""
+"""Records over HTTP: the commands of docs/http-records.md, and its promises about rights, sizes and disconnected
+clients."""
 
 import base64
 import json
@@ -95,7 +96,7 @@ def test_the_commands_of_the_guide_run(http: Http) -> None:
             timeout=60,
             check=False,
         )
-        is_endless = "event-stream" in command  # it ends with -m, the longest time
+        is_endless = "event-stream" in command  # The command ends after the time that its option -m sets.
         assert done.returncode == (28 if is_endless else 0), done.stdout + done.stderr
     values = http.values("orders")
     assert values == ['{"total":12}', "plain text", None]
@@ -149,7 +150,7 @@ def test_a_value_is_encoded_by_the_latest_schema_of_a_subject(broker: BrokerProc
 
 
 def test_values_are_decoded_by_the_schema_registry(broker: BrokerProcess, http: Http) -> None:
-    assert FORMATS == TYPES  # those of `odradek consume`
+    assert FORMATS == TYPES  # These are the formats of `odradek consume`.
     registry = Http(broker, broker.ready["schema_registry_port"])
     status, schema = registry.call("/subjects/decoded-value/versions", SCHEMA)
     assert status == 200
@@ -375,7 +376,7 @@ def test_users_of_the_broker_log_in_and_have_the_rights_of_the_wire(tmp_path: Pa
         status, answer = http.call(path, {"value": "x"}, reader)
         assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
         assert answer["error"].startswith("User:reader may not do this.")
-        status, answer = http.call(path, headers=reader)  # the token lets others read everything
+        status, answer = http.call(path, headers=reader)  # The token lets other users read everything.
         assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows it to User:reader.")
         assert http.call(path, headers=as_user("anybody", "the-token"))[0] == 200
         status, answer = http.call(path, headers=as_user("admin", "wrong"))
@@ -383,7 +384,7 @@ def test_users_of_the_broker_log_in_and_have_the_rights_of_the_wire(tmp_path: Pa
         assert http.call(path)[0] == 401
         status, answer = http.call(f"{path}?value_format=avro", headers=admin)
         assert (status, "set odradek.schema.registry.enable=true" in answer["error"]) == (400, True)
-        assert http.call("/api/topics", headers=admin)[0] == 401  # the page has no logins
+        assert http.call("/api/topics", headers=admin)[0] == 401  # The page does not support logins.
 
         login = {"sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": "admin-secret"}
         wire = AdminClient({"bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT", **login})

@@ -40,7 +40,7 @@ def code_of(text: str) -> Any:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Yields a broker whose ACLs were created while everybody was a super user. Now nobody is."""
+    """Yields a broker whose ACLs were created while every client was a super user. Now none is."""
     directory = tmp_path / "data"
     with BrokerProcess(directory, AUTHORIZER | {"super.users": "User:ANONYMOUS"}) as broker:
         create_topic(broker.bootstrap, "public", exact=True)

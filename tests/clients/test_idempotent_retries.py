@@ -1,5 +1,5 @@
-"""A producer that does not get a response repeats a batch that is already in the log. With idempotence the log has it
-once."""
+"""A producer that receives no response sends its batch again, although the log already contains it. With idempotence
+the log contains the batch only once."""
 
 import threading
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ EACH_ONCE = [[b"%d" % n for n in range(partition, COUNT, 2)] for partition in (0
 
 
 def in_slices(speaker: Speaker, bootstrap: str, topic: str) -> None:
-    """Produces in several calls, so that there are several producers and many batches."""
+    """Produces in several calls, each with a new producer, so that there are many batches."""
     for start in range(0, COUNT, COUNT // 3):
         speaker.produce(bootstrap, topic, numbered(COUNT)[start : start + COUNT // 3], linger_ms=0)
 
@@ -76,7 +76,7 @@ def test_five_batches_in_flight_that_all_lose_their_answers_are_there_once(proxy
 
 def test_connections_cut_at_any_moment_lose_and_repeat_nothing(proxy: FlakyProxy, speaker: Speaker) -> None:
     topic = create_topic(proxy.bootstrap, "cut", partitions=2)
-    # The first request is always lost. Otherwise a quick producer could finish before the first cut.
+    # The first request is always lost. Otherwise a fast producer could finish before the first cut.
     proxy.drops = lambda key, _version, seen: key == PRODUCE and seen == 0
     with cutting(proxy):
         speaker.produce(proxy.bootstrap, topic, numbered(COUNT), linger_ms=0)
@@ -103,10 +103,10 @@ def test_without_idempotence_nothing_is_lost_either_but_repeats_may_be(proxy: Fl
 
 
 class cutting:
-    """Cuts every connection through the proxy CUTS times, after a first Produce request has arrived.
+    """Cuts every connection through the proxy CUTS times, after the first Produce request has arrived.
 
     An earlier cut would make aiokafka fail to bootstrap. The number is limited, because on a slow machine no connection
-    might otherwise live long enough.
+    might otherwise last long enough.
     """
 
     def __init__(self, proxy: FlakyProxy) -> None:

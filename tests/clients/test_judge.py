@@ -34,7 +34,8 @@ for number in range(3):
 
 @pytest.fixture
 def guilty(tmp_path: Path) -> Path:
-    """Writes a recording of a client that sends acks=1 with a producer id, and Metadata before ApiVersions."""
+    """Writes the recording of a client that breaks two rules. It sends acks=1 with a producer id, and Metadata before
+    ApiVersions."""
     trace = Trace()
     peer = trace.connect()
     peer.ask(MetadataRequest(topics=[]), 12, MetadataResponse())
@@ -81,7 +82,7 @@ def test_a_command_that_fails_is_told_the_rare_answers_that_it_met_last(capfd: p
     assert "rare" not in capfd.readouterr().err
 
 
-# A client whose requests do not depend on time, so that their order is the same in each run.
+# The requests of this client do not depend on time, so their order is the same in each run.
 ONE_BY_ONE = """
 import os
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -148,7 +149,7 @@ IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
     number: signal.Signals, program: str, tmp_path: Path
 ) -> None:
-    """The program runs in a shell, as with `make test`. No process of the command survives."""
+    """The program runs in a shell, as with `make test`. No process that the command has started survives."""
     suite, page, told = tmp_path / "suite.xml", tmp_path / "page.html", tmp_path / "told.json"
     files = ["--junit", str(suite), "--html", str(page), "--json-file", str(told)]
     shell = ["sh", "-c", f"{shlex.join([sys.executable, '-c', program])}; true"]
@@ -157,7 +158,7 @@ def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
         assert judge.stdout is not None
         assert judge.stdout.readline() == "sent\n"
         judge.send_signal(number)
-        said = judge.stdout.read()  # The stream ends when no process can write to it any more.
+        said = judge.stdout.read()  # The stream ends when no process has it open any more.
         assert judge.wait(60) == 2
     assert "kept     IDM.1 " in said
     assert f"the run was ended by {number.name}" in suite.read_text(encoding="utf-8")

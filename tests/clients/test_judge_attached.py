@@ -43,7 +43,7 @@ def batch(marked: bytes, compression: Compression = Compression.NONE) -> bytearr
 
 
 def produced(wire: Wire, records: bytearray) -> int:
-    """Returns the error code of the response."""
+    """Produces records. Returns the error code of the response."""
     request = produce_request("orders", records, acks=1)
     return wire.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code
 
@@ -107,7 +107,7 @@ def test_a_judge_gets_records_only_of_a_batch_whose_crc_is_wrong() -> None:
         address = f"http://127.0.0.1:{odradek.port}/control/v1/clusters/{kafka.id}/recording?records=false"
         with urlopen(address) as recording, Wire(kafka.bootstrap) as wire:
             assert produced(wire, batch(b"plain")) == 0
-            # The CRC of this batch is checked in a thread.
+            # A thread checks the CRC of this batch.
             assert produced(wire, batch(b"opens", Compression.GZIP)) == 0
             damaged = batch(b"wrong")
             damaged[-1] ^= 1
@@ -125,5 +125,5 @@ def test_an_unknown_cluster_is_named_when_judge_cannot_attach() -> None:
         unknown = command("judge", "--attach", address, "--cluster", "none")
     assert unknown.returncode == 3
     assert "no cluster" in unknown.stderr
-    assert command("judge", "--attach", address).returncode == 3  # The broker has stopped.
+    assert command("judge", "--attach", address).returncode == 3  # The broker has stopped by now.
     assert command("judge", "--attach", address, "--", "true").returncode == 3

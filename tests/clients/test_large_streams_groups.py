@@ -1,4 +1,4 @@
-"""A running broker serves streams groups with very many topics and tasks (KIP-1071)."""
+"""A running broker with streams groups (KIP-1071) that have very many topics and tasks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.clients.streams_members import NO_DELAY, StreamsMember
 from tests.support.broker_process import new_broker
 from tests.support.wire import Wire
 
-SUBTOPOLOGIES = 400  # With this number, the topics are checked in more than one slice.
+SUBTOPOLOGIES = 400  # With this number, the check of the topics takes more than one slice.
 PARTITIONS = 3  # With this number of tasks, the assignment is computed in slices between requests.
 
 

@@ -19,7 +19,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def wait_for_topic(admin: Admin, name: str) -> None:
-    """Waits for a topic, because Kafka answers CreateTopics before all Metadata responses have the topic."""
+    """Waits for a topic, because Kafka answers CreateTopics before all of its Metadata responses contain the topic."""
     wait_for(f"{name} to be known", lambda: name in admin.list_topics())
 
 

@@ -1,4 +1,5 @@
-"""`Admin.end_transaction` ends a transaction that another process has prepared, with proof of its state (KIP-939)."""
+"""`Admin.end_transaction` ends a transaction that another process has prepared, if its prepared state matches
+(KIP-939)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ def orders(broker: Broker) -> str:
 
 
 async def prepared(broker: Broker, topic: str, value: bytes = b"v") -> tuple[str, PreparedTxnState]:
-    """Prepares a transaction with a producer that disappears afterwards."""
+    """Leaves a prepared transaction, whose producer disappears.
+
+    Returns the transactional id and the prepared state.
+    """
     transactional_id = f"id-{uuid.uuid4().hex[:8]}"
     async with a_transactional(broker.bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()

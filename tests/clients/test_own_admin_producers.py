@@ -1,4 +1,4 @@
-"""`Admin` and other applications' producers: describing them, fencing them, and ending a hanging transaction."""
+"""`Admin` describes the producers of other applications, fences them, and aborts a hanging transaction."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ def test_fenced_producers_cannot_commit_and_what_they_had_open_is_aborted(
         assert (now.state, now.partitions) == ("Empty", ())
         assert (now.producer_id, now.producer_epoch) == fenced[transactional_id]
         assert fenced[transactional_id].producer_epoch > before[transactional_id].producer_epoch
-    assert end_of(bootstrap, topic) == 6  # three records and three markers
+    assert end_of(bootstrap, topic) == 6  # The log contains three records and three markers.
 
 
 def test_a_hanging_transaction_is_aborted_by_its_numbers(admin: Admin, bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
-    admin.fence_producers([topic])  # There must be an epoch before that of the hanging transaction.
+    admin.fence_producers([topic])  # The hanging transaction's epoch must not be the first one.
     leave_hanging(bootstrap, topic, topic)
     assert end_of(bootstrap, topic) == 0
     (found,) = admin.describe_producers([partition])[partition]

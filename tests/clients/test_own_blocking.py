@@ -1,5 +1,7 @@
-"""The clients without `await`: a call raises the errors that it caused, Ctrl-C works, a fork is detected, and the
-process ends without error output."""
+"""The blocking clients: a call raises the errors that it has caused, Ctrl-C works, and a fork is detected.
+
+The process ends without output on standard error.
+"""
 
 import inspect
 import os
@@ -18,7 +20,7 @@ from odradek.client.sync import Admin, Consumer, Producer
 from odradek.protocol.errors import ErrorCode
 from tests.support.oracle import REPOSITORY
 
-FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # methods that only the blocking clients call
+FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # Only the blocking clients call these methods.
 
 
 @pytest.mark.parametrize("blocking", [Producer, Consumer, Admin])
@@ -69,7 +71,7 @@ def test_an_error_of_send_itself_is_in_its_future_and_raised_by_the_next_call(bo
             producer.flush()
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
         assert sent.exception(0) is refused.value
-        producer.flush()  # One call is enough.
+        producer.flush()  # The error is reported only once.
 
 
 def test_a_transaction_is_not_committed_without_a_record_that_was_refused(bootstrap: str, topic: str) -> None:
@@ -115,7 +117,7 @@ def test_a_call_from_the_loop_s_own_thread_is_refused_instead_of_hanging(bootstr
 
 @pytest.fixture
 def ctrl_c_is_heard() -> Iterator[None]:
-    """Enables SIGINT, which is ignored if a shell runs the tests in the background."""
+    """Enables SIGINT, which is ignored when a shell runs the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,5 @@
-"""Features of Odradek's consumer that not all clients share (tests/clients/speakers): positions, mistakes, faults."""
+"""Features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions, mistakes,
+faults."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def consumer(bootstrap: str) -> Iterator[Consumer]:
         yield consumer
 
 
-# Positions.
+# --- Positions.
 
 
 def test_records_come_one_by_one_and_the_position_follows(consumer: Consumer, bootstrap: str, topic: str) -> None:
@@ -104,7 +105,7 @@ def test_without_a_reset_policy_the_application_is_told_and_chooses(bootstrap: s
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
         consumer.assign([partition])
-        for _ in range(2):  # The error is repeated until the application calls seek.
+        for _ in range(2):  # The error is raised again until the application calls seek.
             with pytest.raises(OffsetOutOfRange) as told:
                 consumer.getone()
             assert (told.value.topic_partition, told.value.offset) == (partition, None)
@@ -154,7 +155,7 @@ def test_records_of_many_partitions_are_all_given(consumer: Consumer, bootstrap:
     assert {consumer.position(each) for each in consumer.assignment()} == {50}
 
 
-# Mistakes.
+# --- Mistakes of the application.
 
 
 def test_calls_that_the_state_does_not_allow_say_so(bootstrap: str, topic: str) -> None:
@@ -223,7 +224,7 @@ def test_a_group_that_speaks_another_protocol_does_not_take_the_member(bootstrap
             second.getone()
 
 
-# Faults.
+# --- Faults.
 
 
 @pytest.fixture
@@ -264,7 +265,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(proxy: FlakyProxy, key: ApiKe
     topic = create_topic(proxy.bootstrap, "lost-answer")
     produce(proxy.bootstrap, topic, b"a", b"b")
     proxy.forget()
-    # The first of these requests is sent by `start`, which does not retry.
+    # `start` sends the first of these requests, and does not retry it.
     first_lost = 1 if key is ApiKey.METADATA else 0
     proxy.loses = lambda asked, _version, seen: asked == key.value and seen == first_lost
     partition = TopicPartition(topic, 0)
@@ -301,7 +302,7 @@ def test_a_broker_that_was_killed_and_came_back_is_read_on(start_broker: StartBr
 
 
 def test_a_position_is_validated_when_its_leader_has_changed(start_broker: StartBroker) -> None:
-    """No record is lost here, so the position stays valid, and reading continues from it."""
+    """No record is lost in this test, so the position stays valid, and reading continues from there."""
     broker: Broker = start_broker({})
     produce(broker.bootstrap, "validated", *(b"%d" % number for number in range(10)))
     partition = TopicPartition("validated", 0)

@@ -124,7 +124,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
             )
             with pytest.raises(CommitFailed):
                 slow.commit()
-        with pytest.raises(CommitFailed):  # This also holds when the group has no members left.
+        with pytest.raises(CommitFailed):  # The commit also fails when the group has no members left.
             slow.commit()
         with Producer(bootstrap_servers=bootstrap, transactional_id="expelled") as producer:
             producer.init_transactions()
@@ -139,7 +139,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
 
 
 def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -> None:
-    """The others wait longer than the session may last without heartbeats."""
+    """The other members wait for the busy one longer than its session would last without heartbeats."""
     topic = create_topic(bootstrap, "busy", partitions=2)
     produce(bootstrap, topic, b"a", b"b")
     with member(bootstrap, topic, group="busy", max_poll_interval_ms=60_000) as busy:
@@ -148,7 +148,7 @@ def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -
             ends_at = time.monotonic() + 2 * QUICK["session_timeout_ms"] / 1000
             while time.monotonic() < ends_at:
                 assert other.getmany(timeout_ms=100) == {}
-            busy.commit()  # An expelled member could not commit.
+            busy.commit()  # The commit of an expelled member would fail.
             wait_for(
                 "both to have one",
                 lambda: (busy.getmany(timeout_ms=50), other.getmany(timeout_ms=50), len(busy.assignment()) == 1)[2],
@@ -172,7 +172,8 @@ def test_offsets_are_committed_by_themselves_if_wanted(bootstrap: str, topic: st
 
 
 def test_a_consumer_that_commits_by_itself_has_no_metadata_for_a_transaction(bootstrap: str, topic: str) -> None:
-    """Its next commit would skip the records of an aborted transaction, which nobody would read again."""
+    """The next commit of this consumer would skip the records of an aborted transaction, which would then never be read
+    again."""
     produce(bootstrap, topic, b"a")
     with member(bootstrap, topic, group="mixed up", enable_auto_commit=True) as consumer:
         assert consumer.getone().value == b"a"

@@ -1,4 +1,4 @@
-"""Rebalances in which members of Odradek's consumer keep most of their partitions: cooperative-sticky (KIP-429),
+"""Rebalances in which members of Odradek's consumer keep most of their partitions: cooperative-sticky (KIP-429) and
 KIP-848."""
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def listening(consumer: Consumer, topic: str) -> Heard:
-    """Subscribes. The returned list collects the calls of the application's listener."""
+    """Subscribes to the topic. The returned list collects the calls of the application's rebalance listener."""
     heard: Heard = []
 
     def note(what: str, partitions: list[TopicPartition]) -> None:
@@ -98,15 +98,15 @@ def test_positions_are_committed_before_partitions_move_and_nothing_is_read_twic
 def test_records_go_on_while_the_group_rebalances(
     bootstrap: str, several: ExitStack, request: pytest.FixtureRequest
 ) -> None:
-    """One member joins and then does not poll. The rebalance waits for this member, while the other one continues to
-    read."""
+    """A new member joins, and one of the old members does not poll, so the rebalance waits for it. The other old member
+    continues to read."""
     topic = create_topic(bootstrap, request.node.name, partitions=2)
     group = {**COOPERATIVE, "max_poll_interval_ms": 60_000}
     first = several.enter_context(member(bootstrap, topic, group=topic, **group))
     second = several.enter_context(member(bootstrap, topic, group=topic, **group))
     settle(first, second, shares=[1, 1])
     third = several.enter_context(member(bootstrap, topic, group=topic, **group))
-    third.getmany(timeout_ms=300)  # Its JoinGroup is answered when the second member has joined again too.
+    third.getmany(timeout_ms=300)  # The response to its JoinGroup waits until the second member joins again.
     (partition,) = owned(first)
     produce(bootstrap, topic, b"meanwhile", partition=partition)
     assert values_of(first, 1) == [b"meanwhile"]
@@ -123,7 +123,7 @@ def test_a_member_that_was_expelled_loses_everything_and_comes_back(
     other = several.enter_context(member(bootstrap, topic, group=topic, **protocol))
     settle(other, shares=[1])
     other.close()
-    assert values_of(slow, 1)[0] == b"a"  # Nothing was committed.
+    assert values_of(slow, 1)[0] == b"a"  # Nothing has been committed.
     assert heard[:2] == [("assigned", frozenset({0})), ("lost", frozenset({0}))]
     slow.commit()
 

@@ -1,4 +1,4 @@
-"""The metrics of Odradek's clients with a broker, after a known amount of work."""
+"""The metrics of Odradek's clients after a known amount of work with a broker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_producer_counts_records_batches_bytes_and_requests(bootstrap: str, to
     batch_size, largest, compression = values(found, "batch-size-avg", "batch-size-max", "compression-rate-avg")
     assert 0 < batch_size <= largest < 16_384
     assert 0 < compression < 0.2
-    # about 15 records in each batch of 16 KiB
+    # Each batch of 16 KiB contains about 15 records.
     assert found.value("byte-total", topic=topic) == pytest.approx(batch_size * 7)
     assert found.value("record-queue-time-max") < 1_000
     assert 0 < found.value("request-latency-avg") <= found.value("request-latency-max")
@@ -75,7 +75,7 @@ def test_a_producer_counts_records_batches_bytes_and_requests(bootstrap: str, to
     (node,) = {each.tags["node-id"] for each in found if each.group == "producer-node-metrics"}
     assert found.value("request-total", node_id=node) == found.value("request-total")
     assert 0 <= found.value("metadata-age") < 60
-    after = producer.metrics()  # The producer is closed.
+    after = producer.metrics()  # The producer is closed now.
     assert values(after, "record-send-total", "connection-count", "connection-close-total") == [100, 0, 1]
 
 
@@ -139,7 +139,7 @@ def test_a_consumer_counts_records_bytes_and_its_lag(bootstrap: str, topic: str)
         consumer.committed([partition])
         wait_for("a heartbeat", lambda: consumer.metrics().value("heartbeat-total") > 0)
         found = consumer.metrics()
-        assert found.value("records-lag-max") == 5  # Records that `getone` has prefetched do not count.
+        assert found.value("records-lag-max") == 5  # Records that `getone` has prefetched do not count as lag.
         assert values(found, "commit-total", "rebalance-total", "join-total") == [1, 1, found.value("sync-total") + 1]
         for name in ("commit-latency-avg", "fetch-latency-max", "commit-sync-time-ns-total", "committed-time-ns-total"):
             assert found.value(name) > 0, name

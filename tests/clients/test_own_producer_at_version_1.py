@@ -1,4 +1,4 @@
-"""Odradek's producer in a cluster with transaction.version 1: it adds partitions itself, and its epoch stays the
+"""Odradek's producer in a cluster with transaction.version 1. It adds partitions itself, and its epoch stays the
 same."""
 
 from __future__ import annotations

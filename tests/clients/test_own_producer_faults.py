@@ -1,4 +1,4 @@
-"""Odradek's producer when connections, responses, brokers and other producers fail as they do in production.
+"""Odradek's producer with failing connections, responses, brokers and other producers, as they occur in production.
 
 In every case no record is lost, duplicated or out of order, and a transaction is complete or absent.
 """
@@ -76,7 +76,7 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-# Without transactions.
+# --- Without transactions.
 
 
 @pytest.mark.parametrize("fault", ["loses", "drops"])
@@ -105,7 +105,7 @@ async def test_no_partition_is_asked_again_before_its_leader_is_known(kafka: Clu
         kafka.fault({"match": {"api": "Metadata"}, "do": {"hold": "metadata"}, "times": 1})
         sent = await producer.send("orders", b"b", partition=0)
         await asyncio.to_thread(kafka.wait, hold="metadata")
-        for _ in range(10):  # longer than the back-off
+        for _ in range(10):  # This takes longer than the back-off.
             assert asked()[before:] == ["Produce", "Metadata"]
         kafka.release("metadata")
         await sent
@@ -169,7 +169,7 @@ async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(s
     assert len(found) == len(set(found)), "what failed may be there, but once"
 
 
-# In transactions.
+# --- In transactions.
 
 
 @pytest.mark.parametrize("api", OF_A_TRANSACTION, ids=lambda api: api.name)
@@ -242,7 +242,7 @@ async def test_connections_cut_at_any_moment_leave_whole_transactions(proxy: Fla
 
 
 async def cut_now_and_then(proxy: FlakyProxy) -> None:
-    """Cuts all connections at growing intervals, because on a slow machine no connection might otherwise live long
+    """Cuts all connections at increasing intervals, because on a slow machine no connection might otherwise last long
     enough."""
     for cut in range(30):
         await asyncio.sleep(0.01 * 1.2**cut)
@@ -296,7 +296,7 @@ async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: St
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_an_end_that_was_cancelled_can_be_called_again(bootstrap: str, topic: str, commit: bool) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
-        for turns in range(12):  # turns of the event loop until the call is cancelled
+        for turns in range(12):  # The call is cancelled after this number of turns of the event loop.
             await producer.begin_transaction()
             await producer.send(topic, b"%d" % turns)
             end = producer.commit_transaction if commit else producer.abort_transaction
@@ -423,7 +423,8 @@ async def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) ->
 
 
 async def test_a_producer_that_is_fenced_while_it_sends_learns_it_when_it_aborts(bootstrap: str, topic: str) -> None:
-    """Produce only reports that the epoch is old. If a timeout caused this, the producer can continue."""
+    """A response to Produce only reports that the epoch is old. If a timeout was the reason, the producer can
+    continue."""
     transactional_id = new_id()
     async with a_transactional(bootstrap, transactional_id) as first:
         await first.begin_transaction()

@@ -15,7 +15,7 @@ from tests.support.broker_process import IS_KAFKA, Broker
 pytestmark = pytest.mark.slow  # make test-slow
 
 TIMEOUT_MS = 50_000
-# Kafka 4.3.1 refuses EndTxn v5 at version 0, and leaves the transactional id stuck.
+# Kafka 4.3.1 refuses EndTxn v5 at version 0, and the transactional id is then stuck.
 of_odradek = pytest.mark.skipif(IS_KAFKA, reason="a released Kafka does not survive this itself")
 
 

@@ -1,4 +1,4 @@
-"""Odradek's share consumer acquires, acknowledges, renews and releases records, and shares them with others.
+"""Odradek's share consumer acquires, acknowledges, renews and releases records, and shares them with other consumers.
 
 tests/conformance/test_own_share_consumer_on_kafka.py runs the same scenarios on Kafka.
 """
@@ -105,7 +105,7 @@ def test_explicit_acknowledgement_is_record_by_record(at: str, queue: str) -> No
         with pytest.raises(IllegalState, match="acknowledge every record"):
             poll(consumer)
         consumer.acknowledge(records[9], T.RELEASE)
-        consumer.acknowledge(records[9], T.ACCEPT)  # The acknowledgement has not been sent yet.
+        consumer.acknowledge(records[9], T.ACCEPT)  # This replaces an acknowledgement that has not been sent.
         again: list[ShareRecord] = []
         wait_for("what was released", lambda: more(again, consumer))
         assert [(record.offset, record.delivery_count) for record in again] == [(1, 2), (4, 2), (7, 2)]
@@ -136,7 +136,7 @@ def test_a_renewed_record_is_kept_past_its_lock_and_acknowledged_later(at: str, 
             consumer.acknowledge(kept, T.RENEW)
             assert consumer.commit() == {TopicPartition(queue, 0): None}
             assert poll(other, 300) == []
-        assert poll(consumer) == []  # The poll does not wait for renewed records.
+        assert poll(consumer) == []  # A poll does not wait for renewed records.
         consumer.acknowledge(kept)
         assert consumer.commit() == {TopicPartition(queue, 0): None}
     assert nothing_is_left(at, queue)

@@ -1,4 +1,5 @@
-"""KIP-939 with Odradek's producer: a prepared transaction survives everything, and only the application decides it."""
+"""Odradek's producer with two-phase commit (KIP-939). A prepared transaction survives every failure, and only the
+application decides it."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def orders(two_phase_broker: Broker) -> str:
 
 
 async def prepared(bootstrap: str, transactional_id: str, topic: str, value: bytes = b"v") -> PreparedTxnState:
-    """Prepares a transaction with a producer that disappears afterwards."""
+    """Leaves a prepared transaction, whose producer disappears. Returns the prepared state."""
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()
         await producer.send(topic, value)
@@ -139,7 +140,8 @@ async def test_transactions_one_after_the_other_have_different_names(two_phase_b
 
 @needs_kip_939
 async def test_a_transaction_in_which_nothing_was_sent_has_no_name(two_phase_broker: Broker, orders: str) -> None:
-    """The next transaction has the same producer epoch, so a name for the empty one would also denote the next one."""
+    """The next transaction has the same producer epoch, so a name of the empty transaction would also denote the next
+    one."""
     bootstrap, transactional_id = two_phase_broker.bootstrap, new_id()
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()
@@ -277,7 +279,7 @@ async def test_only_with_two_phase_commit_can_be_prepared(bootstrap: str, topic:
 
 
 async def test_a_broker_that_does_not_allow_it_is_asked_in_vain(bootstrap: str) -> None:
-    """Odradek refuses the producer. A released Kafka does not know the request."""
+    """Odradek refuses the producer. The released Kafka versions do not support the request."""
     async with a_producer(bootstrap, transactional_id=new_id(), two_phase_commit=True) as producer:
         with pytest.raises(FatalError if IS_KAFKA else AbortableError) as refused:
             await producer.init_transactions()

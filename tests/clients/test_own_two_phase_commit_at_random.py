@@ -1,7 +1,8 @@
-"""An application with a database decides transactions while requests, responses, producers and the broker fail at
-random. Readers see what the database contains, in the order of the decisions.
+"""An application with a database decides transactions, while requests, responses, producers and the broker fail at
+random.
 
-`SEED=n` repeats the choices of a run (but not the network's timing), and `SEEDS=n` runs more of them.
+Readers see the contents of the database, in the order of the decisions. `SEED=n` repeats the choices of a run (but not
+the network's timing), and `SEEDS=n` runs more of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.slow  # make test-slow
 SEED = os.environ.get("SEED")
 SEEDS = [int(SEED)] if SEED else list(range(int(os.environ.get("SEEDS", "4"))))
 TRANSACTIONS = 25
-FAULTS = 0.08  # share of all requests, except those that establish a connection
+FAULTS = 0.08  # the share of requests that fail, except for those that establish a connection
 TRANSACTIONAL_ID = "shop"
 SPARED = frozenset({ApiKey.API_VERSIONS.value, ApiKey.METADATA.value})
 
@@ -38,7 +39,7 @@ def now_and_then(rng: random.Random) -> Rule:
 
 
 class Application:
-    """An application. `column` is all that its database keeps of a transaction; writing it is the decision."""
+    """An application whose database has one `column` for the transaction. Writing this column is the decision."""
 
     def __init__(self, seed: int, broker: Broker, proxy: FlakyProxy, topics: list[str]) -> None:
         self.rng = random.Random(seed)
@@ -51,7 +52,7 @@ class Application:
         producer = await self.recovered()
         for number in count():
             if number >= TRANSACTIONS and self.proxy.lost and self.proxy.dropped and self.proxy.repeated:
-                break  # Before this, chance may spare as many transactions.
+                break  # The run ends only when each kind of fault has occurred.
             records = self.some_records(number)
             try:
                 state = await self.prepared(producer, records)
@@ -59,12 +60,12 @@ class Application:
                 self.aborts += 1
                 await again_and_again(producer.abort_transaction)
                 continue
-            if self.rng.random() < 0.7:  # The database commits.
+            if self.rng.random() < 0.7:  # The database commits in these cases.
                 self.column = str(state)
                 for topic, value in records:
                     self.decided[topic].append(value)
             if self.rng.random() < 0.3:
-                await producer.close()  # This has the effect of a crash: the prepared transaction stays.
+                await producer.close()  # This has the effect of a crash, because the transaction stays prepared.
                 if self.rng.random() < 0.3:
                     self.crashes += 1
                     await killed_and_started(self.broker)

@@ -1,6 +1,6 @@
-"""Acknowledgements of a share group in a producer's transaction (KIP-1289), over the network: their results, every
-refusal that a single broker gives a client, and the feature that enables them.
+"""Acknowledgements of a share group in a producer's transaction (KIP-1289), over the network.
 
+The tests cover the results, every refusal of a single broker, and the feature that enables such acknowledgements.
 Rules: docs/spec/share-groups.md#s5. tests/crash/test_txn_share_kill_9.py adds kill -9.
 """
 
@@ -75,7 +75,7 @@ def queue(at: str, request: pytest.FixtureRequest) -> str:
     return queue_of_ten(at, request.node.name.translate(str.maketrans("[]", "..")))
 
 
-# Results of the acknowledgements.
+# --- Results of the acknowledgements.
 
 
 def test_outputs_and_acknowledgements_become_final_together(at: str, queue: str) -> None:
@@ -104,11 +104,11 @@ def test_after_an_abort_the_records_are_the_member_s_again(at: str, queue: str) 
         producer.send(results, b"never seen")
         producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
         producer.abort_transaction()
-        producer.begin_transaction()  # The transaction acknowledges some of them again.
+        producer.begin_transaction()  # The second transaction acknowledges some of the records again.
         accepted = {TopicPartition(queue, 0): [AcknowledgedRange(0, 3), AcknowledgedRange(4, 5, T.REJECT)]}
         producer.send_share_acknowledgements_to_transaction(accepted, consumer.share_group_metadata())
         producer.commit_transaction()
-        for record in records[6:]:  # These records are not acknowledged at all.
+        for record in records[6:]:  # The second transaction does not acknowledge these records.
             consumer.acknowledge(record, T.RELEASE)
         again = first_of(consumer)
         assert [(record.offset, record.delivery_count) for record in again] == [(6, 2), (7, 2), (8, 2), (9, 2)]
@@ -148,7 +148,7 @@ def test_a_lock_that_runs_out_ends_the_transaction_before_the_records_go_to_othe
             producer.commit_transaction()
 
 
-# The consumer's own acknowledgements do not interfere.
+# --- The consumer's own acknowledgements do not interfere.
 
 
 def test_a_consumer_whose_next_poll_accepts_what_a_transaction_aborts_has_no_metadata(at: str, queue: str) -> None:
@@ -169,7 +169,7 @@ def test_the_loop_of_the_kip_loses_nothing_that_it_aborts(at: str, queue: str, m
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(records, consumer.share_group_metadata())
         producer.abort_transaction()
-        again = first_of(consumer)  # They arrive when the locks have expired.
+        again = first_of(consumer)  # The records arrive when their locks have expired.
         assert (values(again), {record.delivery_count for record in again}) == (TEN, {2})
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(again, consumer.share_group_metadata())
@@ -200,7 +200,7 @@ def test_a_record_that_the_consumer_acknowledges_itself_is_kept_out_of_a_transac
     with worker(at, queue, queue, mode) as consumer, producer_of(at, queue) as producer:
         producer.init_transactions()
         records = first_of(consumer)
-        # The next poll would send this acknowledgement, so that an abort would not undo it.
+        # The next poll would send this acknowledgement, and an abort could not undo it.
         consumer.acknowledge(records[4])
         producer.begin_transaction()
         with pytest.raises(AbortableError, match=f"offset 4 of {queue}-0.*outside the transaction") as refused:
@@ -233,7 +233,7 @@ def test_a_type_that_no_transaction_can_undo_ends_the_transaction(at: str, queue
             producer.commit_transaction()
 
 
-# The identity of the member.
+# --- The identity of the member.
 
 
 def test_the_metadata_wait_until_the_member_has_joined(at: str, queue: str) -> None:
@@ -292,7 +292,7 @@ def test_no_metadata_before_the_start_the_subscription_or_after_the_end(at: str,
         consumer.share_group_metadata()
 
 
-# Refusals.
+# --- Refusals.
 
 
 REFUSALS: Mapping[str, tuple[Callable[[Request], Request], ErrorCode]] = {
@@ -330,12 +330,12 @@ def test_each_refusal_leaves_the_records_with_their_member(at: str, queue: str) 
     with transactional_worker(at, queue) as consumer:
         first_of(consumer)
         right = request_of(at, queue, consumer)
-        right = request_of(at, queue, consumer)  # There must be an epoch before its own.
+        right = request_of(at, queue, consumer)  # One refusal needs an earlier epoch of this producer.
         found = {name: change(right).code(at) for name, (change, _) in REFUSALS.items()}
         assert found == {name: code for name, (_, code) in REFUSALS.items()}
         assert right.code(at) is E.NONE
-        assert right.code(at) is E.NONE  # The first response may have been lost.
-        # The record is staged as accepted.
+        assert right.code(at) is E.NONE  # A client repeats the request if the first response is lost.
+        # The record has already been accepted in the transaction.
         assert replace(right, batches=[(0, 9, [3])]).code(at) is E.INVALID_RECORD_STATE
         assert replace(right, batches=()).code(at) is E.NONE
 
@@ -358,7 +358,7 @@ def test_one_refused_partition_keeps_the_others_from_being_staged(at: str, queue
             assert admin.describe_transactions([queue])[queue].state == "Empty"
 
 
-# The feature.
+# --- The feature.
 
 
 def serves_it(wire: Wire) -> bool:
@@ -388,7 +388,7 @@ def test_the_feature_is_raised_and_lowered_at_run_time(tmp_path: Path) -> None:
         producer.abort_transaction()
         assert Request("gated", "gated", 1, 1, "member", 1, bytes(16)).code(at) is E.UNSUPPORTED_VERSION
         upgrade(at)
-        assert serves_it(wire)  # on a connection that was opened before the change
+        assert serves_it(wire)  # The connection was opened before the change.
         producer.begin_transaction()
         producer.send_share_acknowledgements_to_transaction(records[:5], consumer.share_group_metadata())
         with pytest.raises(ClientError, match="5 acknowledgements") as held:

@@ -1,4 +1,4 @@
-"""The facts of the page, as JSON over HTTP, of a broker that real clients use."""
+"""The facts that the page shows, as JSON over HTTP, with a broker that real clients use."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ TOPIC = "ledger"
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Yields a broker with plain records, three transactions (committed, aborted and open), and a group that has read
-    some records."""
+    some of the records."""
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
         assert isinstance(running, BrokerProcess)
         plain = Producer({"bootstrap.servers": running.bootstrap})
@@ -224,18 +224,18 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
     after = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
     after.request("GET", "/live/topics")
     beats = after.getresponse()
-    while beats.readline() != b":\n":  # A second has passed, in which the broker has written to the first connection.
+    while beats.readline() != b":\n":  # After a second, the broker has written to the first connection.
         pass
     beats.readline()
     beats.readline()
     after.close()
     warnings = view(broker, "warnings")["warnings"]
-    # On a busy machine the loop may be late.
+    # On a busy machine the event loop may be late.
     assert [each for each in warnings if each["logger"] != "odradek.loop"] == []
 
 
 def test_pages_that_are_left_before_their_first_word_leave_no_traceback(broker: BrokerProcess) -> None:
-    reset = struct.pack("ii", 1, 0)  # makes the socket close with RST
+    reset = struct.pack("ii", 1, 0)  # With this option, the socket closes with RST.
     for _ in range(200):
         with socket.create_connection(("127.0.0.1", broker.ready["http_port"])) as left:
             left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)

@@ -1,4 +1,4 @@
-"""The actions of the page, as JSON over HTTP, in a broker that real clients use."""
+"""The actions of the page, as JSON over HTTP, with a broker that real clients use."""
 
 import json
 from collections.abc import Iterator
@@ -182,7 +182,7 @@ def test_a_record_is_produced_as_it_was_typed(broker: BrokerProcess) -> None:
     act(broker, "create-topic", topic="typed", partitions=2)
     status, done = act(broker, "produce", topic="typed", partition=1, key="k", value=typed, headers={"trace": "abc"})
     assert (status, done["offset"]) == (200, 0)
-    assert act(broker, "produce", topic="typed", partition=1)[0] == 200  # key and value are null
+    assert act(broker, "produce", topic="typed", partition=1)[0] == 200  # The key and the value are null.
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads-typed"})
     consumer.assign([TopicPartition("typed", 1, 0)])
     one, two = consumer.consume(2, 30)
@@ -248,7 +248,7 @@ def test_an_acl_is_added_and_removed(broker: BrokerProcess) -> None:
         404,
         {"error": "There is no such ACL.", "code": "RESOURCE_NOT_FOUND"},
     )
-    assert act(broker, "remove-acl", **row)[0] == 200  # as the page has it
+    assert act(broker, "remove-acl", **row)[0] == 200  # The row is exactly as the page contains it.
     assert view(broker, "acls")["acls"] == []
     assert act(broker, "add-acl", **given | {"operation": "ANY"})[0] == 400
     assert act(broker, "add-acl", **given | {"principal": "alice"})[0] in (400, 409)

@@ -136,7 +136,7 @@ def test_clusters_are_sorted(tmp_path: Path) -> None:
             with urlopen(Request(address, body, {"Content-Type": "application/json"}), timeout=60) as answer:
                 made.append(json.loads(answer.read())["id"])
         by_lease = [each["id"] for each in view(running, "clusters", sort="ttl_s")["clusters"]]
-        assert by_lease == [made[1], made[2], made[0], "default"]  # the one without a lease comes last
+        assert by_lease == [made[1], made[2], made[0], "default"]  # The cluster without a lease comes last.
         assert (
             view(running, "clusters", sort="-id", **{"from": 1})["clusters"][0]["id"] == sorted([*made, "default"])[-2]
         )

@@ -1,4 +1,4 @@
-"""The view of records over HTTP: all partitions in one list, filters, long values in pieces, and bounded work."""
+"""The view of records over HTTP: all partitions in one list, filters, long values in pieces, and limited work."""
 
 import json
 from collections.abc import Iterator
@@ -137,7 +137,7 @@ def test_the_work_of_a_request_does_not_grow_with_the_topic(broker: BrokerProces
     assert 0 < rare["looked_at"] < 2 * MOST_RECORDS
     assert not rare["is_done"]
     assert offsets(all_of(broker, topic="many", find="value-77777")) == [77_777]
-    assert MANY * 60 < MOST_BYTES * 2  # The text above is found within few requests.
+    assert MANY * 60 < MOST_BYTES * 2  # A few requests are therefore enough to find the text above.
 
 
 def test_json_is_as_it_was_written(broker: BrokerProcess) -> None:

@@ -1,7 +1,8 @@
-"""Metrics, page and JSON of a running broker show which transactions hold acknowledgements of share groups (KIP-1289),
-even after the application has died, and after a restart.
+"""A running broker shows the transactions that hold acknowledgements of share groups (KIP-1289): metrics, page and
+JSON.
 
-Rules: docs/spec/share-groups.md#s5-11. tests/spec/test_gauges_of_the_kips.py covers every other metric, state by state.
+It still does so after the application has died, and after a restart. Rules: docs/spec/share-groups.md#s5-11.
+tests/spec/test_gauges_of_the_kips.py covers every other metric, state by state.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The pytest fixtures in another project, in which only the package is installed."""
+"""The pytest fixtures in another project, in an environment that only has the package."""
 
 import os
 import re
@@ -109,7 +109,7 @@ def test_where(kafka, odradek):
 
 
 def run(folder: Path, tests: str, *arguments: str, **more: str) -> str:
-    """Runs tests in a folder, and returns their output.
+    """Runs tests in a folder and returns their output.
 
     more  further environment variables
     """

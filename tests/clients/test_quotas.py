@@ -26,7 +26,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 pytestmark = pytest.mark.slow  # make test-slow
 
-LIMIT = 40_000  # bytes per second; the first ten seconds' worth is available at the start
+LIMIT = 40_000  # The unit is bytes per second. At the start, the amount for ten seconds is available.
 RECORD_BYTES = 30_000
 RECORDS = 14
 PATIENCE_S = 60
@@ -75,7 +75,7 @@ def test_a_producer_and_a_consumer_get_everything_through_and_are_told(bootstrap
 
 
 def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:
-    """Ten connections cannot use ten times as much, because each waits for what all of them have sent."""
+    """Ten connections cannot use ten times as much, because each one waits for the usage of all of them."""
     batch = build_batch([NewRecord(None, bytes(LIMIT * 2), time.time_ns() // 1_000_000)])
     request = produce_request(topic, bytes(batch), acks=1)
     throttled_ms: list[int] = []
@@ -88,7 +88,7 @@ def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -
 
 
 def test_an_address_that_connects_too_often_is_closed_without_a_byte(start_broker: StartBroker) -> None:
-    """The test needs a separate broker, because others connect to the shared one."""
+    """The test needs its own broker, because other tests connect to the shared one."""
     bootstrap = start_broker({}).bootstrap
     with Wire(bootstrap) as first:
         entity = [EntityData(entity_type="ip", entity_name="localhost")]

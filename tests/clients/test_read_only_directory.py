@@ -1,5 +1,8 @@
-"""A data directory that is read-only, from the start or from some moment on. The broker says what to do, loses nothing
-that it acknowledged, and serves again when the directory becomes writable."""
+"""A data directory that is read-only from the start, or becomes read-only later.
+
+The broker says what to do, loses nothing that it has acknowledged, and serves again when the directory becomes
+writable.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from tests.clients.speakers import SPEAKERS, wait_for
 from tests.support.broker_process import BrokerProcess
 
 RECORD_BYTES = 100_000
-SEGMENT_BYTES = 1_048_576  # ten of them
+SEGMENT_BYTES = 1_048_576  # A segment has room for ten records.
 SETTINGS = {"log.segment.bytes": SEGMENT_BYTES, "log.flush.offset.checkpoint.interval.ms": 200}
 MAY_WRITE, READ_ONLY = 0o700, 0o500
 
 
 class ModestBroker(BrokerProcess):
-    """A broker to which permissions apply, even if root runs the tests."""
+    """A broker that obeys file permissions, even if root runs the tests."""
 
     def command(self, ready_file: Path) -> list[str]:
         words = super().command(ready_file)
@@ -51,7 +54,7 @@ def allow(data_dir: Path, mode: int) -> None:
 
 
 def refusal(broker: BrokerProcess) -> str:
-    """Returns the single line with which the broker refuses to start."""
+    """Starts the broker, which must fail. Returns the only line that it logs."""
     with pytest.raises(RuntimeError, match="ended with status 1"):
         broker.start()
     (line,) = broker.log_text().splitlines()
@@ -78,7 +81,7 @@ def test_a_broker_on_a_read_only_file_system_says_what_to_do(tmp_path: Path) -> 
 
 
 class Sender:
-    """Sends numbered records of RECORD_BYTES each, and knows which were acknowledged."""
+    """Sends numbered records of RECORD_BYTES each, and keeps the acknowledged ones."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[bytes] = []

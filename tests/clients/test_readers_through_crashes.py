@@ -1,7 +1,7 @@
-"""What consumers read when their broker is killed and restarted. BROKER=kafka shows that Kafka behaves the same.
+"""Consumers read while their broker is killed and restarted. BROKER=kafka shows that Kafka behaves the same.
 
-The broker is killed ROUNDS times (6, or as the environment says) while two consumers read committed records: one polls
-steadily with a full queue, and one starts anew after each restart.
+The broker is killed ROUNDS times (6, or as the environment says) while two consumers read committed records. One
+consumer polls steadily with a full queue, and the other one starts anew after each restart.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fetch_code(wire: Wire, topic: str, *, at_epoch: int) -> ErrorCode:
 
 
 def end_of(wire: Wire, topic: str, epoch: int, *, at_epoch: int) -> tuple[ErrorCode, int, int]:
-    """Returns error, epoch and end offset of the largest epoch that is not above `epoch`."""
+    """Returns the error code, and the epoch and end offset of the largest epoch that is not above `epoch`."""
     partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=at_epoch, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
@@ -107,7 +107,7 @@ def test_a_crash_begins_a_leadership_and_readers_of_the_one_before_learn_where_i
 
 
 class Reader:
-    """Reads all partitions from their start, and remembers every record that is out of order."""
+    """Reads all partitions from the start, and remembers every record that is out of order."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -125,9 +125,9 @@ class Reader:
         )
         self._consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
         self._next = [0] * PARTITIONS
-        self.again: list[tuple[int, int, int]] = []  # (partition, offset, the expected offset or a later one)
+        self.again: list[tuple[int, int, int]] = []  # (partition, offset, minimum of the expected offset)
         self.values: list[list[int]] = [[] for _ in range(PARTITIONS)]
-        self.ended: set[int] = set()  # partitions whose end was reached since the set was cleared
+        self.ended: set[int] = set()  # partitions whose end was reached since this set was cleared
 
     def poll(self, timeout_s: float) -> None:
         message = self._consumer.poll(timeout_s)
@@ -171,7 +171,7 @@ def kill_and_start(broker: Broker) -> None:
 
 
 def fill(bootstrap: str, topic: str) -> None:
-    """Writes transactions, every third of them aborted. The last one stays open."""
+    """Writes transactions, every third of which is aborted. The last one stays open."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 5})
     producer.init_transactions(PATIENCE_S)
     for first in range(0, RECORDS, PER_TRANSACTION):
@@ -206,7 +206,7 @@ def test_consumers_get_every_committed_record_once_and_the_end_of_each_partition
         restart.start()
         while restart.is_alive():
             steady.poll(0.01)
-            time.sleep(0.001)  # makes its queue last longer
+            time.sleep(0.001)  # Its queue of fetched records thus lasts longer.
         fresh = Reader(broker.bootstrap, topic)
         wait_for("the ends, from the start", fresh.reaches_the_end, PATIENCE_S)
         fresh.close()

@@ -20,7 +20,7 @@ address=$(sed -n 's/.*"port": \([0-9]*\).*/localhost:\1/p' ready.json)"""
 
 
 def example(section: str, page: str = "README.md") -> str:
-    """Returns the first example below this heading."""
+    """Returns the first Python example below this heading."""
     (text,) = re.findall(
         rf"^## {section}\n(?:(?!^## ).)*?^```python\n(.*?)^```$",
         (REPOSITORY / page).read_text(),
@@ -37,7 +37,7 @@ def shell_lines(section: str, page: str) -> list[str]:
 
 
 def run(example: str, bootstrap: str) -> list[str]:
-    """Runs an example. Returns the lines of its output."""
+    """Runs an example. Returns the lines that it prints."""
     assert ADDRESS in example
     done = subprocess.run(
         [sys.executable, "-c", example.replace(ADDRESS, bootstrap)],
@@ -69,7 +69,7 @@ def test_the_example_of_our_own_client_does_what_it_says(bootstrap: str) -> None
 
 
 def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: StartBroker) -> None:
-    """The examples are those that are whole programs."""
+    """The first examples on the page are whole programs."""
     broker = start_broker({})
     for offset, section in enumerate(["Producing", "Without an event loop"]):
         (acknowledgement,) = run(example(section, "docs/client.md"), broker.bootstrap)
@@ -79,7 +79,7 @@ def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: S
 
 
 def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
-    """The last line is refused, because alice may not delete topics."""
+    """The last command is refused, because alice may not delete topics."""
     lines = shell_lines("In ten lines", "docs/using-security.md")
     assert len(lines) == 10
     certs, serve, *asking, refused = [line.replace("$as_", "-b $address $as_") for line in lines]

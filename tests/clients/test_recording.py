@@ -1,4 +1,5 @@
-"""`odradek serve --record` with a real client: what is recorded, what survives a kill, and what is omitted."""
+"""`odradek serve --record` with a real client: the recorded requests, the part that survives a kill, and omitted
+contents."""
 
 from __future__ import annotations
 

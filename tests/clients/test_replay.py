@@ -1,4 +1,4 @@
-"""`odradek record` and `odradek replay` with a real client against a fresh broker."""
+"""`odradek record` and `odradek replay`, with a real client and a fresh broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="it starts brokers of its own")
 
 
 def work(bootstrap: str) -> None:
-    """Runs transactions, one of which aborts, and a group that reads them."""
+    """Runs transactions, one of which is aborted, and a group that reads them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=1)])["t"].result(10)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "linger.ms": 0})
@@ -87,7 +87,7 @@ def test_another_answer_is_named_by_api_version_and_field_unless_it_is_explained
         if entry.kind is Kind.ANSWERED and entry.exchange == ended:
             entry.body = entry.body[:-2] + bytes([0, 48])  # INVALID_TXN_STATE
         elif entry.kind is Kind.ANSWERED and entry.exchange == committed:
-            entry.body = entry.body[:-5] + bytes([0, 22, 0, 0, 0])  # ILLEGAL_GENERATION and no tags
+            entry.body = entry.body[:-5] + bytes([0, 22, 0, 0, 0])  # ILLEGAL_GENERATION, and no tagged fields
     version, commits = (int.from_bytes(requests[each][2:4]) for each in (ended, committed))
     assert not is_flexible(EndTxnResponse, version)
     assert is_flexible(OffsetCommitResponse, commits)
@@ -100,7 +100,7 @@ def test_another_answer_is_named_by_api_version_and_field_unless_it_is_explained
 
 
 def disturbed_work(kafka: Cluster) -> None:
-    """Runs transactions under rules, with a held marker and a clock that jumps."""
+    """Runs transactions under rules, with a held marker and jumps of the clock."""
     kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 2})
     kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": "fin"}, "after": 1, "times": 1})
     kafka.fault({"name": "marker", "match": {"topic": "t"}, "at": "marker", "do": {"hold": "held"}, "times": 1})
@@ -118,7 +118,7 @@ def disturbed_work(kafka: Cluster) -> None:
     producer.produce("t", "late")
     assert producer.flush(30) == 0
     kafka.clock.freeze()
-    kafka.clock.advance(120_000)  # beyond transaction.timeout.ms
+    kafka.clock.advance(120_000)  # The clock passes transaction.timeout.ms.
     kafka.clear_faults("marker")
     with pytest.raises(KafkaException):
         producer.commit_transaction(30)
@@ -204,7 +204,7 @@ def entry_of_kind(path: Path, kind: Kind) -> RecordingEntry:
 
 
 class ProxyThread:
-    """A recording proxy in its own thread."""
+    """A recording proxy in a thread of its own."""
 
     def __init__(
         self, path: Path, port: int, upstream: int, warn: Callable[[tuple[str, int]], None] = lambda _: None

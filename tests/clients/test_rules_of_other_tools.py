@@ -1,4 +1,4 @@
-"""Tests that the rules into which docs/testing.md translates calls of other tools are accepted."""
+"""docs/testing.md translates calls of other tools into rules, and Odradek accepts each of these rules."""
 
 import json
 import re

@@ -58,7 +58,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def create_scram_users(bootstrap: str) -> None:
-    """Creates users with a client that has logged in with PLAIN."""
+    """Creates users, with a client that has logged in with PLAIN."""
     client: Any = confluent_admin
     admin: Any = client.AdminClient(
         {
@@ -70,7 +70,7 @@ def create_scram_users(bootstrap: str) -> None:
         }
     )
     mechanisms = client.ScramMechanism.SCRAM_SHA_256, client.ScramMechanism.SCRAM_SHA_512
-    for mechanism in mechanisms:  # A request may name a user only once.
+    for mechanism in mechanisms:  # A request may contain a user only once.
         info = client.ScramCredentialInfo(mechanism, 4096)
         changes = [client.UserScramCredentialUpsertion("alice", info, PASSWORD.encode())]
         for done in admin.alter_user_scram_credentials(changes).values():
@@ -80,7 +80,7 @@ def create_scram_users(bootstrap: str) -> None:
 
 
 class LoginDenied(Exception):
-    """The client reports that its authentication failed."""
+    """Raised when a client reports that its authentication has failed."""
 
 
 def with_confluent(bootstrap: str, mechanism: str, password: str) -> int:
@@ -190,7 +190,7 @@ def test_scenario_072_confluents_client_logs_in_with_a_token(bootstrap: str) -> 
     }
     admin = confluent_admin.AdminClient(settings)
     for _ in range(int(TIMEOUT_S)):
-        admin.poll(0.1)  # requests the token
+        admin.poll(0.1)  # The poll requests the token.
         with suppress(KafkaException):
             assert len(admin.list_topics(timeout=1).brokers) == 1
             return
@@ -220,7 +220,7 @@ async def test_scenario_072_aiokafka_logs_in_with_a_token(bootstrap: str) -> Non
     await admin.close()
 
 
-# --- sessions
+# --- Sessions.
 
 
 def metric(http_port: int, name: str) -> float:
@@ -237,7 +237,7 @@ def metric(http_port: int, name: str) -> float:
 @pytest.mark.slow  # make test-slow
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
-    """The test waits until the connection has been authenticated again twice. No record is lost meanwhile."""
+    """The test waits until the connection has authenticated again twice. No record is lost in this time."""
     session_ms = 2_000
     with BrokerProcess(tmp_path / "data", SETTINGS | {"connections.max.reauth.ms": session_ms}) as broker:
         create_scram_users(broker.bootstrap)

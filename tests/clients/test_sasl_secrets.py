@@ -1,4 +1,4 @@
-"""No secret appears in anything that a broker shows: responses, errors, configs, HTTP, the log, or its files.
+"""Secrets never appear in anything that a broker shows: responses, errors, configs, HTTP, the log, or its files.
 
 Source: docs/spec/security.md#s5-1.
 """
@@ -54,7 +54,7 @@ SETTINGS = {
     "connection.failed.authentication.delay.ms": 0,
     "odradek.http.port": 0,
 }
-# Secrets that the metadata log must not contain. It has keys derived from passwords, and no passwords.
+# Secrets that the metadata log must not contain. It contains keys that are derived from passwords, but no passwords.
 NEVER_ON_DISK = (PASSWORD, GUESS, TOKEN_SECRET, SCRAM_PASSWORD, BEARER, SALTED)
 VIEWS = ("overview", "connections", "topics", "groups", "transactions", "settings", "warnings")
 
@@ -84,7 +84,7 @@ def http(broker: BrokerProcess, path: str) -> str:
 
 
 def shown(message: Any) -> str:
-    """Returns all fields as text."""
+    """Returns all fields of a message as text."""
     if isinstance(message, Message):
         names: tuple[str, ...] = type(message).__slots__
         return " ".join(shown(getattr(message, name)) for name in names)
@@ -94,7 +94,7 @@ def shown(message: Any) -> str:
 
 
 def as_text(secret: str | bytes) -> tuple[str, ...]:
-    """Returns the forms in which the secret could be shown."""
+    """Returns the forms in which a broker could show the secret."""
     if isinstance(secret, str):
         return (secret,)
     return str(secret)[2:-1], secret.hex(), base64.b64encode(secret).decode()

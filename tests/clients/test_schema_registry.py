@@ -118,7 +118,7 @@ def test_a_check_of_compatibility_registers_nothing_and_says_what_does_not_fit(r
 
 
 def test_all_schemas_come_in_pieces_and_in_parts(registry: RegistryCaller) -> None:
-    large = ["f" + "x" * 100 + str(number) for number in range(500)]  # with them, a schema has more than one piece
+    large = ["f" + "x" * 100 + str(number) for number in range(500)]  # Their schema has more than one piece.
     for number in range(8):
         assert registry.register(f"s{7 - number}", f"n{number}", *large)[0] == 200
     assert registry.register("s3", "n4", "more", *large)[0] == 200
@@ -137,7 +137,7 @@ def test_all_schemas_come_in_pieces_and_in_parts(registry: RegistryCaller) -> No
     assert places("?latestOnly=true") == [each for each in everything if each != ("s3", 1)]
     assert places("?deleted=true&subjectPrefix=s5") == [("s5", 1)]
     assert registry.ask("GET", "/schemas?limit=x")[0] == 422
-    for number in range(300):  # more than one slice
+    for number in range(300):  # The response takes more than one slice.
         assert registry.register(f"t{number:03}", "one")[0] == 200
     assert places("?subjectPrefix=t") == [(f"t{number:03}", 1) for number in range(300)]
     assert registry.ask("GET", "/subjects?offset=5&limit=3") == (200, ["s6", "s7", "t000"])

@@ -1,4 +1,4 @@
-"""`odradek consume` and `produce` with keys and values that a schema registry describes, on a running broker."""
+"""`odradek consume` and `produce` on a running broker, with keys and values that a schema registry describes."""
 
 import json
 import struct
@@ -40,8 +40,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def at(broker: BrokerProcess) -> Run:
-    """Returns a function that runs a command with the broker and its registry, and expects status 0 unless the test
-    gives another one."""
+    """Returns a function that runs a command with the broker and its registry. It expects exit status 0, unless the
+    test gives another one."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"
@@ -54,7 +54,7 @@ def at(broker: BrokerProcess) -> Run:
 
 
 def registered(at: Run, subject: str, schema: str, kind: str = "AVRO") -> int:
-    """Registers a schema and returns its id."""
+    """Registers a schema. Returns its id."""
     return int(at("schemas", "register", subject, "-", "--type", kind, stdin=schema).stdout.split()[-1])
 
 

@@ -1,4 +1,4 @@
-"""`odradek schemas` against the registry of a running broker."""
+"""`odradek schemas` with the registry of a running broker."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def schemas(url: str) -> Run:
-    """Returns a function that runs `odradek schemas` with the registry, and expects status 0 unless the test gives
+    """Returns a function that runs `odradek schemas` with the registry. It expects exit status 0, unless the test gives
     another one."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:

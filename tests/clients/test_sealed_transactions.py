@@ -1,7 +1,8 @@
-"""A prepared transaction that another producer has taken over is sealed, over the network: across a kill -9 of the
-broker, and at every node of a controlled cluster.
+"""A prepared transaction that another producer has taken over is sealed. The tests use the network, kill -9 of the
+broker, and every node of a controlled cluster.
 
-tests/spec/transactions/test_sealed_transactions.py has the rules, case by case. Source: docs/spec/transactions.md#s3-7.
+tests/spec/transactions/test_sealed_transactions.py covers the rules, case by case. Source:
+docs/spec/transactions.md#s3-7.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka has KIP-939"
 
 ID, TOPIC, GROUP = "payments", "orders", "readers"
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 1}
-KEEPING, PRODUCING, COMMITTING, ENDING, ADDING = 6, 12, 5, 5, 3  # versions
+KEEPING, PRODUCING, COMMITTING, ENDING, ADDING = 6, 12, 5, 5, 3  # versions of the requests
 ADDS_NOTHING = 3  # a version of TxnOffsetCommit that needs AddOffsetsToTxn first
 PASSING = frozenset(
     {
@@ -56,7 +57,7 @@ Pair = tuple[int, int]
 
 
 def settled(ask: Callable[[], int]) -> ErrorCode:
-    """Repeats a request until its error code is not transient."""
+    """Repeats a request until its error code is final."""
     deadline = time.monotonic() + PATIENCE_S
     while (code := ErrorCode(ask())) in PASSING and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -64,7 +65,7 @@ def settled(ask: Callable[[], int]) -> ErrorCode:
 
 
 def find_coordinators(wire: Wire) -> None:
-    """Creates the topics of the coordinators, if they do not exist yet."""
+    """Ensures that the internal topics of the coordinators exist."""
     for key_type, key in ((0, GROUP), (1, ID)):
         wire.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
 
@@ -132,7 +133,7 @@ def commit(wire: Wire, pair: Pair) -> ErrorCode:
 
 
 def values(bootstrap: str) -> list[bytes]:
-    """Returns the committed records of the topic."""
+    """Returns the values of the committed records in the topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -151,14 +152,14 @@ def values(bootstrap: str) -> list[bytes]:
 
 def committed_offset(bootstrap: str) -> int:
     asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0)])
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # The client must live until the response arrives.
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # The client must exist until the response arrives.
     found = admin.list_consumer_group_offsets([asked])[GROUP].result(PATIENCE_S)
     offset: int = found.topic_partitions[0].offset
     return offset
 
 
 def is_refused(wire: Wire, old: Pair) -> None:
-    """Checks each request with which the old producer would have changed the transaction."""
+    """Checks that each request with which the old producer could change the transaction is refused."""
     assert produce(wire, old, 1, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in (ADDS_NOTHING, COMMITTING):
         assert commit_offset(wire, old, 7, version) is ErrorCode.INVALID_PRODUCER_EPOCH

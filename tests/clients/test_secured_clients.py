@@ -1,5 +1,7 @@
-"""Every client library with every security protocol and mechanism, on one broker with four listeners, and the errors of
-each client when it is refused (docs/spec/security.md#s5-1)."""
+"""Every client library with every security protocol and mechanism, on one broker with four listeners.
+
+The tests also check the error of each client when it is refused (docs/spec/security.md#s5-1).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ LOGIN_MODULES = {
     "SCRAM-SHA-512": f"{MODULES}.scram.ScramLoginModule required;",
     "OAUTHBEARER": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
 }
-SHORT, SHORT_SESSION_MS = "SHORT", 1_000  # a listener with short sessions
+SHORT, SHORT_SESSION_MS = "SHORT", 1_000  # This listener has short sessions.
 TOPIC = "secured"
 
 
@@ -90,7 +92,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 
 async def prepare(bootstrap: str) -> None:
-    """Creates the topic, and alice's SCRAM credentials."""
+    """Creates the topic and alice's SCRAM credentials."""
     async with own.Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([own.NewTopic(TOPIC, 1)])
         for mechanism in ScramMechanism:
@@ -127,7 +129,7 @@ async def test_our_client_is_told_why_a_login_is_refused(secured: SecuredBroker,
 
 
 async def test_our_client_is_told_which_security_a_listener_has(secured: SecuredBroker) -> None:
-    """The client uses the opposite of what the listener expects: with or without TLS, with or without a login."""
+    """The client does the opposite of what the listener expects, both for TLS and for the login."""
     without_tls = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"])
     with_tls = replace(secured.access("SSL"), bootstrap=secured.listeners["PLAINTEXT"])
     without_login = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SASL_PLAINTEXT"])
@@ -141,7 +143,7 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
 
 
 async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: SecuredBroker) -> None:
-    """bob loses his password while his clients run. No call waits for the delivery timeout, or forever."""
+    """bob loses his password while his clients run. No call waits for the delivery timeout, let alone forever."""
     async with own.Admin(bootstrap_servers=secured.listeners["PLAINTEXT"]) as admin:
         await set_password(admin.requests, "bob", "pw", ScramMechanism.SHA_256)
         bob = Access(secured.listeners[SHORT], "SCRAM-SHA-256", user="bob")

@@ -1,4 +1,5 @@
-"""`odradek serve` with a seed: what clients find at the first start, and what the next start does not repeat."""
+"""`odradek serve` with a seed: the state that clients find after the first start, and the steps that later starts
+skip."""
 
 import json
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def seed(tmp_path: Path) -> Path:
 
 
 def records(broker: BrokerProcess, topic: str, partition: int) -> list[tuple[bytes | None, bytes | None, int, object]]:
-    """Returns all records of a partition: key, value, timestamp, headers."""
+    """Returns the key, value, timestamp and headers of all records of a partition."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader"})
     try:
         at = TopicPartition(topic, partition, 0)
@@ -107,7 +108,7 @@ def test_a_seed_is_there_when_the_broker_is_ready_and_the_next_start_adds_nothin
 
 
 def test_the_next_start_leaves_alone_what_clients_have_changed(tmp_path: Path, seed: Path) -> None:
-    seed.write_text(YAML.partition("acls:")[0])  # ACLs need an authorizer.
+    seed.write_text(YAML.partition("acls:")[0])  # The seed contains no ACLs here, because they need an authorizer.
     with BrokerProcess(tmp_path / "data", words=["--seed", str(seed), "--topic", "clicks:2"]) as broker:
         assert isinstance(broker, BrokerProcess)
         producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -1,5 +1,5 @@
-"""The share consumer of confluent-kafka: every record goes to one of the members, and to another one if that one
-dies."""
+"""The share consumer of confluent-kafka. Every record goes to one of the members, and to another member if the first
+one dies."""
 
 import time
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def produce(broker: Broker, topic: str, values: list[str]) -> None:
 
 
 def polled(*consumers: Any, until: int) -> list[str]:
-    """Returns the values of this number of records. Raises the error of any message."""
+    """Polls until there are `until` records, and returns their values. Fails if a message contains an error."""
     got: list[str] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(got) < until and time.monotonic() < deadline:
@@ -76,7 +76,7 @@ def test_each_record_goes_to_one_of_the_members(quick: Broker) -> None:
     with member(quick, "g", topic) as a, member(quick, "g", topic) as b:
         assert sorted(polled(a, b, until=2000), key=int) == values
         for consumer in (a, b):
-            consumer.commit_sync()  # This acknowledges the last poll. Closing would release it.
+            consumer.commit_sync()  # This acknowledges the records of the last poll, which `close` would release.
     with member(quick, "g", topic) as late:
         produce(quick, topic, ["last"])
         assert polled(late, until=1) == ["last"]

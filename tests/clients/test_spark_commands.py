@@ -1,4 +1,4 @@
-"""`odradek spark sinks | recover`, and `odradek transactions list --in-doubt`, which names the sink. The tests do not
+"""`odradek spark sinks | recover`, and `odradek transactions list --in-doubt`, which names the sink. These tests do not
 need Spark."""
 
 from __future__ import annotations

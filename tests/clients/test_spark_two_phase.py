@@ -1,6 +1,7 @@
-"""The sink's protocol (docs/spec/spark.md#s2) with a broker: every step, and every way to continue after a crash there.
+"""The protocol of the Spark sink (docs/spec/spark.md#s2) with a broker: every step, and every way to continue after a
+crash there.
 
-After each case the output has every decided batch once, no transaction is open, and readers do not wait.
+After each case the output contains every decided batch once, no transaction is open, and readers do not wait.
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ def named(step: tuple[CommitStep, int]) -> str:
     return f"{step[0].name}{step[1] or ''}".lower()
 
 
-# Ways in which a query continues after a driver has stopped.
+# --- Ways in which a query continues after a driver has stopped.
 
 
 async def its_commit_raised(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """Spark calls abort() with the same votes, and the query is started again."""
+    """Spark calls abort() with the same votes, and then the query is started again."""
     driver = query.driver(Stop(*stopped, crashes=True))
     with pytest.raises(Crash):
         await driver.write()
@@ -106,7 +107,7 @@ async def it_is_started_again(query: Query, stopped: tuple[CommitStep, int]) -> 
 
 
 async def a_second_driver_overtakes_it(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """The second driver is one batch ahead when the old one continues."""
+    """The second driver is one batch ahead when the old driver continues."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)
@@ -147,7 +148,7 @@ async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[CommitStep, i
 
 
 async def a_listener_comes_late(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """It recovers the ended run while the next run is active."""
+    """The listener recovers the ended run while the next run is active."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)
@@ -233,7 +234,7 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1], ids=["topic made anew", "older copy"])
 async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: Query, kept: int) -> None:
-    """Otherwise rows of committed batches could be lost without any error."""
+    """Otherwise rows of committed batches could be lost without an error."""
     driver = query.driver()
     for batch in range(3):
         await driver.write()
@@ -309,8 +310,8 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
 async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
     tmp_path_factory: pytest.TempPathFactory, hours: int
 ) -> None:
-    """The broker never removes a prepared transaction. It removes an ended one within the hour only with rules, as
-    here."""
+    """The broker never removes a prepared transaction. It removes an ended one within the hour only if rules say so, as
+    in this test."""
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
@@ -333,11 +334,11 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
         await query.close()
 
 
-# Failed writes: the transactions of a run's tasks end, whether or not the tasks have answered.
+# --- Failed writes: the transactions of a run's tasks end, whether or not the tasks have answered.
 
 
 async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query: Query) -> None:
-    """One task has voted, one has prepared and cannot answer any more, and one is still writing."""
+    """One task has voted, one has prepared but cannot answer any more, and one is still writing."""
     driver = query.driver()
     vote = await query.prepare(driver.run, 0, 0)
     await query.prepare(driver.run, 0, 1)
@@ -361,8 +362,8 @@ async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query
 @pytest.mark.parametrize("ends", ["abort", "commit"])
 @pytest.mark.parametrize("step", list(TaskStep), ids=lambda step: step.name.lower())
 async def test_no_task_of_an_ended_write_leaves_a_transaction_open(query: Query, step: TaskStep, ends: str) -> None:
-    """The task is stopped at one of its steps while the driver ends the write, and then continues. If the write is
-    committed, another attempt at the same partition has won."""
+    """The task stops at one of its steps while the driver ends the write, and then continues. If the write is
+    committed, another attempt at the same partition has succeeded."""
     driver = query.driver()
     votes = [await query.prepare(driver.run, 0, partition) for partition in range(PARTITIONS)]
     reached, goes_on = threading.Event(), threading.Event()
@@ -422,7 +423,7 @@ async def test_what_cannot_be_ended_is_named_with_the_command_that_ends_it(
 
 
 async def test_transactions_that_ended_before_the_decision_are_not_decided(query: Query) -> None:
-    """An operator may end them. If the driver decided such transactions, their rows would be lost."""
+    """An operator may have ended them. If the driver decided to commit such transactions, their rows would be lost."""
     driver = query.driver()
     await driver.prepare()
     ended = driver.votes[1]
@@ -446,7 +447,7 @@ async def test_a_batch_that_fails_again_and_again_does_not_grow_the_ledger(query
 
 
 async def test_a_replay_ends_what_an_earlier_copy_of_its_batch_left_open(query: Query) -> None:
-    """A losing attempt of the deciding run opened its transaction after the decision."""
+    """A failed attempt of the deciding run opened its transaction only after the decision."""
     first = query.driver()
     await first.write()
     await query.prepare(first.run, 0, 0, attempt=7)
@@ -490,8 +491,8 @@ async def test_a_key_that_was_first_written_without_rows_is_remembered(query: Qu
 async def test_a_key_of_an_earlier_release_is_compared_by_the_digest_of_that_release(
     query: Query, first_digest: int | None, is_same: bool
 ) -> None:
-    """A record without `digestVersion` has a digest of keys and values, here 5. None means that it cannot be
-    compared."""
+    """A record without `digestVersion` has a digest of keys and values, which is 5 here. None means that the digests
+    cannot be compared."""
     writer = query.driver()
     await writer.prepare(batch=0)
     await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
@@ -562,11 +563,11 @@ async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:
     assert query.sink.name not in await read_entries(query.brokers)
 
 
-# Sinks that lack one rule. The checks above must detect this.
+# --- Sinks that lack one rule, which the checks above must detect.
 
 
 class ObedientAbort(TwoPhaseSink):
-    """Aborts what Spark wants to abort, without reading the ledger."""
+    """Aborts every transaction that Spark wants to abort, without reading the ledger."""
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
         async with self._brokers.admin() as admin:
@@ -576,7 +577,7 @@ class ObedientAbort(TwoPhaseSink):
 
 
 class SweepWithoutDoom(TwoPhaseSink):
-    """After its decision, this sink aborts every other open transaction."""
+    """Aborts every other open transaction after its own decision."""
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
         await super()._finish(admin, entry)
@@ -593,7 +594,7 @@ async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
 
 
 async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decides(query: Query) -> None:
-    """The second driver has asked whether its transactions are open, and has not decided yet."""
+    """The second driver has already asked whether its transactions are open, but has not decided yet."""
     sweeps, decides = Stop(CommitStep.FINISHED, 1), Stop(CommitStep.LISTED)
     old, new = query.driver(sweeps, SweepWithoutDoom), query.driver(decides, SweepWithoutDoom)
     await old.write_until(sweeps)
@@ -605,7 +606,7 @@ async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decide
     assert isinstance(await new.ended(), NotExactlyOnce)
 
 
-# Random orders.
+# --- Random orders.
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

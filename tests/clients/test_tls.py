@@ -66,8 +66,11 @@ def directory() -> Path:
 
 @pytest.fixture(scope="module")
 def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Yields a broker with all kinds of listeners: ANY requests no certificate, MAYBE requests one, CERT requires it,
-    OLD only has TLS 1.2, LOGIN and BOTH require a login, and HIDDEN is not advertised."""
+    """Yields a broker with all kinds of listeners.
+
+    ANY requests no certificate, MAYBE requests one, and CERT requires one. OLD only has TLS 1.2, LOGIN and BOTH require
+    a login, and HIDDEN is not advertised.
+    """
     settings = ssl_settings(directory) | {
         "listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS),
         "advertised.listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS if name != "HIDDEN"),
@@ -85,7 +88,7 @@ def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-# Accepted clients: scenario 9.
+# --- Accepted clients: scenario 9.
 
 
 @pytest.mark.parametrize(("listener", "client"), [("ANY", None), ("MAYBE", None), ("MAYBE", "kate"), ("CERT", "kate")])
@@ -164,7 +167,7 @@ def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_brok
 
 
 def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
-    """The certificate has no effect here. alice is the user who logs in."""
+    """The client's certificate has no effect, because the principal is alice, who logs in."""
     settings = librdkafka(broker, "BOTH", directory, "mallory") | {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",
@@ -181,7 +184,7 @@ def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
     assert errors[0].code() == KafkaError._AUTHENTICATION
 
 
-# Refused clients, and the errors that they get: scenarios 10 to 17.
+# --- Refused clients and their errors: scenarios 10 to 17.
 
 
 def test_scenario_010_a_client_that_only_speaks_another_version_is_told_so(
@@ -274,7 +277,7 @@ def test_scenario_017_a_client_that_no_rule_names_is_closed_at_its_first_request
     logged(broker, "no rule of ssl.principal.mapping.rules matches CN=mallory")
 
 
-# Hostile peers do not affect other clients.
+# --- Hostile peers do not affect other clients.
 
 
 def test_a_client_is_served_beside_a_thousand_handshakes_that_nobody_goes_on_with(
@@ -318,7 +321,7 @@ def test_more_handshakes_than_allowed_push_out_the_oldest(directory: Path, tmp_p
 
 
 def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: BrokerProcess, directory: Path) -> None:
-    """The test sends every prefix of a hello, changed bytes, a truncated record, and junk within a session."""
+    """The test sends parts of a hello, hellos with changed bytes, a truncated record, and junk within a session."""
     hello = client_hello(directory)
     for length in range(0, len(hello), 7):
         with connect(broker, "ANY") as peer:
@@ -341,7 +344,7 @@ def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: Broker
 
 
 def test_a_client_cannot_renegotiate(broker: BrokerProcess, directory: Path) -> None:
-    """With TLS 1.2 a client could make the broker compute one handshake after the other."""
+    """With renegotiation, a TLS 1.2 client could make the broker compute one handshake after another."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")

@@ -133,7 +133,7 @@ def test_what_would_keep_the_broker_from_starting_again_is_refused(tmp_path: Pat
 
 
 def alteration_of_all_brokers(name: str, value: str) -> IncrementalAlterConfigsRequest:
-    """Builds the request by hand, because librdkafka cannot express it."""
+    """Returns an IncrementalAlterConfigs request, which librdkafka cannot express, for the defaults of all brokers."""
     setting = AlterableConfig(name=name, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=ConfigResourceType.BROKER.value, resource_name="", configs=[setting])
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)

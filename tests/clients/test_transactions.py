@@ -1,4 +1,5 @@
-"""Transactions that client libraries write and read. All clients except Odradek's add their partitions themselves."""
+"""Transactions that client libraries write and read. All clients except Odradek's add their partitions with a separate
+request."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-LONG_MS = 600_000  # A restart of the broker may take a while.
+LONG_MS = 600_000  # A restart of the broker may take a while, so the transaction needs a long timeout.
 Producer = Callable[..., Transactional]
 
 
@@ -54,7 +55,7 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
 
 
 def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None) -> None:
-    """Waits for the offset, because Kafka answers EndTxn before it writes the markers."""
+    """Waits until the offset is committed, because Kafka answers EndTxn before it writes the markers."""
     found: list[int | None] = []
 
     def is_there() -> bool:
@@ -68,14 +69,16 @@ def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None)
 
 
 def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    """Commits an offset outside any transaction. The first commit creates the offsets topic, for which librdkafka would
-    otherwise wait long."""
+    """Commits an offset outside any transaction.
+
+    The first commit also creates the offsets topic, for which librdkafka would otherwise wait for a long time.
+    """
     admin: AdminClient = new_admin(bootstrap)
 
     def is_committed() -> bool:
         wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0, offset)])
         (told,) = admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE_S).topic_partitions
-        return told.error is None  # While the offsets topic is new, its coordinator may be loading.
+        return told.error is None  # The coordinator of a new offsets topic may still be loading.
 
     wait_for("offsets to be kept", is_committed)
 
@@ -83,7 +86,7 @@ def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
 def everybody_reads(
     bootstrap: str, topic: str, *, committed: list[bytes], uncommitted: list[bytes], is_open: bool = False
 ) -> None:
-    """Checks what all clients read at both isolation levels.
+    """Checks the values that all clients read, at both isolation levels.
 
     is_open  whether a transaction is open, so that the last stable offset does not advance
     """
@@ -95,7 +98,7 @@ def everybody_reads(
 
 
 def is_decided(bootstrap: str, topic: str) -> bool:
-    """Returns whether committed readers can read as far as uncommitted ones."""
+    """Returns whether committed readers can read as far as uncommitted readers."""
     admin = new_admin(bootstrap)
     place = confluent_kafka.TopicPartition(topic, 0)
     ends = set()
@@ -270,7 +273,8 @@ def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_rest
 
 
 def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
-    """The loop consumes, transforms and produces with the consumer's own group metadata. Every third round aborts."""
+    """The loop consumes, transforms and produces, with the consumer's own group metadata. Every third round is
+    aborted."""
     source, target = create_topic(bootstrap, "source"), create_topic(bootstrap, "target")
     count, group = 60, f"copy-{uuid.uuid4().hex[:8]}"
     filler = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
@@ -305,7 +309,7 @@ def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
             )
             if rounds % 3 == 0:
                 producer.abort_transaction(PATIENCE_S)
-                for message in messages[:1]:  # back to the start of the round
+                for message in messages[:1]:  # The consumer goes back to the start of the round.
                     place = confluent_kafka.TopicPartition(source, message.partition() or 0, message.offset() or 0)
                     consumer.seek(place)
             else:

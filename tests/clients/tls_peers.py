@@ -1,4 +1,4 @@
-"""Peers of listeners with TLS: sockets, contexts of the `ssl` module, and settings of librdkafka."""
+"""Peers of TLS listeners: sockets, contexts of the `ssl` module, and settings of librdkafka."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def secured(broker: BrokerProcess, listener: str, context: ssl.SSLContext) -> ss
 
 
 def is_served(client: socket.socket) -> bool:
-    """Returns whether the broker answers. It returns False if the broker closes the connection."""
+    """Returns whether the broker answers a request. If it closes the connection instead, the function returns False."""
     client.sendall(ASK)
     try:
         return len(client.recv(4)) == 4
@@ -51,7 +51,7 @@ def is_served(client: socket.socket) -> bool:
 
 
 def alert_of(broker: BrokerProcess, listener: str, context: ssl.SSLContext) -> str:
-    """Returns the broker's alert, which arrives at the latest when the client reads."""
+    """Returns the TLS alert of the broker, which arrives at the latest when the client reads."""
     with pytest.raises(ssl.SSLError) as refused, secured(broker, listener, context) as client:
         is_served(client)
     return str(refused.value.reason)
@@ -70,7 +70,7 @@ def librdkafka(broker: BrokerProcess, listener: str, directory: Path, client: st
 
 
 def logged(broker: BrokerProcess, words: str) -> None:
-    """Returns as soon as the broker's log contains these words."""
+    """Waits until the broker's log contains these words."""
     deadline = time.monotonic() + TIMEOUT_S
     while words not in broker.log_text():
         assert time.monotonic() < deadline, f"not in the log: {words}"

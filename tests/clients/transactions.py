@@ -1,4 +1,4 @@
-"""Transactional producers of four client libraries behind one interface, and readers of both isolation levels."""
+"""Transactional producers of four client libraries behind one interface, and readers with both isolation levels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.clients.speakers.aio import LoopThread
 
 Place = tuple[str, int]  # topic and partition
 LOOP = LoopThread()
-FENCED_CODES = frozenset(  # librdkafka has its own code for an error that is fatal.
+FENCED_CODES = frozenset(  # librdkafka uses its own code for a fatal error.
     {
         confluent_kafka.KafkaError._FENCED,
         confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH,
@@ -35,14 +35,14 @@ class TransactionFenced(RequestRefused):
 
 
 class Transactional(ABC):
-    """A producer with a transactional id. It raises `RequestRefused` for every refusal."""
+    """A transactional producer. It raises `RequestRefused` for every refusal."""
 
     @abstractmethod
     def begin(self) -> None: ...
 
     @abstractmethod
     def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        """Puts a record into the producer's buffer, which `flush` sends."""
+        """Adds a record to the producer's buffer. `flush` waits for its acknowledgement."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -94,8 +94,8 @@ class ConfluentTransactions(Transactional):
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
         wanted = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
-        # Only a consumer has group metadata. This one has no group and no broker, because closing a consumer that looks
-        # for its coordinator may never end.
+        # Only a consumer has group metadata. This consumer has no broker, because closing a consumer that looks for its
+        # coordinator may never end.
         consumer = confluent_kafka.Consumer({"group.id": group, "log_level": 0})
         metadata = consumer.consumer_group_metadata()
         consumer.close()
@@ -285,7 +285,7 @@ def _odradek() -> Iterator[None]:
         raise kind(None if error.code is None else error.code.value, str(error)) from error
 
 
-# Readers read everything between the start and the end that their isolation level allows.
+# --- Readers, which read everything between the start of the log and the end for their isolation level.
 
 ISOLATION = {True: "read_committed", False: "read_uncommitted"}
 

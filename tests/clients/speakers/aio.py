@@ -1,4 +1,4 @@
-"""aiokafka, for tests that are not coroutines themselves."""
+"""The speaker for aiokafka. Its methods block, so that tests need not be coroutines."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A thread with the event loop of every aiokafka object in the suite."""
+    """A thread that runs the event loop of all aiokafka objects in the suite."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -144,7 +144,8 @@ class AioKafka(Speaker):
         session_timeout_ms: int = 6_000,
     ) -> Member:
         more = {"session_timeout_ms": session_timeout_ms, "group_instance_id": instance, "heartbeat_interval_ms": 200}
-        # `start` waits for the first assignment, which may need polls of other members, so it runs in the background.
+        # `start` waits for the first assignment, which may require polls of other members, so it runs in the
+        # background.
         start = self._consumer(bootstrap, topic, group_id=group, retry_backoff_ms=50, **more)
         return _AioMember(self._loop, start, topic)
 

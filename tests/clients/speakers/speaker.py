@@ -1,6 +1,6 @@
-"""A small interface to every client library, so that a behaviour is described once and tested with each library.
+"""A small interface to every client library, so that a test describes a behaviour once and runs with each library.
 
-A `Speaker` produces and reads single partitions. A `Member` is a consumer of a group. If the broker refuses a request,
+A `Speaker` produces and reads single partitions. A `Member` is a consumer in a group. If the broker refuses a request,
 both raise `RequestRefused` with Kafka's error code.
 """
 
@@ -36,8 +36,8 @@ class ReceivedRecord:
 
 
 class RequestRefused(Exception):
-    """The broker, or the client itself, refused a request. `code` is Kafka's error code, or None for an error of the
-    client."""
+    """Raised when the broker, or the client itself, refuses a request. `code` is Kafka's error code, or None for an
+    error of the client."""
 
     def __init__(self, code: int | None, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -45,11 +45,11 @@ class RequestRefused(Exception):
 
 
 class TooSlow(AssertionError):
-    """The expected event did not happen within PATIENCE_S."""
+    """Raised when the expected event does not happen within PATIENCE_S."""
 
 
 def wait_for(what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Calls `condition` until it is true. The pauses leave the CPU to the processes that make it true."""
+    """Calls `condition` until it is true. The pauses between the calls leave the CPU to other processes."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
@@ -68,14 +68,14 @@ def gather(count: int, poll: Callable[[], list[ReceivedRecord]]) -> list[Receive
 
 
 class Member(ABC):
-    """A consumer in a group. The caller must poll; without polls a member makes no progress."""
+    """A consumer in a group. Its user must poll, because a member makes no progress without polls."""
 
     @abstractmethod
     def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]: ...
 
     @abstractmethod
     def assignment(self) -> set[int]:
-        """Returns the partitions of the single topic that this member owns now."""
+        """Returns the partitions of the only topic that this member owns now."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -102,18 +102,20 @@ class Speaker(ABC):
         idempotent: bool = True,
         linger_ms: int = 5,
     ) -> list[int]:
-        """Sends all messages and waits for them. Returns their offsets in the order of `messages` (-1 each with
-        acks=0)."""
+        """Sends all messages and waits for their acknowledgements. Returns their offsets in the order of `messages`.
+
+        With acks=0 each offset is -1.
+        """
 
     @abstractmethod
     def read(
         self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
     ) -> list[ReceivedRecord]:
-        """Reads `count` records of one partition from an offset on, without a group."""
+        """Reads `count` records of one partition from the offset `start` on, without a group."""
 
     @abstractmethod
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
-        """Returns the first offset whose timestamp is at least this, or None after the newest record."""
+        """Returns the first offset whose timestamp is at least `timestamp_ms`, or None if there is none."""
 
     @abstractmethod
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
@@ -133,7 +135,7 @@ class Speaker(ABC):
 
 @contextmanager
 def translated(kind: type[Exception]) -> Iterator[None]:
-    """Translates errors of this kind, which have Kafka's code as `errno`, into `RequestRefused`."""
+    """Translates errors of this type, whose `errno` is Kafka's error code, into `RequestRefused`."""
     try:
         yield
     except kind as error:
@@ -141,6 +143,6 @@ def translated(kind: type[Exception]) -> Iterator[None]:
 
 
 def received(record: Any) -> ReceivedRecord:
-    """Converts a record of kafka-python or aiokafka, which have the same attributes."""
+    """Converts a record of kafka-python or aiokafka, whose attributes have the same names."""
     headers = tuple((name, value) for name, value in record.headers)
     return ReceivedRecord(record.offset, record.key, record.value, headers, record.timestamp, record.partition)
