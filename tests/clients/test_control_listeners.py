@@ -1,4 +1,4 @@
-"""Clusters with ports, TLS and logins that a test chooses, with real clients."""
+"""Clusters whose ports, TLS and logins a test has chosen, with real clients."""
 
 from __future__ import annotations
 

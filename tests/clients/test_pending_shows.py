@@ -1,5 +1,4 @@
-"""A running broker shows the transactions that hold acknowledgements of share groups (KIP-1289): metrics, page and
-JSON.
+"""A broker shows in its metrics, page and JSON which transactions hold acknowledgements of share groups (KIP-1289).
 
 It still does so after the application has died, and after a restart. Rules: docs/spec/share-groups.md#s5-11.
 tests/spec/test_gauges_of_the_kips.py covers every other metric, state by state.

@@ -91,7 +91,7 @@ def chain_of(file: Path) -> str:
 
 
 def another_server(directory: Path) -> Path:
-    """Writes a new certificate of the same authority for the same hosts to another file."""
+    """Writes another certificate for the same hosts, from the same authority, to a new file."""
     fill(directory, hosts=HOSTS, clients=(), password=PASSWORD, now=datetime.now(UTC), days=30)
     return (directory / "server.pem").rename(directory / "renewed.pem")
 

@@ -122,7 +122,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def check_end(self) -> None:
-        """Checks how the story ended."""
+        """Checks the final state of the story."""
 
     # --- The story.
 
@@ -238,7 +238,7 @@ def prepared_disk(broker_on: Callable[[], GroupStage]) -> FakeDisk:
 
 
 def calls_of(new_world: Callable[[FakeDisk], W], disk: FakeDisk) -> int:
-    """Returns how many disk calls the story makes."""
+    """Returns the number of disk calls that the story makes."""
     world = new_world(disk.after_kill())
     start = world.stage.disk.calls
     world.play()

@@ -13,11 +13,11 @@ class Plan:
     """The properties of a seed's world. Each kind of world chooses its own."""
 
     level: int  # level of transaction.version
-    is_durable: bool  # Acknowledgements wait for an fsync, so that the power may fail too.
+    is_durable: bool  # Acknowledgements wait for an fsync, so power failures are possible too.
     crashes_every_ms: int | None
     faults_every_ms: int | None
     weather: Weather
-    is_compacting: bool  # Finished segments of internal topics are compacted all the time.
+    is_compacting: bool  # Finished segments of internal topics are compacted continuously.
     duration_ms: int = 6_000
 
     @classmethod

@@ -197,7 +197,7 @@ class Producer:
                 is_begun = True
                 is_well = yield from self._produce(batches)
             if rng.random() < 0.04:
-                yield rng.choice([1_500, 6_000])  # This pause is as long as a garbage collection, for example.
+                yield rng.choice([1_500, 6_000])  # for example during a garbage collection
             if not is_well:
                 break
         if is_well and rng.random() < 0.6:

@@ -178,7 +178,7 @@ class ShareStory:
         return self.known.members.setdefault(name, Member(name))
 
     def join(self, name: str) -> Member:
-        """Joins, and waits several heartbeats for the partition, because its state must be initialised first."""
+        """Joins, and sends heartbeats until the partition is assigned, because its state must be initialised first."""
         member = self.member(name)
         for _ in range(20):
             self.beat(member)

@@ -1,4 +1,4 @@
-"""A simulated broker, and a transactional producer that waits for each response. Tests use it to crash the broker."""
+"""A simulated broker, and a transactional producer that waits for each response. Tests crash this broker."""
 
 from collections.abc import Mapping, Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Crashes compaction at every disk call, and checks that readers still get the same records."""
+"""Compaction crashes at every disk call, and readers still get the same records."""
 
 import os
 from collections.abc import Iterator

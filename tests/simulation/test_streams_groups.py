@@ -136,7 +136,7 @@ class Instance:
         elif answer.error_code in LOST:
             self.lose_tasks()
         elif answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID.value:
-            self.tells_all = True  # The group waits for its own join, whose response it did not receive.
+            self.tells_all = True  # It has already joined, but the response was lost.
         else:
             assert answer.error_code == 0, answer
             assert answer.member_epoch >= self.epoch, "an epoch went back"

@@ -38,7 +38,7 @@ class Notes:
     has_offset: bool = False
     decision: bool | None = None
     is_answered: bool = False  # whether the end of the transaction was answered
-    replaced: tuple[Pair, ...] = ()  # Other producers have replaced these ones.
+    replaced: tuple[Pair, ...] = ()  # producers that have been replaced by others
 
 
 def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS, *, is_loading: bool = False) -> Stage:

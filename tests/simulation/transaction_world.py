@@ -307,7 +307,7 @@ class World:
         self._crashed()
 
     def _upgrade(self) -> None:
-        """Upgrades while old clients are active, which are not affected."""
+        """Raises transaction.version while old clients are active, which must not be affected."""
         if self.broker is not None and self.plan.level < 2:
             self.note("transaction.version is 2 from now on")
             self.broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2)])
@@ -355,7 +355,7 @@ class World:
     # --- The end of the run.
 
     def _settle(self) -> None:
-        """Ends all faults: open transactions time out, and decided ones complete."""
+        """Ends all faults, and waits until open transactions have timed out and decided ones are complete."""
         repeated = self.invariants.markers_repeated
         if self.parts.markers is not far_markers:
             assert not repeated or self.disturbances, f"{repeated} markers were written twice"

@@ -84,7 +84,7 @@ def test_share_version_2_needs_no_metadata_version_of_4_4() -> None:
 
 
 def test_share_version_is_lowered_by_a_downgrade_and_has_no_level_3() -> None:
-    """F5: only the upgrade type for downgrades can lower the level."""
+    """F5: the level can be lowered only with an upgrade type that permits downgrades."""
     image = image_at(metadata_version=33, share_version=2)
     (record,) = updated(image, "share.version", 1, SAFE_DOWNGRADE)
     assert record == FeatureLevelRecord(name="share.version", feature_level=1)

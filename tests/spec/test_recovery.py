@@ -348,7 +348,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_an_empty_one() -> Non
 
 
 def flip(given: LogOnDisk, path: str, position: int) -> None:
-    """Changes one byte on the disk, behind the back of the log."""
+    """Changes one byte on the disk directly, without the log."""
     data = bytearray(given.disk.read_bytes(path))
     data[position] ^= 0xFF
     given.disk.write_bytes(path, data)

@@ -16,7 +16,7 @@ Json = Any
 
 
 class Pair(NamedTuple):
-    """A change of a schema. `refusal` is the kind of the first reason, or None if the new schema reads old data."""
+    """A change of a schema. `refusal` is the kind of the first incompatibility, or None if there is none."""
 
     change: str
     earlier: Json

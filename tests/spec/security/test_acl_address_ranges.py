@@ -127,7 +127,7 @@ def test_a_denied_range_wins_over_an_allowed_one() -> None:
 
 
 def test_a_filter_compares_the_text_of_a_range() -> None:
-    """R6: a filter matches the text of the range, not the addresses."""
+    """R6: a filter is compared with the text of the range, not with the addresses in it."""
 
     def finds(host: str | None) -> bool:
         topic, literal = ResourceType.TOPIC.value, PatternType.LITERAL.value

@@ -48,7 +48,7 @@ OTHER_FIELDS = {
     ("ShareFetch", "known topic id"): [".responses[].partitions[].currentLeader.leaderId: -1 instead of 0"],
     # A write never decreases the count, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
     ("ReadShareGroupStateSummary", ""): [".results[].partitions[].deliveryCompleteCount: 0 instead of -1"],
-    # Since Kafka 4.4 the response contains the interval: docs/spec/streams-groups.md#s1-2.
+    # Since Kafka 4.4 the response contains the interval for task offsets: docs/spec/streams-groups.md#s1-2.
     ("StreamsGroupHeartbeat", ""): [".taskOffsetIntervalMs: 60000 instead of 0"],
     # The response hides the id of a topic to which access is denied.
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],

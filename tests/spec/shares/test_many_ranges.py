@@ -1,4 +1,4 @@
-"""A member acknowledges every second one of very many records. The work grows linearly with the number of records.
+"""A member acknowledges every other record of very many. The work grows linearly with the number of records.
 
 Other clients have to wait during this work. They waited 1.6 s when each of 5,000 ranges required a search through all
 ranges.

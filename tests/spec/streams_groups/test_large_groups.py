@@ -29,7 +29,7 @@ def large_group(*, interval_ms: int = 0, delay_ms: int = 0) -> StreamsScene:
 
 
 def settled_group() -> StreamsScene:
-    """Returns a group in which a owns the tasks 0 and 1 of four, and c owns 2 and 3.
+    """Returns a group in which member a owns the tasks 0 and 1 of four, and member c owns 2 and 3.
 
     From now on, targets are computed after the response to the heartbeat.
     """

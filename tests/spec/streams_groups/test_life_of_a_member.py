@@ -18,7 +18,7 @@ DELAYED, STALE, SHUTDOWN, MISSING_TAGS = 5, 0, 4, 6
 
 
 def two_members() -> StreamsScene:
-    """Prepares a group at epoch 3: a has the tasks 0 and 1 of four, and c has 2 and 3."""
+    """Prepares a group at epoch 3: member a has the tasks 0 and 1 of four, and member c has 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")

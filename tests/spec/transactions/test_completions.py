@@ -20,7 +20,7 @@ LATER = TransactionConfig(completion_delay_ms=DELAY_MS)
 
 
 def completed(pair: tuple[int, int] = (PID, 0)) -> Scene:
-    """Returns the scene of a committed transaction of P0 whose completion is not recorded yet.
+    """Returns the scene of a committed transaction in P0 whose completion is not recorded yet.
 
     The producer continues with the next epoch.
     """
