@@ -41,7 +41,7 @@ DELAY_MS = 20_000  # less than the timeouts of a transaction and of an acquisiti
 SLOW_BYTES_PER_S = 100  # At this rate each matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
 TIMEOUT_MS = 30_000  # This request timeout is longer than any request takes on this machine.
-SHORT_TIMEOUT_MS = 1_000  # Rules with this timeout make the client wait for the timeout.
+SHORT_TIMEOUT_MS = 1_000  # the timeout for rules that make the client wait for it
 # The number of records that each work appends, including markers.
 RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 

@@ -27,7 +27,7 @@ REQUEST_TIMEOUT_MS = 30_000
 Member: TypeAlias = "Callable[[Cluster, str, Callable[[], bool]], None]"
 # If addresses change while connections close, librdkafka 2.16 occasionally never sends a TxnOffsetCommit.
 PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
-IN_COPIES = {  # Copies soon cause these oddities. Other tests cover the rest.
+IN_COPIES = {  # Copies soon meet these oddities. Other tests cover the rest.
     *("unknown tags", "other order", "throttled", "passing error", "early fetch", "empty fetch", "null", "no leader"),
     *("unknown APIs", "higher versions", "cut write"),
 }

@@ -125,7 +125,7 @@ class Reader:
         )
         self._consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
         self._next = [0] * PARTITIONS
-        self.again: list[tuple[int, int, int]] = []  # (partition, offset, minimum of the expected offset)
+        self.again: list[tuple[int, int, int]] = []  # (partition, offset, lower bound of the expected offset)
         self.values: list[list[int]] = [[] for _ in range(PARTITIONS)]
         self.ended: set[int] = set()  # partitions whose end was reached since this set was cleared
 

@@ -49,7 +49,7 @@ class Invariants:
         self._partitions = partitions
         self._groups = groups
         self._seen: dict[TopicPartition, ObservedPartition] = {each: ObservedPartition() for each in partitions}
-        self._outcomes: dict[tuple[int, int], bool] = {}  # by producer id and epoch: whether it was committed
+        self._outcomes: dict[tuple[int, int], bool] = {}  # whether it was committed, by producer id and epoch
         self._offsets: dict[str, int] = {}
         self._disk_calls = -1
         self.markers_repeated = 0

@@ -527,7 +527,7 @@ class Administration:
         return {index: E(code) for index, code in requests.codes_in(answer).items()}
 
     def _busy(self) -> Member | None:
-        """Returns some member that holds records, or None."""
+        """Returns a random member that holds records, or None."""
         busy = [each for each in self.members.values() if each.is_in and self.held(each)]
         found: Member | None = self.pick(busy)
         return found

@@ -1,4 +1,4 @@
-"""FindCoordinator: with a single broker, the tests are about the time from which the response may name it."""
+"""FindCoordinator: there is a single broker, so the only question is when the response may name it."""
 
 from types import SimpleNamespace
 from typing import Any

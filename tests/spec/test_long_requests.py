@@ -221,7 +221,8 @@ def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_non
     context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
 
     async def deleted_meanwhile(unknown_topics: int) -> list[OffsetCommitResponseTopic] | None:
-        """Commits offsets and deletes a topic before the response arrives. Returns None if the response was faster."""
+        """Commits offsets while a topic is being deleted. Returns the response, or None if it was faster than the
+        deletion."""
         topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
         await asked.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         names = ("doomed", *(f"unknown-{number}" for number in range(unknown_topics)), KNOWN_TOPIC)

@@ -91,8 +91,7 @@ def test_other_features_leave_no_snapshot() -> None:
 
 
 def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
-    """Kafka 4.4.0 accepts share.version 2, so it starts with either snapshot. Kafka 4.3.1 needs the snapshot of the
-    next step."""
+    """Kafka 4.4.0 accepts share.version 2, so it does not need the snapshot of the next step. Kafka 4.3.1 needs it."""
     running = raised()
     set_level(running, 1, "odradek.share.transactions")
     assert snapshots(disk_of(running)) == []

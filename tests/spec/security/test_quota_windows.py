@@ -61,7 +61,7 @@ def test_a_clock_that_goes_back_does_no_harm() -> None:
 
 
 def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
-    """Samples that lie in the future would never expire, so usage before the change would count for hours."""
+    """Samples in the future would not expire for hours, and would count all usage until then."""
     used = rate((100_000, 0))
     for second in range(600):
         used.record(9_900, T0 - 3 * 3_600_000 + 1000 * second)

@@ -283,8 +283,7 @@ def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str,
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
 def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
-    """A committed record is not delivered again, whichever restart follows. This proves that the tests above can
-    fail."""
+    """A committed record is not delivered again, so `later` preserves the decision and not only the delivery count."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)
     ending = TransactionEnd(PRODUCER_ID, 1, is_commit=True)

@@ -1,4 +1,4 @@
-"""A share partition has no acquired records any more after a failover (docs/spec/share-groups.md#s3-7)."""
+"""After a failover a share partition has no acquired records (docs/spec/share-groups.md#s3-7)."""
 
 import pytest
 

@@ -54,7 +54,7 @@ def scene(request: pytest.FixtureRequest) -> Clients:
 
 
 def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
-    """Leaves a transaction with one record in t-0 and offset 5 of t-0. Its producer disappears.
+    """Leaves a transaction that has one record in t-0 and commits offset 5 for t-0. Its producer disappears.
 
     Returns the producer id and epoch of the transaction.
     """
