@@ -26,7 +26,7 @@ from tests.clients.own_share_transactions import producer_of
 from tests.clients.speakers import wait_for
 from tests.support.metadata import config_with
 
-pytestmark = pytest.mark.slow  # make test-slow
+pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 HOUR_MS = 3_600_000
 LOCK_MS = 4_000

@@ -156,7 +156,7 @@ def producer(orders: Orders) -> Producer:
     return Producer(bootstrap_servers=orders.broker.bootstrap, transactional_id=TRANSACTIONAL_ID, two_phase_commit=True)
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 def test_a_broker_that_is_away_is_waited_for_in_vain_and_everything_is_made_up_for_later(
     orders: Orders, broker: Broker
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.oracle import REPOSITORY
 
-pytestmark = pytest.mark.slow  # make test-slow
+pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 TIMEOUT_S = 120
 

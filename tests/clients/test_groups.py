@@ -187,7 +187,7 @@ def test_a_second_static_member_of_the_same_name_fences_the_first(
     second.close()
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 def test_committed_offsets_and_membership_survive_a_restart(
     start_broker: StartBroker, speaker: Speaker, crowd: Crowd
 ) -> None:

@@ -60,7 +60,7 @@ def wait_for_a_written_end_of_a_transaction(recording: Path) -> None:
     raise AssertionError("no EndTxn is in the recording")
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("is_default", [True, False])
 def test_a_broker_that_runs_is_judged_until_it_is_interrupted(is_default: bool, tmp_path: Path) -> None:
     recording = tmp_path / "recording"

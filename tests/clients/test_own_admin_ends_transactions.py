@@ -19,7 +19,7 @@ from tests.support.flaky_proxy import FlakyProxy
 
 pytestmark = [
     pytest.mark.skipif(IS_KAFKA, reason="no released Kafka advertises InitProducerId v6"),
-    pytest.mark.slow,  # make test-slow
+    pytest.mark.slow,  # runs in `make test-slow`
 ]
 
 

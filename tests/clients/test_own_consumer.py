@@ -288,7 +288,7 @@ def test_a_commit_that_failed_takes_no_records_away(proxy: FlakyProxy) -> None:
         assert [consumer.getone().value, consumer.getone().value] == [b"b", b"c"]
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 def test_a_broker_that_was_killed_and_came_back_is_read_on(start_broker: StartBroker) -> None:
     broker: Broker = start_broker({})
     produce(broker.bootstrap, "survives", b"a", b"b")

@@ -134,7 +134,7 @@ async def test_an_answer_that_arrives_twice_costs_the_connection_and_no_record(p
     assert await written(proxy.bootstrap, topic) == numbers(COUNT)
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_records_survive_the_death_of_the_broker(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "killed")
@@ -148,7 +148,7 @@ async def test_records_survive_the_death_of_the_broker(start_broker: StartBroker
     assert await written(broker.bootstrap, topic) == numbers(COUNT)
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "late")
@@ -249,7 +249,7 @@ async def cut_now_and_then(proxy: FlakyProxy) -> None:
         proxy.cut_all()
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_a_transaction_ends_although_the_broker_dies_while_it_is_ended(
     start_broker: StartBroker, commit: bool
@@ -274,7 +274,7 @@ async def test_a_transaction_ends_although_the_broker_dies_while_it_is_ended(
         assert await committed(proxy.bootstrap, topic) == ([b"v"] if commit else []) + [b"next"]
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "again")
@@ -384,7 +384,7 @@ async def test_a_record_that_is_not_even_taken_does_so_too(bootstrap: str, topic
     assert await committed(bootstrap, topic) == [b"next"]
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_records_that_are_late_abort_their_transaction(start_broker: StartBroker) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "late")
@@ -440,7 +440,7 @@ async def test_a_producer_that_is_fenced_while_it_sends_learns_it_when_it_aborts
     assert await committed(bootstrap, topic) == []
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_a_transaction_that_took_too_long_is_aborted_and_the_producer_goes_on(start_broker: StartBroker) -> None:
     broker = start_broker(QUICK_TIMEOUTS)
     topic = create_topic(broker.bootstrap, "too-long")
@@ -476,7 +476,7 @@ async def test_a_transaction_without_records_costs_no_request(proxy: FlakyProxy)
     assert proxy.seen(ApiKey.END_TXN.value) == 0
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_offsets_of_a_member_that_was_expelled_abort_the_transaction(bootstrap: str, topic: str) -> None:
     group = new_id()
     async with a_transactional(bootstrap, new_id()) as producer:

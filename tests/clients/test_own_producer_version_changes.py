@@ -12,7 +12,7 @@ from tests.clients.conftest import StartBroker
 from tests.clients.own_producers import TWO_PHASE, a_transactional, committed, set_transaction_version
 from tests.support.broker_process import IS_KAFKA, Broker
 
-pytestmark = pytest.mark.slow  # make test-slow
+pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 TIMEOUT_MS = 50_000
 # Kafka 4.3.1 refuses EndTxn v5 at version 0, and the transactional id is then stuck.

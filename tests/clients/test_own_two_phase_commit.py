@@ -203,7 +203,7 @@ async def test_without_keeping_a_prepared_transaction_is_aborted(two_phase_broke
         assert await committed(bootstrap, orders) == []
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @needs_kip_939
 @DECISIONS
 @pytest.mark.parametrize("recovers", [False, True], ids=["same producer", "recovered"])
@@ -226,7 +226,7 @@ async def test_a_prepared_transaction_outlives_the_broker(
     assert await committed(bootstrap, orders) == ([b"v"] if commit else [])
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @needs_kip_939
 @DECISIONS
 @pytest.mark.parametrize("fault", ["loses", "drops", "repeats"])

@@ -24,7 +24,7 @@ from tests.clients.own_producers import TWO_PHASE, again_and_again, committed, k
 from tests.support.broker_process import IS_KAFKA, Broker
 from tests.support.flaky_proxy import FlakyProxy, Rule
 
-pytestmark = pytest.mark.slow  # make test-slow
+pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 SEED = os.environ.get("SEED")
 SEEDS = [int(SEED)] if SEED else list(range(int(os.environ.get("SEEDS", "4"))))

@@ -24,7 +24,7 @@ from tests.clients.conftest import StartBroker
 from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
-pytestmark = pytest.mark.slow  # make test-slow
+pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 LIMIT = 40_000  # The unit is bytes per second. At the start, the amount for ten seconds is available.
 RECORD_BYTES = 30_000

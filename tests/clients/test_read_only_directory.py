@@ -109,7 +109,7 @@ def read(broker: BrokerProcess) -> list[bytes]:
     return [(each.value or b"").strip() for each in reader.read(broker.bootstrap, "orders", end)]
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("stopped", [False, True], ids=["writable again", "stopped while it is read-only"])
 def test_a_directory_that_becomes_read_only_costs_no_acknowledged_record(data_dir: Path, stopped: bool) -> None:
     broker = ModestBroker(data_dir, SETTINGS)

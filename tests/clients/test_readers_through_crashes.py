@@ -33,7 +33,7 @@ from tests.clients.speakers import wait_for
 from tests.support.broker_process import Broker, new_broker
 from tests.support.wire import Wire
 
-pytestmark = pytest.mark.slow  # make test-slow
+pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
 E = ErrorCode
 ROUNDS = int(os.environ.get("ROUNDS") or 6)

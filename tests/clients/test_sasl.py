@@ -234,7 +234,7 @@ def metric(http_port: int, name: str) -> float:
     )
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
     """The test waits until the connection has authenticated again twice. No record is lost in this time."""

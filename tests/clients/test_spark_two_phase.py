@@ -234,7 +234,7 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1], ids=["topic made anew", "older copy"])
 async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: Query, kept: int) -> None:
-    """Otherwise rows of committed batches could be lost without an error."""
+    """Such a ledger could lose rows of committed batches without an error."""
     driver = query.driver()
     for batch in range(3):
         await driver.write()
@@ -287,7 +287,7 @@ async def test_what_an_operator_ends_after_the_decision_is_named(query: Query) -
     assert str(lost.state) in str(error)
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -305,7 +305,7 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
         await query.close()
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("hours", [0, 1])
 async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
     tmp_path_factory: pytest.TempPathFactory, hours: int

@@ -344,7 +344,7 @@ def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: Broker
 
 
 def test_a_client_cannot_renegotiate(broker: BrokerProcess, directory: Path) -> None:
-    """With renegotiation, a TLS 1.2 client could make the broker compute one handshake after another."""
+    """If renegotiation were possible, a TLS 1.2 client could make the broker compute one handshake after another."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")

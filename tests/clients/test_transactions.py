@@ -199,7 +199,7 @@ def test_a_second_producer_of_the_id_ends_the_firsts_transaction_and_fences_it(
     )
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 def test_a_transaction_that_takes_too_long_is_aborted(start_broker: StartBroker, library: Open) -> None:
     broker = start_broker(SETTINGS)
     topic = create_topic(broker.bootstrap, "late")
@@ -212,7 +212,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(start_broker: StartBroker,
     producer.close()
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_a_transaction_goes_on_over_a_restart_of_the_broker(
@@ -245,7 +245,7 @@ def test_a_transaction_goes_on_over_a_restart_of_the_broker(
     producer.close()
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_restart(
     start_broker: StartBroker, library: Open, how: str

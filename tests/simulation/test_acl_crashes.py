@@ -97,7 +97,7 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
 
 
 def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
-    """Otherwise a right could exist that a power failure takes away."""
+    """A right must not take effect before the disk has synced it, because a power failure could take it away again."""
     disk, running = begun()
     disk.crash_before(2)  # The crash comes after the write and before its sync.
     with suppress(ProcessCrashed):

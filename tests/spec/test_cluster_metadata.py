@@ -97,7 +97,7 @@ def test_a_directory_that_kafka_4_4_formatted_begins_with_the_levels_of_its_snap
 
 
 def test_an_emulated_release_before_4_4_keeps_its_first_levels_in_the_root() -> None:
-    """Such a release writes bootstrap.checkpoint instead of a snapshot (docs/spec/kafka-4.4.md#s6-3)."""
+    """A release before Kafka 4.4 writes bootstrap.checkpoint instead of a snapshot (docs/spec/kafka-4.4.md#s6-3)."""
     disk = FakeDisk()
     assert Running(disk, rules=KafkaRules.KAFKA_4_3).metadata.image.features == FEATURES
     assert "bootstrap.checkpoint" in disk.list_directory(DATA)

@@ -359,7 +359,7 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
 
 @pytest.mark.known_bug(82, "Odradek 198d3dd")
 def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
-    """Without the error the client would wait for a topic id that will never exist again."""
+    """The session receives an error. Without it the client would wait for a topic id that will never exist again."""
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
     scene.delete_topic("again")

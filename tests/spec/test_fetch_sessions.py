@@ -155,7 +155,7 @@ def test_a_request_moves_offsets_adds_and_forgets_partitions() -> None:
 
 
 def test_partitions_that_had_records_go_to_the_end() -> None:
-    """Otherwise a busy partition would fill every response, and the others would never get a turn."""
+    """If busy partitions stayed at the front, they would fill every response, and the others would never get a turn."""
     cache = sessions()
     session_id = established(cache, at("a"), at("b"), at("c"))
     incremental(cache, session_id, 1).finish([Answer(size_bytes=5), Answer(), Answer()], 0)

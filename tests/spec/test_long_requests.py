@@ -193,7 +193,7 @@ def test_what_clients_have_stored_counts_with_its_size() -> None:
 
 
 def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: InProcessBroker) -> None:
-    """Otherwise a request of 10 KB would produce a response of 60 MB."""
+    """A request of 10 KB must not produce a response of 60 MB."""
     connection = asked.connection("User:somebody")
     asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
     partitions = [

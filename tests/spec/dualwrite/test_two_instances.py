@@ -156,8 +156,8 @@ def at_every_step(actor: Actor) -> Observer:
 
 
 def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: AnyScene) -> None:
-    """Otherwise the slower instance would find the faster one's open transaction, whose state is not stored yet, and
-    would abort messages that are about to be committed."""
+    """The slower instance must give up. If it did not, it would find the faster one's open transaction, whose state is
+    not stored yet, and abort messages that are about to be committed."""
 
     def recover(actor: Actor) -> None:
         with suppress(Fenced):

@@ -143,7 +143,10 @@ def test_a_locks_transaction_that_is_complete_is_over() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_answers_and_records_are_the_same_as_without_waiting(seed: int) -> None:
-    """This holds for any order of requests. The records of each transactional id are also in the same order."""
+    """A delayed completion changes neither answers nor records, in any order of requests.
+
+    The records of each transactional id are also in the same order.
+    """
     one, other = (play(given(config=config), Random(seed)) for config in (TransactionConfig(), LATER))
     assert one == other
 

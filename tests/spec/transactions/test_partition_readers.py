@@ -118,8 +118,7 @@ def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clie
 
 
 def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between(scene: Clients) -> None:
-    """Otherwise the response could combine records from before the compaction with aborted transactions from after
-    it."""
+    """A single read must not combine records from before the compaction with aborted transactions from after it."""
     scene.topic("c", cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
     pair = scene.init()
     scene.produce(pair, 0, b"aborted", topic="c")
