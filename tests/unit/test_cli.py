@@ -161,7 +161,7 @@ def test_ephemeral_directories_of_processes_that_were_killed_are_removed(
 
 
 class Serving:
-    """A process `odradek serve`, started as a person does."""
+    """A process that runs `odradek serve`, started in the same way as by a user."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.ready_file = folder / "ready.json"

@@ -1,4 +1,5 @@
-"""Which package may import which (CONTRIBUTING.md), and what must not be imported before the first connection."""
+"""Rules for imports: the packages that each package may import (CONTRIBUTING.md), and the modules that must not be
+imported before the first connection."""
 
 import ast
 import subprocess
@@ -381,7 +382,7 @@ def test_protocol_files_and_storage_know_no_event_loop() -> None:
     assert breaches == []
 
 
-# What only some systems have. `odradek.system` has a function for each of them, with a fallback.
+# Modules and functions that only some systems have. `odradek.system` has a function for each, with a fallback.
 OF_SOME_SYSTEMS = frozenset(
     {
         *("fcntl", "msvcrt", "resource", "termios", "_winapi"),  # modules
@@ -395,7 +396,7 @@ OF_SOME_SYSTEMS = frozenset(
 ONLY_THERE = {
     "odradek/tools/commands/interruption.py": {"os.killpg", "signal.SIGKILL", "sys.platform"},  # groups of processes
     "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # a process that forks
-    # Files that a job writes in one go, and that have to survive.
+    # Files that a job writes in one go, and that have to survive a power failure.
     "odradek/spark/jobs/export_plan.py": {"os.fsync"},
     "odradek/spark/jobs/parquet.py": {"os.fsync"},
 }
@@ -441,17 +442,17 @@ BY_THE_SYSTEM = {
     "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, for which exchanges are kept
     "odradek/broker/control/http/live_recording.py": {"wait_for"},  # HTTP
     "odradek/broker/control/nodes/nodes.py": {"sleep"},  # waits for the disk
-    # how long a caller waits, and when it asks again
+    # a caller's timeout, and the pause between requests
     "odradek/broker/control/presets/preset_client.py": {"sleep", "timeout"},
     # the real arrival times of bytes
     "odradek/broker/control/recording/recorder.py": {"call_later", "monotonic_ns", "time_ns"},
     "odradek/broker/control/http/request_events.py": {"sleep"},  # HTTP
-    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # how long a caller waits, and when it looks again
+    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # a caller's timeout, and the pause between looks
     "odradek/broker/http/connections.py": {"sleep"},  # HTTP
     "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action repeats its request
     "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
     "odradek/broker/http/pages.py": {"timeout"},  # HTTP
-    "odradek/broker/network/server.py": {"timeout"},  # for requests in flight when the process stops
+    "odradek/broker/network/server.py": {"timeout"},  # limits the wait for requests in flight when the process stops
     "odradek/broker/http/page/record_writing.py": {"sleep"},  # until a topic that is created automatically has leaders
     "odradek/broker/registry/routes.py": {"timeout"},  # HTTP
     "odradek/broker/seeds/applying.py": {"sleep"},  # waits until the coordinator has loaded
@@ -512,7 +513,7 @@ def test_a_clock_of_the_system_is_found_however_it_is_named(source: str, found: 
     assert clocks_in(source) == found
 
 
-# What only a broker with a seed or a schema registry imports.
+# Modules that only a broker with a seed or a schema registry imports.
 OPTIONAL_PARTS = ("odradek.seeds", "yaml", "odradek.registry", "odradek.broker.registry", "avro", "google.protobuf")
 
 

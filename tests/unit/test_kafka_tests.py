@@ -1,4 +1,4 @@
-"""Which classes of Kafka's test jars `python -m tests.client_lab.foreign_suites kafka` runs."""
+"""The classes of Kafka's test jars that `python -m tests.client_lab.foreign_suites kafka` runs."""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +14,7 @@ VARIANT = "SmokeTest$WithAssignmentBatchingDisabledTest"
 
 @pytest.fixture
 def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kafka_tests.KafkaTests:
-    """Test jars whose classes contain only the words by which such classes are found."""
+    """Returns test jars whose classes contain only the words by which test classes are recognised."""
     classes = {
         "kafka-tools": {"ToolTest": NEEDS_CLUSTER, "ToolTest$Answer": b"", "HelpTest": b""},
         STREAMS: {

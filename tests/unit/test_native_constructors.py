@@ -114,7 +114,7 @@ def test_a_written_constructor_makes_what_the_generated_one_does(source: str) ->
             hash(one)
 
 
-# The compiled constructor assigns in C, which Python would refuse for a frozen class.
+# The compiled constructor assigns attributes in C. In Python a frozen class would refuse these assignments.
 def test_a_frozen_one_is_written_too() -> None:
     assert methods(with_constructors(START + FROZEN), "Point").keys() == {"__init__", "is_flat"}
 
@@ -149,7 +149,7 @@ def test_lines_keep_their_numbers() -> None:
         ("x: int", "x: ClassVar[int]"),
         ("is_flat", "__post_init__"),
         ("class Point", "class Point(Exception)"),
-        ("\n\n\ndef after", "\n\ndef after"),  # no room
+        ("\n\n\ndef after", "\n\ndef after"),  # too few blank lines
         ("@dataclass(slots=True)", ""),
     ],
 )

@@ -21,7 +21,7 @@ class SetLimits:
 
 
 class Running:
-    """A broker without clients, whose background jobs end when a test says so."""
+    """A broker without clients. Its background jobs end when a test tells them to."""
 
     def __init__(self) -> None:
         self.workers = ManualWorkers()

@@ -1,4 +1,4 @@
-"""The garbage collector skips what coordinators load, and runs again when all of them have loaded."""
+"""The garbage collector skips objects that coordinators load, and runs again when all coordinators have loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests which fetched records count as acquired, and which offsets as gaps (docs/spec/share-groups.md#s1-5)."""
+"""Fetched records that count as acquired, and offsets that count as gaps (docs/spec/share-groups.md#s1-5)."""
 
 from __future__ import annotations
 

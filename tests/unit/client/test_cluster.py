@@ -1,4 +1,4 @@
-"""How a client discovers the brokers of a cluster, sends requests to them, and discovers them again."""
+"""A client discovers the brokers of a cluster, sends requests to them, and rediscovers them when they change."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def test_many_requests_are_under_way_at_once_and_each_gets_its_answer() ->
 
 @pytest.mark.parametrize("topics", [1, 2_000, 20_000])
 async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
-    """The largest response is several times as large as the shared buffer of small ones."""
+    """The largest response is several times as large as the shared buffer for small responses."""
 
     def long(request: Request) -> bytes:
         listed = [MetadataResponseTopic(name=f"topic-{number}") for number in range(topics)]
@@ -122,7 +122,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_let_go() -> None:
 
 
 def throttled(first_ms: int) -> Answers:
-    """Answers like a broker whose quota the first Metadata exceeds."""
+    """Answers like a broker with a quota that the first Metadata request exceeds."""
     left = [first_ms]
 
     def answer(request: Request) -> bytes:

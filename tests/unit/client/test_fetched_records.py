@@ -1,4 +1,4 @@
-"""Which records of a log a read_committed consumer gets: KIP-98's rule for aborted transactions, batch by batch."""
+"""The records of a log that a read_committed consumer gets, by KIP-98's rule for aborted transactions."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How a consumer reacts to the responses of a partition leader. The responses are scripted."""
+"""The reactions of a consumer to the responses of a partition leader. The responses are scripted."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ async def test_without_a_policy_the_application_hears_that_records_which_it_read
 
 
 async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once() -> None:
-    """As in Java's client, the new position has no epoch that would need a validation again."""
+    """As in Java's client, the new position has no epoch, and therefore needs no further validation."""
     leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]

@@ -1,4 +1,4 @@
-"""Connections to secured brokers: the login, its renewal, TLS, and the errors when either fails."""
+"""Connections to secured brokers: the login, its renewal, TLS, and the errors when one of these fails."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_a_certificate_of_another_authority_or_another_host_is_refused(
 
 
 async def told(security: Security, serve: Callable[[socket.socket], None]) -> ClientError:
-    """Returns the error of a connection to a server that handles the socket like this and then closes it."""
+    """Returns the error of a connection to a server that passes the socket to `serve` and then closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def accept() -> None:
@@ -253,7 +253,7 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
     tls.load_verify_locations(cadata=authority.pem)
 
     def shake_hands(accepted: socket.socket) -> None:
-        """Handles a TLS handshake as asyncio does, but sends the alert."""
+        """Performs a TLS handshake like asyncio, but also sends the alert if the handshake fails."""
         with suppress(ssl.SSLError):
             tls.wrap_socket(accepted.dup(), server_side=True)
         accepted.shutdown(socket.SHUT_WR)
@@ -272,7 +272,7 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
 
 
 async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
-    """The listener may answer, or close the connection because of a frame that seems too long."""
+    """A listener without TLS may answer, or may close the connection because the frame seems too long."""
     security = Security("SSL", ssl_cadata=authority.pem)
 
     def answer(accepted: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""How a group member reacts to the coordinator's responses: it rejoins, loses its partitions, or fails."""
+"""The reactions of a group member to the coordinator's responses: it rejoins, loses its partitions, or fails."""
 
 import pytest
 

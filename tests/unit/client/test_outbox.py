@@ -1,4 +1,4 @@
-"""The batches of one partition: which may be sent after which response, and with which sequence."""
+"""The batches of one partition: when each may be sent, depending on earlier responses, and with which sequence."""
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
@@ -90,7 +90,7 @@ def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
 
 
 def test_a_batch_sent_before_its_turn_goes_again() -> None:
-    """The previous batch got a transient error, so that the broker sees a gap."""
+    """The previous batch got a transient error, so the broker sees a gap in the sequence."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -135,7 +135,7 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
 
 
 def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
-    """If they were renumbered within the old epoch, a copy on a lost connection could be appended too."""
+    """If these batches were renumbered within the old epoch, a copy on a lost connection could be appended as well."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)

@@ -83,7 +83,7 @@ class World:
         self.trace = [f"SEED={seed}"]
 
     def run(self, faults: float) -> None:
-        """Runs random steps, of which this share are faults, and then finishes all batches without faults."""
+        """Runs random steps, a fraction `faults` of which are faults, and then finishes all batches without faults."""
         for step in range(4_000):
             if step > 2_000:
                 faults = 0.0
@@ -134,7 +134,7 @@ class World:
             self.answers.append((self.under_way.popleft(), "refused"))
 
     def refuse_whole(self) -> None:
-        """Refuses the oldest batch under way as too large, if it can be split."""
+        """Refuses the oldest batch in flight as too large, if it can be split."""
         if self.under_way and self.under_way[0].batch.can_split:
             self.answers.append((self.under_way.popleft(), "too large"))
 
@@ -215,7 +215,7 @@ def test_no_batch_is_lost_doubled_or_out_of_order(faults: float) -> None:
 
 
 def test_storms_meet_everything_that_can_happen() -> None:
-    """Otherwise the previous test would prove little."""
+    """Without such storms, the previous test would prove little."""
     met = set()
     for seed in SEEDS:
         world = World(seed)

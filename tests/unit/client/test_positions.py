@@ -114,7 +114,7 @@ def test_a_partition_is_hungry_until_enough_is_in_hand() -> None:
     bring(made, A, 5)
     assert made.fetchable(made.get(A).fetched_bytes, PLENTY) == []
     assert made.has_enough_buffered(made.get(A).fetched_bytes)
-    assert made.fetchable(PLENTY, made.get(A).fetched_bytes) == []  # the limit of all partitions together
+    assert made.fetchable(PLENTY, made.get(A).fetched_bytes) == []  # The limit applies to all partitions together.
 
 
 def test_nothing_is_asked_for_a_partition_that_is_paused_or_asked_about_or_in_error() -> None:

@@ -133,7 +133,7 @@ def pending(request: TxnShareAcknowledgeRequest) -> TxnShareAcknowledgeResponse:
 
 
 def said(*codes: ErrorCode, top: ErrorCode = E.NONE) -> TxnShareAcknowledgeResponse:
-    """Returns a response with one code for each partition from 0 on."""
+    """Returns a response with one code for each partition, starting at partition 0."""
     partitions = [PartitionData(partition_index=index, error_code=code.value) for index, code in enumerate(codes)]
     topics = [TxnShareAcknowledgeTopicResponse(topic_id=TOPIC_ID, partitions=partitions)] if partitions else []
     return TxnShareAcknowledgeResponse(error_code=top.value, responses=topics)
@@ -208,7 +208,7 @@ async def test_outside_of_a_transaction_nothing_is_sent() -> None:
 
 async def test_a_cluster_without_the_request_is_told_from_before_anything_is_sent() -> None:
     without = {api: newest for api, newest in SERVED.items() if api is not ApiKey.TXN_SHARE_ACKNOWLEDGE}
-    # If only the key is advertised, it may be another request of a later Kafka.
+    # If a broker advertises only this key, the key may belong to another request of a later Kafka.
     for more in ({"served": without}, {"transaction_version": 1}, {"share_transactions": 0}):
         async with in_transaction(**more) as (producer, leader):
             with pytest.raises(AbortableError, match=r"KIP-1289.*odradek\.share\.transactions 1") as refused:

@@ -1,5 +1,5 @@
-"""How a share consumer reacts to a leader's responses: lost sessions, unknown and missing results of acknowledgements,
-and the end of a session.
+"""The reactions of a share consumer to a leader's responses: lost sessions, unknown and missing results of
+acknowledgements, and the end of a session.
 
 Source: docs/spec/share-groups.md#s6-1.
 """
@@ -224,6 +224,6 @@ async def test_the_last_request_closes_the_session_with_what_was_acknowledged() 
         for record in delivered(leader, await leader.fetch(WANTED, 0))[:3]:
             leader.acquired.acknowledge(JOBS, record.offset, AcknowledgeType.ACCEPT.value)
         await leader.acknowledge(is_final=True)
-        await leader.acknowledge(is_final=True)  # There is no session any more.
+        await leader.acknowledge(is_final=True)  # The session has already ended.
         assert broker.asked[1:] == [("acknowledge", -1, [(0, 2, [1])])]
         assert results(leader) == [([(0, 2)], None)]

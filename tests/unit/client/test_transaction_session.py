@@ -1,4 +1,4 @@
-"""How a transactional producer reacts to its coordinator's responses, error code by error code."""
+"""The reactions of a transactional producer to its coordinator's responses, error code by error code."""
 
 from __future__ import annotations
 
@@ -192,7 +192,8 @@ async def test_an_id_that_is_not_permitted_can_be_initialised_once_it_is() -> No
 
 
 async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
-    """The epoch that ends the transaction is another one."""
+    """The prepared state has the epoch of the transaction's writer. The producer ends the transaction with a newer
+    epoch."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10))])
         session.enter(Call.INIT)
@@ -202,7 +203,7 @@ async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
 
 
 async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_version() -> None:
-    """InitProducerId would abort the prepared transaction."""
+    """At that version InitProducerId would abort the prepared transaction."""
     async with a_session(two_phase_commit=True, transaction_version=1) as (session, coordinator):
         session.enter(Call.INIT)
         with pytest.raises(FatalError):
@@ -323,7 +324,7 @@ async def test_of_several_errors_the_one_that_does_not_pass_counts() -> None:
         assert session.state is S.ABORTABLE_ERROR
 
 
-# What the next transaction must not inherit.
+# State that the next transaction must not inherit.
 
 
 async def recovered(session: TransactionSession, coordinator: Coordinator, *later: Message) -> None:
@@ -441,7 +442,7 @@ async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
 
 
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
-    """Its epoch stays the same, so the next transaction would have the id and epoch of the decided one."""
+    """The producer's epoch stays the same, so the next transaction would have the id and epoch of the decided one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         await begun(session, coordinator)
         coordinator.changes_level(0)

@@ -1,4 +1,4 @@
-"""Which calls a transactional producer allows, state by state (KIP-98, KIP-939)."""
+"""The calls that a transactional producer allows in each state (KIP-98, KIP-939)."""
 
 import pytest
 

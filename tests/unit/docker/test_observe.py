@@ -1,5 +1,5 @@
-"""Dashboard and alert rules only use metrics that the broker has. `make image-test` checks their syntax with
-promtool."""
+"""The dashboard and the alert rules only use metrics that the broker exports. `make image-test` checks their syntax
+with promtool."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""Code that pages name as `file::function` exists. docs/architecture.md names code for each step of its walks.
+"""Every function that a page names as `file::function` exists. docs/architecture.md names code for each step of its
+walks.
 
 Files are named from the root of the repository or, on the architecture page, from `odradek/`.
 """
@@ -17,7 +18,7 @@ READERS_PAGES = ("architecture.md", "glossary.md", "reading.md")
 # A class, or a member of a class such as `Shard.carry_out`.
 CLASS = re.compile(r"`([A-Z][a-z]+\w*)(?:\.(\w+))?`")
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
-# A file of the reading list, and how many lines it has.
+# A file of the reading list, and its number of lines.
 LISTED = re.compile(r"^\d+\. \*\*\[`([a-z_/]+\.py)`\]\(\S+\)\*\* \((\d+)\s+lines\)", re.MULTILINE)
 IN_ALL = re.compile(r"Together they have about ([\d,]+) lines")
 WALKS = (

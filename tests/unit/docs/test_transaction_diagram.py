@@ -1,4 +1,4 @@
-"""The diagram of docs/using-transactions.md agrees with the tables."""
+"""The diagram in docs/using-transactions.md agrees with the tables of the transaction coordinator."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""Draws the states of a transactional id into docs/using-transactions.md, from the tables that decide.
+"""Draws the states of a transactional id into docs/using-transactions.md, from the tables of the transaction
+coordinator.
 
 `python -m tests.unit.docs.transaction_diagram` updates the diagram, and a test checks that it is current. It shows the
 stored states, and Kept, which is Ongoing with a new owner. The other two states only exist while Kafka writes a record.
@@ -38,7 +39,7 @@ KEEPING = "InitProducerId with KeepPreparedTxn"
 
 
 def edges() -> dict[Edge, list[str]]:
-    """Returns what leads from one state to another. DEAD means that the id is removed."""
+    """Returns the reasons for each change from one state to another. DEAD means that the id is removed."""
     found: dict[Edge, list[str]] = {}
     for edge, reason in _reasons():
         reasons = found.setdefault(edge, [])

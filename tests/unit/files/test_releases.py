@@ -1,4 +1,4 @@
-"""Which releases can read a directory: two properties of meta.properties besides Kafka's."""
+"""Two properties of meta.properties, in addition to Kafka's, say which releases can read a directory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How messages are encoded and decoded, and which bytes are refused."""
+"""Encoding and decoding of messages, and the refusal of invalid bytes."""
 
 import pytest
 

@@ -20,7 +20,7 @@ Read = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes |
 
 CONTENT = st.none() | st.binary(max_size=70)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), CONTENT), max_size=2)
-# Runs of similar records, which three of the readers take by columns, between other records.
+# Runs of similar records, with other records in between. Three of the readers process such runs column by column.
 RUNS = st.lists(
     st.tuples(CONTENT, CONTENT, HEADERS, st.integers(-3, 2**33), st.integers(1, 80)), min_size=1, max_size=4
 )
@@ -55,7 +55,7 @@ def as_table(batch: bytes) -> Read:
 
 
 def as_text(key: str) -> str:
-    """Header keys in a table are valid text. Elsewhere bytes that are not UTF-8 survive as surrogates."""
+    """Returns a header key as a table contains it: as valid text. Other readers keep invalid UTF-8 as surrogates."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -73,7 +73,7 @@ def latest_offsets(batch: bytes, keys: Iterable[bytes | None]) -> dict[bytes, in
 
 
 def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
-    """Returns what the reader finds, or None if the bytes are not records."""
+    """Returns the records that the reader finds, or None if the bytes are not records."""
     try:
         return reader(batch)
     except MalformedMessage:
@@ -81,7 +81,7 @@ def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
 
 
 def is_surveyed(data: bytes, count: int) -> bool:
-    """Returns whether the walk of the validation accepts the records. The walk builds no records."""
+    """Returns whether the validation's walk, which builds no records, accepts the bytes."""
     try:
         survey_records(data, count)
     except MalformedMessage:

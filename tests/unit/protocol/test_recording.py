@@ -1,4 +1,4 @@
-"""What a reader gets from a recording that was cut off or damaged anywhere."""
+"""Reading a recording that was cut off or damaged at any position."""
 
 from io import BytesIO
 

@@ -1,4 +1,4 @@
-"""Records and batches: Odradek and client libraries read what was built, and nothing else is accepted."""
+"""Records and batches: Odradek and client libraries read the batches that were built, and other bytes are refused."""
 
 from typing import Any
 

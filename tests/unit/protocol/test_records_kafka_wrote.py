@@ -13,7 +13,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Record, records_of
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
-# Kinds whose records the tool prints in its own words. The tests compare only the text before them.
+# For these kinds DumpLogSegments prints decoded records. The tests compare only the text that precedes the record.
 DECODED = ("offsets", "transaction-state", "share-group-state", "metadata", "metadata-snapshot")
 FILES = [
     (name, kind)
@@ -95,7 +95,7 @@ def comparable(lines: str, is_plain: bool) -> list[str]:
     """Replaces invalid UTF-8 in the lines, for which Kafka and Python print different numbers of U+FFFD."""
     if not is_plain:
         lines = re.sub(r"(headerKeys: \[\]).*", r"\1", lines)
-    # The tool also prints this at the end of valid files.
+    # DumpLogSegments also prints this message at the end of valid files.
     lines = lines.split("Non-consecutive offsets in ")[0].rstrip("\n")
     lines = lines.replace("\r\n", "\n").replace("\r", "\n")
     shown = [

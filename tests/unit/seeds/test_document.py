@@ -1,4 +1,4 @@
-"""What a seed may contain, in YAML and in JSON. Errors name the line and the field."""
+"""The permitted contents of a seed, in YAML and in JSON. Errors name the line and the field."""
 
 import json
 

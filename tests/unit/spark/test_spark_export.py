@@ -68,7 +68,7 @@ def exported(log: WrittenLog, out: Path, observe: Observe = observe_nothing, **s
 
 
 def committed(log: WrittenLog) -> Counter[int]:
-    """Counts the offsets that readers of committed records see. It reads in chunks, as no export does."""
+    """Counts the offsets that readers of committed records see. The log is read in chunks, which no export does."""
     read = export_source(input_of(f"{log.data}/t"))
     bounds = read.bounds()
     return Counter(

@@ -1,4 +1,4 @@
-"""The input of a Spark job: what people write, and the errors if nothing is found there."""
+"""The input argument of a Spark job: its accepted forms, and the errors if there is nothing to read."""
 
 import argparse
 import io

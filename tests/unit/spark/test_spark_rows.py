@@ -138,7 +138,7 @@ FIRST_DIGEST = 8550815191753442549  # computed by the release that did not store
 
 
 def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
-    """Ledgers contain the digest as long as they know its key."""
+    """Ledgers of that release contain the digest, and rows are still compared with it."""
     batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
     (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
     assert found.first_digest() == FIRST_DIGEST

@@ -11,7 +11,7 @@ UNIQUE = "0123456789abcdef" * 2
 
 
 class WatchedDisk(FakeDisk):
-    """A disk that knows which names were unlinked while a file with that name was open."""
+    """A disk that records the names that were unlinked while a file with that name was open."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ from tests.support.oracle import acknowledged, directories, dump, dump_kinds, ne
 pytestmark = needs_oracle
 
 STOPPED = [name for name in directories() if served(name)["end"] == "stop"]
-# The tool fails on the torn segments of that directory.
+# DumpLogSegments fails on the torn segments of that directory.
 UNEDITED = [name for name in directories() if name != "unclean-torn"]
 DUMPED_FILE = re.compile(r"Dumping (\S+)/(\d{20})\.\w+")
 

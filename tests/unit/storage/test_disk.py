@@ -24,7 +24,8 @@ from odradek.system.files import NOWAIT
 
 
 def read_cached(file: RealFile, size_bytes: int, position: int) -> Buffer:
-    """Reads without waiting, or as a thread does after a system without NOWAIT has refused that."""
+    """Reads without waiting for the disk. A system without NOWAIT refuses this, so the file is then read with
+    waiting."""
     try:
         return file.read_cached_at(size_bytes, position)
     except WouldBlock:
@@ -193,7 +194,7 @@ def test_what_is_created_is_for_its_owner_alone(
         os.umask(before)
 
 
-@pytest.mark.linux  # Windows renames no directory while one of its files is open
+@pytest.mark.linux  # Windows does not rename a directory while one of its files is open.
 def test_changes_of_names_are_noted(tmp_path: Path) -> None:
     disk, at = ChangeTrackingDisk(), str(tmp_path)
     disk.write_bytes(f"{at}/before", b"1")

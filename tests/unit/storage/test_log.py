@@ -163,7 +163,7 @@ def test_the_age_of_a_segment_survives_a_restart() -> None:
 
 
 def test_a_segment_rolls_when_an_index_is_full() -> None:
-    config = LogConfig(segment_index_bytes=8 * 3, index_interval_bytes=0)  # three offset entries, two time entries
+    config = LogConfig(segment_index_bytes=8 * 3, index_interval_bytes=0)  # three offset entries, and two time entries
     given = LogOnDisk(config=config)
     for at in range(6):
         given.append(timestamp=at)
@@ -404,7 +404,7 @@ def test_an_empty_log_has_no_largest_timestamp() -> None:
     assert LogOnDisk().log.reader.offset_of_max_timestamp() is None
 
 
-# --- leaving
+# --- closing
 
 
 def test_nothing_is_appended_to_a_log_that_is_closed_or_deleted() -> None:

@@ -1,4 +1,4 @@
-"""The manifest of a clean stop: when it is valid, and what it still contains at the second stop."""
+"""The manifest of a clean stop: the conditions under which it is valid, and the entries that a second stop keeps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reads whose bytes the kernel sends: when the bytes stay in the file, and that the same bytes are sent."""
+"""Reads whose bytes the kernel sends. Large reads leave their bytes in the file, and the same bytes are sent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which segments retention deletes, and which remain on the disk."""
+"""The segments that retention deletes, and those that remain on the disk."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The differential run compares everything that can be compared, and ignores only the rest."""
+"""The differential run compares every value that can be compared, and ignores only the others."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A failed test says that its broker was killed."""
+"""The report of a failed test says if its broker was killed."""
 
 import subprocess
 import sys

@@ -1,5 +1,4 @@
-"""The operations on files promise the same on every system. `make test-elsewhere` runs these tests with the
-fallbacks."""
+"""File operations keep the same promises on every system. `make test-elsewhere` runs these tests with the fallbacks."""
 
 import os
 import subprocess

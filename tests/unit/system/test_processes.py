@@ -1,4 +1,4 @@
-"""What the system knows about processes. `make test-elsewhere` runs these tests with the fallbacks."""
+"""Facts that the system provides about processes. `make test-elsewhere` runs these tests with the fallbacks."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ def test_more_files_can_be_opened_afterwards() -> None:
 @pytest.mark.parametrize("has_handlers", [True, False], ids=["handlers of the loop", "a socket"])
 @pytest.mark.parametrize("number", STOPS)
 def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handlers: bool) -> None:
-    """In a process of its own, since handlers of signals stay."""
+    """The test uses a process of its own, because signal handlers stay installed."""
     script = (
         "import asyncio, os, signal, sys, threading\n"
         "from odradek.system.processes import new_asyncio_loop, on_stop\n"

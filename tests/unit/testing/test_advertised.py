@@ -1,4 +1,4 @@
-"""Whether clients that get an address reach a listener."""
+"""The check that clients can reach a listener at the address that they are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor's conclusions from what it finds."""
+"""The conclusions that `odradek doctor` draws from its findings."""
 
 import os
 from dataclasses import replace

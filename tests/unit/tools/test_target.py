@@ -1,4 +1,4 @@
-"""Which cluster a command uses, depending on its options, the environment, and the file with the profiles."""
+"""The cluster that a command uses, depending on its options, the environment, and the file with the profiles."""
 
 from argparse import Namespace
 from pathlib import Path

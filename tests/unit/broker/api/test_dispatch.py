@@ -1,5 +1,5 @@
-"""From a frame to its handler and back: which requests are answered or refused, and when Kafka closes the
-connection."""
+"""The path of a request from its frame to its handler and back, with the cases in which the broker refuses the request
+or closes the connection as Kafka does."""
 
 import ast
 import asyncio
@@ -212,7 +212,7 @@ async def test_a_version_that_is_shown_but_not_served_disconnects(version: int) 
 
 @pytest.mark.parametrize(
     ("request_frame", "response_frame"),
-    [  # as recorded from Kafka 4.3.1
+    [  # recorded from Kafka 4.3.1
         ("0012ffff0000000a000570726f6265000670726f6265023100", "0000000a002300000001001200000004"),
         ("0012000500000007000570726f6265000670726f6265023100", "00000007002300000001001200000004"),
         ("0012006300000008000570726f6265000670726f6265023100", "00000008002300000001001200000004"),

@@ -1,4 +1,5 @@
-"""The page of error translations can be read row by row."""
+"""The table of error translations: each code has one row for each receiver, and no row changes the result of
+another."""
 
 from collections import Counter
 
@@ -37,7 +38,7 @@ def test_what_no_row_names_stays_as_it_is() -> None:
     assert translate(Receiver.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
 
 
-# The codes of docs/spec/share-groups.md#s3-9, and those with which a transaction refuses an acknowledgement.
+# The codes of docs/spec/share-groups.md#s3-9, and the codes that refuse an acknowledgement in a transaction.
 OF_THE_SHARE_COORDINATOR = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -99,7 +99,7 @@ def test_broker_id_is_an_older_name_of_node_id(settings: dict[str, str]) -> None
     assert config.current_text("broker.id") == "5"
 
 
-# Refusals name the setting, the value and the permitted values.
+# A refusal names the setting, the value and the permitted values.
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
 # One row for each setting.
 
 TABLES = ("broker_settings.py", "unused_settings.py", "topic_settings.py")
-MOST_NAMES_ELSEWHERE = 6  # the largest list of settings in the code, which belongs to a rule about several settings
+MOST_NAMES_ELSEWHERE = 6  # length of the longest list of settings in other code, for a rule about several settings
 
 
 def code_of_the_broker() -> Iterator[ast.AST]:

@@ -1,4 +1,4 @@
-"""Settings with a listener's prefix: which value applies, which names are valid, and how they are described."""
+"""Settings with a listener's prefix: precedence of their values, valid names, and their descriptions."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
     assert "swordfish" not in repr(describe_broker(config))
 
 
-# If listeners contradict each other, the message names the setting (docs/spec/security.md#s1-1).
+# If the settings of two listeners contradict each other, the message names the setting (docs/spec/security.md#s1-1).
 
 
 @pytest.mark.parametrize(

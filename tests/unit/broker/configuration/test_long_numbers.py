@@ -1,4 +1,4 @@
-"""Python does not parse numbers with thousands of digits. They are refused like all numbers that are too large."""
+"""Python does not parse numbers with thousands of digits. They are refused like any other number that is too large."""
 
 import pytest
 

@@ -29,7 +29,7 @@ def test_topics_that_grow_and_brokers_that_move() -> None:
     seen = view.topic("t")
     assert seen is not None
     assert seen.partition_racks == (("a",),)
-    assert view.topic_of_id(TOPIC_ID) is seen  # made once
+    assert view.topic_of_id(TOPIC_ID) is seen  # The object is created only once.
     image.replay(partition(1))
     grown = view.topic("t")
     assert grown is not None

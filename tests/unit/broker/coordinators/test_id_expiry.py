@@ -1,4 +1,4 @@
-"""Transactional ids that expire at the same time are removed in slices, with other turns in between."""
+"""Transactional ids that expire at the same time are removed in slices, and other work runs between the slices."""
 
 from __future__ import annotations
 

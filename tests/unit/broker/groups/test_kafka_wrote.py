@@ -1,4 +1,5 @@
-"""A `__consumer_offsets` of Kafka: Odradek loads the groups that Kafka serves, and encodes them to the same bytes."""
+"""A `__consumer_offsets` that Kafka wrote: Odradek loads the same groups as Kafka, and encodes them to the same
+bytes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
 
 
 def topics_of(directory: Path) -> FakeCluster:
-    """Returns the topics of a directory, from the files beside their logs."""
+    """Returns the topics of a data directory, read from the `partition.metadata` files of their partitions."""
     ids: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
     for partition in directory.glob("*/partition.metadata"):

@@ -1,4 +1,4 @@
-"""Which requests to the HTTP port are answered."""
+"""Access to the HTTP port: some requests are answered, and all others are refused."""
 
 from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""HTTP peers that are slow, that are many, or that send too much. Tests advance the loop's time."""
+"""HTTP peers that are slow, that are too many, or that send too much. The tests advance the loop's clock."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Port:
         self._loop.ahead_s += seconds
 
     async def answer(self, head: bytes = WHOLE) -> bytes:
-        """Sends a request on a new connection. Returns the first line of the response, or an empty text if there is
-        none."""
+        """Sends a request on a new connection. Returns the first line of the response, which is empty if the connection
+        is closed without one."""
         reader, writer = await self.connect()
         writer.write(head)
         try:
@@ -90,7 +90,7 @@ def test_a_head_that_trickles_in_has_thirty_seconds_and_no_more() -> None:
         for _ in range(29):
             port.pass_(1)
             late_writer.write(b"X")
-            assert await port.answer() == OK  # Others are served meanwhile, and the loop turns.
+            assert await port.answer() == OK  # Other peers are still served, and the loop is not blocked.
         in_time_writer.write(b"\r\n")
         assert (await in_time.readline()).rstrip() == OK
         port.pass_(1.1)

@@ -1,4 +1,5 @@
-"""The page as one file: which syntax its modules may use, and that no content of a broker can end the script."""
+"""The page as a single file: its modules use only the permitted syntax, and no content from a broker ends the
+script."""
 
 import hashlib
 import json

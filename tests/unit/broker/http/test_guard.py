@@ -1,4 +1,4 @@
-"""Which requests the page accepts."""
+"""The guard of the page: which requests from browsers are accepted, and which are refused."""
 
 import pytest
 

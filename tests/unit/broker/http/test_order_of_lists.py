@@ -1,4 +1,4 @@
-"""Lists of the page are sorted by a column: numbers in names are compared as numbers."""
+"""Lists on the page are sorted by a column, and numbers within names are compared as numbers."""
 
 import pytest
 

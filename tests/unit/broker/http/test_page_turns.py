@@ -1,4 +1,4 @@
-"""Views of the page with much content: the broker serves clients while it collects them."""
+"""Views of the page with a lot of content: the broker keeps serving clients while it collects the content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARDS = 3
 
 @pytest.fixture
 def served() -> ViewedBroker:
-    """Returns a broker on which each step, a partition, an id or a shard, takes longer than a slice."""
+    """Returns a broker on which each step (a partition, an id or a shard) takes longer than a slice."""
     scene = TransactionBroker()
     scene.topic(TRANSACTION_STATE, SHARDS)
     scene.topic("orders", PARTITIONS)
@@ -41,7 +41,7 @@ def served() -> ViewedBroker:
 
 
 def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
-    """Returns the view, and the number of turns that others had meanwhile."""
+    """Returns the view, and the number of turns that the loop gave to other work in the meantime."""
     shown, turns = outcome_and_turns(view)
     return (shown() if callable(shown) else shown), turns - 1
 

@@ -1,4 +1,4 @@
-"""The timeline of a partition: the places of the coordinator's steps among batches and markers."""
+"""The timeline of a partition, which orders the coordinator's steps among the batches and markers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The picture of a timeline: its lanes and columns, and that no part is cut off at any width."""
+"""The picture of a timeline has the right lanes and columns, and no part is cut off at any width."""
 
 import json
 import subprocess
@@ -38,7 +38,8 @@ def step(at_ms: int, state: TxnState, *places: tuple[str, int]) -> TxnStep:
 
 
 def caught() -> Mapping[str, Any]:
-    """Returns a commit between its two markers. Some batches have clocks that are ahead, and others are behind."""
+    """Returns a commit between its two markers. The clocks of some batches are ahead, and those of others are
+    behind."""
     steps = [
         step(90, TxnState.EMPTY),
         step(100, TxnState.ONGOING, ONE, TWO),

@@ -19,7 +19,7 @@ def test_records_that_are_deleted_meanwhile_are_left_out(newest_first: bool) -> 
     for request in range(5):
         source = RecordSource(0, given.log.reader, start, end, {})
         if request == 0:
-            given.log.delete_records_before(DELETED)  # the request has seen the log before
+            given.log.delete_records_before(DELETED)  # The request has already read the bounds of the log.
         browsed = browse([source], WantedRecords(), newest_first=newest_first, most=RECORDS)
         found += [each.record.offset for each in browsed.records]
         if browsed.is_done:

@@ -1,4 +1,4 @@
-"""A record as JSON: what is sent becomes bytes, and what is read can be sent again."""
+"""Records as JSON: a record that is sent becomes bytes, and a record that was read can be sent again."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A filter of DeleteAcls is compared only with some ACLs, and finds the same ones as a comparison with all."""
+"""A filter of DeleteAcls is compared with only some ACLs, but finds the same ACLs as a comparison with all of them."""
 
 from collections.abc import Callable
 from itertools import product

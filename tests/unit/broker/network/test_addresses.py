@@ -1,4 +1,4 @@
-"""Warnings about clients that get an address which leads them to themselves."""
+"""Warnings about clients that are given an address at which they would reach only themselves."""
 
 import logging
 

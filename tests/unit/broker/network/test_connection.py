@@ -283,7 +283,7 @@ async def test_a_parked_request_learns_that_its_client_is_gone() -> None:
     desk.owed[0].on_disconnect(lambda: forgotten.append(1))
     peer.hang_up()
     assert forgotten == [1]
-    desk.owed[0].resolve(HeartbeatResponse())  # Nobody reads the response, and nothing fails.
+    desk.owed[0].resolve(HeartbeatResponse())  # The client has left, so the response is dropped without an error.
     assert peer.frames() == []
 
 

@@ -1,4 +1,4 @@
-"""Exchanges that connections keep for tests of clients: which ones, how many, and how many of their bytes."""
+"""The exchanges that connections keep for tests of clients, with limits on their number and on their bytes."""
 
 from dataclasses import dataclass
 

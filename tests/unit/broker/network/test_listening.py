@@ -1,4 +1,4 @@
-"""From settings to sockets and limits: the names are Kafka's, and refusals say what to correct."""
+"""Sockets and connection limits from settings. The settings have Kafka's names, and errors say what to correct."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""Chores visit all partitions repeatedly, and never hold the loop for long."""
+"""Chores visit all partitions again and again without blocking the loop."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Patterns have the meaning that RE2 gives them, and no pattern takes long."""
+"""Patterns have the meaning that RE2 gives them, and matching time is bounded for every pattern."""
 
 import re
 
@@ -174,7 +174,7 @@ def test_a_state_for_each_position_costs_no_more_than_one_state() -> None:
     small, large = Pattern(".*a.{2}"), Pattern(".*a.{100}")
     small.matches(text)
     large.matches(text)
-    assert large.work <= small.work + 200  # A table of followed jumps is created once.
+    assert large.work <= small.work + 200  # The table of followed jumps is built only once.
 
 
 @pytest.mark.parametrize("pattern", ["(.?){1000}x", "((a?){100}){40}b", "(.*a){300}", "(a|b|ab|ba){900}c"])

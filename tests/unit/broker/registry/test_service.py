@@ -1,4 +1,4 @@
-"""Requests that parse schemas, when a thread takes long."""
+"""Registrations of schemas whose parsing takes a thread a long time."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ LARGE = SchemaText("AVRO", '{"type":"fixed","size":1,"name":"' + "a" * 100_000 +
 
 
 class HeldWorkers:
-    """Runs a job at once, or when it is released if it comes from a request that is held."""
+    """Runs each job at once. While `is_holding` is set, stores jobs in `held` instead, for the test to run later."""
 
     def __init__(self) -> None:
         self.is_holding = False

@@ -1,4 +1,4 @@
-"""The reader of `_schemas`, if the topic cannot be read."""
+"""The reader of `_schemas` when the topic cannot be read."""
 
 from types import SimpleNamespace
 from typing import Any

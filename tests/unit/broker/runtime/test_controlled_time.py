@@ -36,7 +36,7 @@ async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
 
 
 async def test_what_needs_no_time_happens_while_the_clock_stands() -> None:
-    """Each fires in a separate turn of the loop, in the order in which the timers were armed."""
+    """Each timer fires in a separate turn of the loop, in the order in which the timers were armed."""
     time = ControlledTime(asyncio.get_running_loop(), 1000)
     fired: list[str] = []
     time.after(0, lambda: fired.append("armed before"))

@@ -1,4 +1,4 @@
-"""The watchdog of the loop: it measures the delay of ticks, and names the work that took long."""
+"""The watchdog of the loop, which measures the delay of ticks and names work that took too long."""
 
 import gc
 import logging
@@ -21,7 +21,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.timers = ManualTimers(self.clock)
-        self.behind_s = 0.0  # time of the loop that the timers do not know of
+        self.behind_s = 0.0  # time that work has blocked the loop, in addition to the clock of the timers
         self.watch = LoopWatch(self.timers, lambda: self.clock.now_ms() / 1000 + self.behind_s)
         self.requests = 0
         self.watch.start(lambda: self.requests)

@@ -1,4 +1,4 @@
-"""Work on very many items lets other work have its turn in between."""
+"""Work on a very large number of items is done in slices, and other work runs between the slices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def visited(each_s: float) -> list[str]:
-    """Visits a and b, each for this time, while somebody else has two things to do. Returns the events in order."""
+    """Visits a and b, each for this time, while another coroutine has two things to do. Returns the events in order."""
     happened: list[str] = []
 
     async def other() -> None:
@@ -167,7 +167,7 @@ async def test_very_many_short_requests_in_a_crowd_share_a_slice_of_each_turn_an
 
 
 class Decoders:
-    """Threads that decode when the test says so."""
+    """Decoder threads that run when the test releases them."""
 
     def __init__(self, rotation: Rotation) -> None:
         self._rotation = rotation

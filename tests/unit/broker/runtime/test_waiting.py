@@ -1,5 +1,5 @@
-"""An answer is given once and read once. A coroutine that waits for answers is stepped by hand: its own answer is ready
-at once if it does not wait."""
+"""Deferred answers, and the coroutines that wait for them. A coroutine that never has to wait returns its own answer at
+once."""
 
 import asyncio
 
@@ -172,7 +172,7 @@ def test_work_for_which_nobody_waits_logs_the_bug_that_ends_it(caplog: pytest.Lo
     start_unattended(doubled(later))
     later.fail(RuntimeError("a bug"))
     assert "a bug" in caplog.text
-    with pytest.raises(KafkaError):  # at once: whoever began it is told
+    with pytest.raises(KafkaError):  # An error before the first wait is raised to the caller.
         start_unattended(doubled(refused()))
 
 

@@ -41,7 +41,7 @@ async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
 
 
 async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
-    """A broker that stops still has to sync what the last fdatasync revealed."""
+    """When a broker stops, the end of the last fdatasync may still start another one."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
     done: list[str] = []
     workers.run(lambda: done.append("job"), lambda outcome: done.append("end of the job"))
@@ -69,7 +69,7 @@ async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
     del task
     await ended
     async with asyncio.timeout(60):
-        while left() is not None:  # the thread may still be on its way back
+        while left() is not None:  # The thread may not have dropped the job yet.
             await asyncio.sleep(0)
     workers.close()
 

@@ -96,7 +96,7 @@ def test_runs_of_records_of_one_size_are_found_to_their_end(size: int, count: in
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
-    """The reader finds their records in parallel, one step in all batches at a time."""
+    """The reader walks all of these batches in parallel, one step at a time."""
     rng = random.Random(seed)
     counts = [rng.randrange(1, rng.choice((3, 70))) for _ in range(rng.choice((47, 48, 90)))]
     most = rng.choice((20, 200, 9_000))  # lengths of one, two and three bytes
@@ -202,9 +202,9 @@ def test_aborted_transactions_are_left_out_up_to_their_marker() -> None:
     data = b"".join(
         [
             transaction(1, 0, 2, commit=None),
-            transaction(2, 2, 2, commit=True),  # 4: marker
+            transaction(2, 2, 2, commit=True),  # offset 4: the marker
             transaction(1, 5, 1, commit=False),  # offset 6: the marker, which ends the transaction that started at 0
-            transaction(1, 7, 2, commit=True),  # 9: marker
+            transaction(1, 7, 2, commit=True),  # offset 9: the marker
         ]
     )
     aborted = [AbortedTransaction(producer_id=1, first_offset=0)]

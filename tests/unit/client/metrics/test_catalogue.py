@@ -86,7 +86,7 @@ def test_names_groups_and_tags_are_kafkas(client: str) -> None:
 def test_each_metric_that_a_kip_about_transactions_names_for_clients_is_there() -> None:
     names = {each.name for client in CLIENTS for each in of(client)}
     assert names >= KIP_1289
-    assert "txn-prepare-time-ns-total" in names  # a metric of KIP-939 that Kafka has too
+    assert "txn-prepare-time-ns-total" in names  # a metric of KIP-939 that Kafka also has
     assert {f"txn-{call}-time-ns-total" for call in ("init", "begin", "send-offsets", "commit", "abort")} <= names
     acknowledgements = {"acknowledgements-send-rate", "acknowledgements-error-rate"}
     assert acknowledgements <= {each.name for each in of("share")}  # KIP-932

@@ -1,4 +1,4 @@
-"""The end of a log, and what counts as damage."""
+"""Walks over the batches of a log: where a walk ends, and which bytes count as damage."""
 
 from __future__ import annotations
 

@@ -36,5 +36,5 @@ def test_records_are_not_kept_and_a_proof_tells_their_size() -> None:
         tracemalloc.stop()
     assert held < PRODUCERS * RECORD_BYTES / 4
     verdict = verdicts(judging.clients(), ["PRD.4"])[0].verdicts["PRD.4"]
-    assert verdict.broken == PRODUCERS  # acks are not -1
+    assert verdict.broken == PRODUCERS  # because acks is not -1
     assert f"'recordsSizeInBytes': {RECORD_BYTES + 72}" in str(exchange_json(verdict.proof[-1]))

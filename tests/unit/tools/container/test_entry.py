@@ -1,4 +1,4 @@
-"""The meaning of the words after the image's name."""
+"""The meaning of the words that follow the image's name in `docker run`."""
 
 import os
 import subprocess

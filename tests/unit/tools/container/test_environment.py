@@ -28,7 +28,7 @@ def completed(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING, **
 
 
 def settings(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> dict[str, str]:
-    """Returns the broker's settings."""
+    """Returns the broker's settings for these environment variables and this properties file."""
     config, _ = configure(in_file, completed(given, in_file).variables, {})
     return config.given_settings
 

@@ -1,5 +1,5 @@
-"""Compose files for bitnami/kafka, cp-kafka and confluent-local: their environments give the settings that they gave
-there, and the log names the variables that have no effect."""
+"""Compose files for bitnami/kafka, cp-kafka and confluent-local: their variables result in the same settings as in
+those images, and the log names the variables that have no effect."""
 
 import subprocess
 from collections.abc import Collection, Mapping
@@ -50,7 +50,7 @@ def test_an_environment_gives_the_settings_that_it_gave_there(kind: str, shape: 
     expected = shape["settings"]
     assert {name: config.given_settings.get(name) for name in expected} == expected
     idle = [f"settings without effect in this broker: {shape['idle']}"] if "idle" in shape else []
-    assert list(warnings) == idle  # above all, no setting is unknown
+    assert list(warnings) == idle  # In particular, no setting is unknown.
     for text in shape.get("warnings", ()):
         assert any(text in line for line in found.warnings), found.warnings
     assert bool(found.warnings) == ("warnings" in shape)

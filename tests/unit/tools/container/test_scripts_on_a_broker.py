@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def script(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Runs a script with words as in a shell, and returns what it prints."""
+    """Returns a function that runs a script with the words of a shell command, and returns its output."""
 
     def run(line: str, *, stdin: str = "", status: int = 0, at: str = broker.bootstrap) -> str:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))

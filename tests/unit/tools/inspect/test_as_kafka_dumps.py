@@ -15,7 +15,7 @@ from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_
 
 NAMES = directories() if IS_THERE else []
 CLEAN = [name for name in NAMES if not name.startswith("unclean")]
-UNEDITED = [name for name in NAMES if name != "unclean-torn"]  # The tool fails on the torn segments of that directory.
+UNEDITED = [name for name in NAMES if name != "unclean-torn"]  # DumpLogSegments fails on its torn segments.
 FIXED_KINDS = ("index", "timeindex", "txnindex", "snapshot")
 DECODED_KINDS = ("transaction-state", "offsets", "share-group-state", "metadata", "metadata-snapshot")
 FIELD = re.compile(r"(?P<name>\w+): (?:OptionalLong\[(?P<optional>\d+)\]|(?P<value>\S+))")
@@ -30,7 +30,7 @@ def dumped(name: str, kind: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def numbers(text: str) -> dict[str, str]:
-    """Returns the values that the tool prints as `name: value`, without empty ones."""
+    """Returns the values that DumpLogSegments prints as `name: value`, without empty ones."""
     found = {match["name"]: match["optional"] or match["value"] for match in FIELD.finditer(text)}
     return {name: value for name, value in found.items() if value != "OptionalLong.empty"}
 
@@ -56,10 +56,10 @@ def test_nothing_in_a_directory_of_kafka_is_unknown_or_damaged(name: str, tmp_pa
 def test_indexes_and_snapshots_hold_what_the_tool_prints(name: str, kind: str, tmp_path: Path) -> None:
     directory = unpack(name, tmp_path)
     for path, lines in dumped(name, kind):
-        if "-delete/" in path:  # The tool prints preallocated zeros as entries.
+        if "-delete/" in path:  # DumpLogSegments prints preallocated zeros as entries.
             continue
         theirs = [numbers(line) for line in lines if re.match(r"(offset|timestamp|version|producerId): ", line)]
-        # Kafka preallocates the indexes of active segments. If such an index is empty, the tool prints one entry.
+        # Kafka preallocates the indexes of active segments. For an empty one, DumpLogSegments prints one entry.
         theirs = [found for found in theirs if "0" not in (found.get("position"), found.get("timestamp"))]
         ours = [shown_as_by_the_tool(entry) for entry in entries(directory / path) if entry.kind != "producer snapshot"]
         for row, found in zip(ours, theirs, strict=True):

@@ -1,4 +1,4 @@
-"""A copy of a directory has exactly the files of the original, whatever existed in its place."""
+"""A copy of a directory has exactly the files of the original, whatever its target contained before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A full disk makes the copy of a cluster's files fail. The call is refused, and the cluster is unchanged, or it is
-stopped and can be restarted."""
+"""If a full disk makes the copy of a cluster's files fail, the call is refused. The cluster is then either unchanged,
+or stopped and ready to be restarted."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def topics(wire: Wire) -> list[str | None]:
 
 
 def make_topic(wire: Wire, name: str) -> None:
-    """Creates a topic by a Metadata request."""
+    """Creates a topic with a Metadata request."""
     while name not in topics(wire):
         wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), METADATA, MetadataResponse)
 
@@ -98,7 +98,7 @@ async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scen
     }
     await scene.refused("soon", calls[call]())
     assert (files(cluster), cluster.as_json()) == before
-    assert await asyncio.to_thread(topics, wire) == ["t"]  # The connection is still the same.
+    assert await asyncio.to_thread(topics, wire) == ["t"]  # The connection has not been closed.
     await calls[call]()
     await asyncio.to_thread(wire.close)
 

@@ -1,4 +1,4 @@
-"""Rules do not hold a released marker again, until it is written or its topic is deleted."""
+"""After a marker is released, no rule holds it again until it is written or its topic is deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])  # At transaction.version 1 the ne
 
 
 class RefusingWriter:
-    """Refuses each marker, like a leader that is gone."""
+    """Refuses every marker, like a leader that has shut down."""
 
     def __init__(self) -> None:
         self.asked = 0

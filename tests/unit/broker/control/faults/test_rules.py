@@ -1,4 +1,5 @@
-"""Rules of faults: which rules are refused, with which name, and which requests a rule affects."""
+"""Fault rules: invalid rules are refused with the name of the wrong field, and a valid rule affects only the requests
+that it matches."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Large bodies of control calls are parsed in a thread, by a decoder in Python, with the same results."""
+"""The JSON decoder in Python, which parses large bodies of control calls in a thread, agrees with the decoder in C."""
 
 import json
 

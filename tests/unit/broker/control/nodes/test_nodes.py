@@ -1,4 +1,4 @@
-"""Nodes of a cluster with many partitions. The changes of a stop and of a start are decided in slices."""
+"""Stops and starts of nodes in a cluster with many partitions. The resulting changes are decided in slices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A recorder costs the loop little, and its memory is bounded: it writes on the loop, or it ends a recording whose
-reader is too slow."""
+"""A recorder takes little time on the loop, and its memory is bounded: it writes on the loop, or it ends a recording
+whose reader is too slow."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Answers:
 
 
 class SlowTransport(FakeTransport):
-    """A transport that keeps this many bytes unsent."""
+    """A transport that reports `unsent_bytes` as unsent."""
 
     unsent_bytes = 1
 
@@ -97,7 +97,7 @@ async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_who
     peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
     for _ in range(100):  # All requests arrive in one turn of the loop, so that no work is passed to a thread.
         peer.send(FRAME)
-    assert disk.writes > 5  # the head, and what the loop wrote itself
+    assert disk.writes > 5  # the head, and the writes of the loop itself
     recorder.close()
     entries = disk.entries()
     assert [entry.exchange for entry in entries if entry.kind is Kind.RECEIVED] == list(range(1, 101))
@@ -114,7 +114,7 @@ async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_c
     quick.send(FRAME + FRAME)  # This peer reads at once.
     slow.send(FRAME)
     quick.send(FRAME)
-    while recorder.unwritten:  # until a tick
+    while recorder.unwritten:  # until a tick writes the entries
         unsent.unsent_bytes = 0
         await asyncio.sleep(0.001)
     recorder.close()

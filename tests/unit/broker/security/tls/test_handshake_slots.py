@@ -1,4 +1,4 @@
-"""Which handshake is abandoned if there are too many."""
+"""The choice of the handshake to abandon if there are too many."""
 
 from odradek.broker.security.tls.handshake import HandshakeSlots
 

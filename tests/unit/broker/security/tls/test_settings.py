@@ -1,4 +1,4 @@
-"""The settings of a TLS listener, and which of them the broker refuses at the start (docs/spec/security.md#s1-2)."""
+"""The settings of a TLS listener, and those that the broker refuses when it starts (docs/spec/security.md#s1-2)."""
 
 import pytest
 

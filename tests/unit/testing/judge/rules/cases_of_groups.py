@@ -53,8 +53,8 @@ def given_an_id(then: str) -> Story:
 
 
 def given_an_id_at_once(later: str) -> Story:
-    """Returns a story in which a member joins with its new id before the judge holds it to know the id, and joins once
-    more later, as a new member or as itself."""
+    """Returns a story in which a member joins with its new id before the judge assumes that the member knows the id.
+    Later it joins once more, as a new member or as itself."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()

@@ -64,7 +64,7 @@ def test_every_exception_is_one() -> None:
 )
 @pytest.mark.parametrize("order", ["same", "swapped", "interleaved"])
 def test_requests_of_two_apis_are_retried_in_any_order(of_partitions: int, of_offsets: int, order: str) -> None:
-    """kafka-python 3.0.12 sends them like this."""
+    """kafka-python 3.0.12 sends the two requests in this way."""
     trace = Trace()
     producer = Producer(trace)
     producer.add_both(of_partitions, of_offsets)

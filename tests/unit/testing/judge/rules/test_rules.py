@@ -73,7 +73,7 @@ def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
 
 @pytest.mark.parametrize(("sequence", "verdict"), [(1, "kept"), (2, "broken")])
 def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: int, verdict: str) -> None:
-    """Java 4.3.1 does so."""
+    """Java's producer 4.3.1 sends such a retry."""
     trace = Trace()
     peer, producer = trace.connect(), (7, 0)
     init(peer, producer)
@@ -96,7 +96,7 @@ def test_a_member_of_a_streams_group_whose_epoch_is_stale_may_ask_for_it_at_once
     [
         (5_000, 4_000, False),
         (5_000, 3_999, True),
-        (200, 130, False),  # as a busy machine lets it seem, if it delays the heartbeat before
+        (200, 130, False),  # A busy machine may have delayed the previous heartbeat.
         (200, 99, True),
         (100, 0, False),
     ],
@@ -106,7 +106,7 @@ def test_a_heartbeat_is_early_only_if_delays_cannot_explain_it(interval_ms: int,
 
 
 def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
-    """Kafka Streams 4.4.0 does so."""
+    """Kafka Streams 4.4.0 sends the offsets with each report."""
     story = cases_of_streams.holds_tasks_and_sends(cases_of_streams.offsets(), cases_of_streams.reports_with_offsets(0))
     assert told(story).verdict("STG.27") == "not exercised"
 
@@ -175,7 +175,7 @@ def test_a_topic_that_was_made_again_has_new_sequences(is_told_by: str, begins_w
 
 @pytest.mark.parametrize(("sequence", "log_start"), [(1, -1), (0, 0)])
 def test_an_unknown_producer_id_is_asked_again_as_kafkas_own_client_does(sequence: int, log_start: int) -> None:
-    """The response has no log start, or is about the first batch."""
+    """The response has no log start offset, or refers to the first batch."""
     trace = Trace()
     peer = trace.connect()
     init(peer, (7, 0))

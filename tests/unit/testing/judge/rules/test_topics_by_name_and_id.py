@@ -1,6 +1,6 @@
-"""A client that changes from topic names to topic ids, or back, is judged as if it had always used the same.
+"""A client that changes from topic names to topic ids, or back, is judged as if it had used only one of the two.
 
-Java's producer does so when the highest version of Produce that all its brokers serve changes from 12 to 13.
+Java's producer changes when the highest version of Produce that all its brokers serve changes from 12 to 13.
 """
 
 import pytest
