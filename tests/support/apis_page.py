@@ -15,7 +15,7 @@ The APIs that this broker serves, with their versions. How they differ from Kafk
 
 
 def page() -> str:
-    """Returns the page: a row with the versions of each API."""
+    """Returns the page: a table with a row for each API and its versions."""
     rows = [
         f"| {key} | {name} | {lowest}{f'–{highest}' if highest > lowest else ''} |\n"
         for key, (name, lowest, highest) in sorted(served().items())

@@ -61,7 +61,7 @@ def batch_by(
 
 
 def changed(batch: bytes | bytearray, *, seal: bool = True, **fields: int) -> bytearray:
-    """Returns a copy with other header fields. The CRC is computed anew unless `seal` is False."""
+    """Returns a copy of the batch with other values of header fields. Recomputes the CRC unless `seal` is False."""
     copy = bytearray(batch)
     for name, value in fields.items():
         at, packing = FIELDS[name]
@@ -101,8 +101,8 @@ def batch_of(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Returns a batch around any bytes. `payload` is compressed, unless `is_packed` says that it is compressed
-    already."""
+    """Returns a batch around any bytes. `payload` is compressed, unless `is_packed` is set because it is already
+    compressed."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

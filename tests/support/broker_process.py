@@ -61,8 +61,8 @@ class Broker(ABC):
             self.stop()
 
     def start(self) -> "Broker":
-        """Starts the broker and waits until it accepts connections. Raises RuntimeError with the broker's output if it
-        does not."""
+        """Starts the broker and waits until it accepts connections. Raises RuntimeError with the broker's output if the
+        start fails."""
         assert not self.is_running(), "it runs already"
         self._start()
         return self
@@ -131,8 +131,8 @@ class BrokerProcess(Broker):
             words += ["--emulate", self._emulate]
         if RECORDINGS:
             words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
-        # If a test chooses the Kafka port, the HTTP port would have its default. Only one broker at a time could use
-        # that port, so any free port is used.
+        # If a test chooses the Kafka port, the HTTP port would be the default one, which only one broker at a time can
+        # use. Therefore the broker gets any free port.
         for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]
         return words
@@ -288,7 +288,8 @@ class KafkaProcess(Broker):
 
 
 def _is_alive(pid: int) -> bool:
-    """Returns whether the process exists and is not a zombie. It is not our child process, so we cannot wait for it."""
+    """Returns whether the process exists and is not a zombie. The process is not our child, so we cannot wait for
+    it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -18,7 +18,8 @@ HOSTS = ("localhost", "127.0.0.1")
 
 @cache
 def certificates(*clients: str) -> Path:
-    """Returns a directory with ca.pem, server.pem, a client-NAME.pem for each client, and the same as PKCS12."""
+    """Returns a directory with ca.pem, server.pem and a client-NAME.pem for each client, and with PKCS12 files of the
+    same contents."""
     return another_authority(*clients)
 
 

@@ -1,5 +1,5 @@
-"""Bugs of real clients, with what causes the state in which they appear: presets, rare answers, calls, or rules of
-`serve --control`."""
+"""Bugs of real clients, each with the means to reproduce it: presets, rare answers, calls, or rules of `serve
+--control`."""
 
 from __future__ import annotations
 

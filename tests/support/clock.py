@@ -1,4 +1,4 @@
-"""A clock and timers for tests. Time advances only when the test says so."""
+"""A clock and timers for tests. Time advances only when the test advances it."""
 
 import heapq
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class ManualClock:
         self._now_ms += ms
 
     def set(self, now_ms: int) -> None:
-        """Sets the time, also to an earlier one, as wall clocks may do."""
+        """Sets the time. The new time may be earlier, because wall clocks can be set back."""
         self._now_ms = now_ms
 
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from odradek.tools.commands import errors, target
 from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
-# The page is as wide as the prose of the other pages, and has no colours: Python 3.14 colours help on a terminal.
+# The page is as wide as the prose of the other pages. It has no colours, which Python 3.14 uses for help on a terminal.
 LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 
 

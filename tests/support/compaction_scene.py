@@ -41,7 +41,7 @@ class CompactedLog:
     def log(self) -> Log:
         return self._on_disk.log
 
-    # --- the past
+    # --- writing
 
     def append(
         self,
@@ -139,12 +139,12 @@ class CompactedLog:
         self.passes += 1
 
     def clean_later(self, ms: int = DELETE_RETENTION_MS) -> None:
-        """Runs a cleaning pass after the delete horizons that have been set so far are over."""
+        """Advances the clock beyond the delete horizons that have been set so far, and runs a cleaning pass."""
         self.now_ms += ms
-        self.cleaned_to = None  # makes the cleaner consider the whole log, as if new records had arrived
+        self.cleaned_to = None  # makes the cleaner process the whole log, as if new records had arrived
         self.clean()
 
-    # --- what is there
+    # --- reading
 
     def batches(self) -> list[tuple[BatchHeader, memoryview]]:
         found = []
@@ -201,7 +201,7 @@ class CompactedLog:
         return table
 
     def reopen(self) -> CompactedLog:
-        """Opens the log anew, as after kill -9."""
+        """Reopens the log as after kill -9."""
         again = CompactedLog(self.config, self.disk.after_kill())
         again.cleaned_to, again.now_ms = self.cleaned_to, self.now_ms
         return again

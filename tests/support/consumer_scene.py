@@ -58,7 +58,7 @@ class ConsumerScene(Scene):
         self.epochs: dict[str, int] = {}
         self.last: ConsumerGroupHeartbeatResponse | None = None
         self.last_error: str | None = None
-        self.hidden: set[str] = set()  # topics that nobody is allowed to DESCRIBE
+        self.hidden: set[str] = set()  # topics that no client is allowed to DESCRIBE
         super().__init__(
             config
             or GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer or ConsumerConfig(), rules=rules),
@@ -158,7 +158,7 @@ class ConsumerScene(Scene):
             parts.append(f"{name} {''.join(str(index) for index in sorted(indexes))}")
         return ", ".join(sorted(parts))
 
-    # What tests can see.
+    # The state as tests see it.
 
     def described(self, group: str = GROUP) -> DescribedGroup:
         return describe_consumer_group(self.core.registry, group)
@@ -195,13 +195,14 @@ class ConsumerScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Returns the types of the records written since then. A tombstone counts as the negative of its type."""
+        """Returns the types of the records written after the first `since` ones. A tombstone counts as the negative of
+        its type."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]
 
     # Several steps in one call.
 
     def settle(self, *names: str, rounds: int = 12, group: str = GROUP) -> None:  # type: ignore[override]
-        """Lets all members follow their responses until nothing changes any more."""
+        """Lets all members follow their responses until nothing changes."""
         for _ in range(rounds):
             for name in names:
                 member = self.group_of(group).members[name]

@@ -39,8 +39,8 @@ class Copy(NamedTuple):
 
 
 class DeadLetterScene(TxnShareBroker):
-    """A broker with dead-letter queues on. The group delivers each record `LIMIT` times. Unless the test says
-    otherwise, its queue is the existing topic `QUEUE`."""
+    """A broker with dead-letter queues enabled. The group delivers each record `LIMIT` times. By default its queue is
+    the existing topic `QUEUE`."""
 
     def __init__(self, *, has_queue: bool = True) -> None:
         super().__init__()

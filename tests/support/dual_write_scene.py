@@ -21,7 +21,7 @@ TRANSACTIONAL_ID = "orders-1"
 
 
 class ProcessKilled(BaseException):
-    """Raised where a test ends the process."""
+    """Raised at the point where a test ends the process."""
 
 
 class NoAnswer(Exception):
@@ -29,7 +29,7 @@ class NoAnswer(Exception):
 
 
 class Statements:
-    """Faults that the next statements of any connection meet."""
+    """Faults for the next statements on any connection."""
 
     def __init__(self) -> None:
         self.fault: tuple[str, FaultTime] | None = None  # The first statement that starts with this text fails once.
@@ -65,8 +65,8 @@ class PostgresqlConnection(psycopg.Connection[Any]):
 
 
 class Scene(ABC, Generic[C]):
-    """The state that outlives processes: a database with a table of orders, and Kafka. `dual()` stands for a
-    process."""
+    """The state that outlives processes: a database with a table of orders, and Kafka. Each call of `dual()` simulates
+    a process."""
 
     parameter: str
     timeout_ms: int
@@ -110,7 +110,7 @@ class Scene(ABC, Generic[C]):
         return dual
 
     def kill(self) -> None:
-        """Closes the connections, as the end of their process does."""
+        """Closes the connections, as the operating system does when their process ends."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()

@@ -1,5 +1,5 @@
-"""Sets how many examples Hypothesis tries for each property: the same few in every run, or with EXAMPLES=n n times as
-many new ones."""
+"""Sets the number of examples that Hypothesis tries for each property: the same few in every run, or, with EXAMPLES=n,
+n times as many new examples."""
 
 import os
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class FakeCluster:
     def __init__(self, **partition_counts: int) -> None:
         self.version = 0
-        self.settings: dict[tuple[str, str], int] = {}  # of one group
+        self.settings: dict[tuple[str, str], int] = {}  # settings of single groups
         self.defaults: dict[str, int] = {
             "consumer.session.timeout.ms": 45_000,
             "consumer.heartbeat.interval.ms": 5_000,
@@ -30,7 +30,7 @@ class FakeCluster:
         }
         self.texts: dict[str, str] = {}
         self.computes_later = False  # whether `compute_target` leaves computations to the test
-        self.computing: dict[str, Steps[Any]] = {}  # computations that have not been made, by group
+        self.computing: dict[str, Steps[Any]] = {}  # computations that have not been run, by group
         self.forgotten: list[str] = []  # groups whose searches were forgotten
         self._topics: dict[str, TopicView] = {}
         self._made = 0
@@ -87,7 +87,7 @@ class FakeCluster:
         return None
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """A test ends the computations by itself; see `computing`."""
+        """Does nothing, because tests end computations themselves; see `computing`."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         self._searches.when_found(notify)

@@ -45,7 +45,7 @@ class ProcessCrashed(BaseException):
 class Fault(Enum):
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
-    SHORT = -1  # Half of a write arrives. Other calls fail as with ENOSPC.
+    SHORT = -1  # Half of a write is done. Other calls fail as with ENOSPC.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class FakeDisk:
     def crash_before(self, call: int, *, half_write: bool = False) -> None:
         """Makes the process die instead of executing the `call`-th call from now.
 
-        half_write  if this call is a write, it is executed in part
+        half_write  if this call is a write, half of it is executed
         """
         self._crash_at = self.calls + call
         self._half_write_at_crash = half_write

@@ -1,4 +1,4 @@
-"""Files and directories in memory: their contents, which of it is durable, and what remains after a power failure."""
+"""Files and directories in memory: their contents, the durable part of them, and the state after a power failure."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Directory:
 Node: TypeAlias = File | Directory
 
 
-# What survives.
+# Surviving a power failure.
 
 
 class EverythingSurvives:

@@ -1,7 +1,7 @@
-"""The pages that are not kept in the repository: `make docs` writes them into the documentation's site.
+"""The pages that are not stored in the repository, because `make docs` writes them into the documentation's site.
 
-Kept pages cannot link to a generated page, because readers of the repository do not have it. They link to the code from
-which the page is written. On the site, such a link leads to the page instead.
+Stored pages cannot link to a generated page, because readers of the repository do not have it. They link to the code
+from which the page is written. On the site, such a link leads to the page instead.
 """
 
 from __future__ import annotations

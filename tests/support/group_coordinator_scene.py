@@ -66,7 +66,7 @@ HANDLERS: dict[type[Message], tuple[ApiKey, Any]] = {
 
 
 class Scene:
-    """A broker with a topic `t` of two partitions. On request it starts with the offsets topic of an earlier broker."""
+    """A broker with a topic `t` of two partitions. It can also start with the offsets topic of an earlier broker."""
 
     def __init__(
         self, disk: FakeDisk | None = None, image: MetadataImage | None = None, cluster: ClusterView | None = None

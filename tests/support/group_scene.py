@@ -48,7 +48,7 @@ NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
 
 
 class PendingRequest(Generic[A]):
-    """A JoinGroup or SyncGroup, with its response as soon as there is one."""
+    """A JoinGroup or SyncGroup request, and its response once it has arrived."""
 
     def __init__(self) -> None:
         self._answer: A | None = None
@@ -320,7 +320,7 @@ class Scene:
         self.sync(leader, joined[0].generation_id, assignments, group=group)
         return [leader, *(member for member in members if member != leader)]
 
-    # Events from outside.
+    # Events that are not requests.
 
     def advance(self, ms: int) -> None:
         """Advances the clock. Timers fire when they are due, each at its own time."""

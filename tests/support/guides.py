@@ -1,15 +1,15 @@
-"""Plays a guide as a reader does who pastes its blocks, from top to bottom, into a shell in an empty directory.
+"""Runs a guide like a reader who pastes its blocks, from top to bottom, into a shell in an empty directory.
 
-The language of a block says what it is:
+The language of a block says how it is used:
 
     python            a whole program. It is stored under the file name in the line before it (`enrich.py`:), and runs
                       at once, unless a shell block below names that file
     sh                lines for the shell
-    text              what the block before it prints; … stands for anything
+    text              the output of the preceding block; … stands for any text
     java, go, …       a file of examples/, or a part of one
-    json, yaml, xml   read by tests of their own
+    json, yaml, xml   checked by other tests
 
-The shell has a network of its own, so that a broker on localhost:9092 is the reader's, and nobody else's.
+The shell has its own network, so no other broker can be on localhost:9092.
 """
 
 import os
@@ -27,13 +27,13 @@ from pathlib import Path
 from tests.support.oracle import REPOSITORY
 
 FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# The last file that the paragraph before a block names.
+# The last file name in the paragraph before a block.
 FILE_NAME = re.compile(
     r"`(?:[\w-]+/)*([\w-]+\.(?:py|go|mjs|java|rs))`(?:(?!\n\n|\.(?:py|go|mjs|java|rs)`).)*:\n\n\Z", re.DOTALL
 )
 LANGUAGES = frozenset({"python", "sh", "text", "java", "go", "js", "rust", "json", "yaml", "xml"})
 DEFAULT_NAME = "program.py"
-# Commands that a page may show and this machine need not have: they are left out.
+# Commands on a page that are left out, because this machine may not have them.
 ELSEWHERE = (
     "docker",
     "mvn",
@@ -46,7 +46,7 @@ ELSEWHERE = (
     "export PG",
 )
 MARK = "::: block "
-# Brings up the loopback of a new network, as `ip link set lo up` does.
+# Brings up the loopback interface of a new network, like `ip link set lo up`.
 LOOPBACK = """
 import fcntl, os, socket, struct, sys
 with socket.socket() as s:
@@ -57,7 +57,8 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of a page. `line` is where its fence is; `file` is the name in the line before it."""
+    """A fenced block of a page. `line` is the number of its first line, and `file` is the file name in the line before
+    it."""
 
     page: str
     line: int
@@ -71,7 +72,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page, which is named by its path in the repository."""
+    """Returns the fenced blocks of a page. `page` is its path in the repository."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     found = []
     for fence in FENCED.finditer(text):
@@ -83,7 +84,7 @@ def blocks(page: str) -> list[Block]:
 
 @cache
 def sources() -> tuple[str, ...]:
-    """The files that a block may be a part of."""
+    """Returns the texts of the files of which a block may be a part."""
     folders = (REPOSITORY / "examples", REPOSITORY / "odradek")
     suffixes = {".py", ".java", ".go", ".mjs", ".rs", ".yml", ".xml"}
     return tuple(
@@ -95,7 +96,7 @@ def sources() -> tuple[str, ...]:
 
 
 def is_part_of_a_file(block: Block) -> bool:
-    """Whether each paragraph of the block stands in one file of examples/ or odradek/, in this order."""
+    """Returns whether a single file of examples/ or odradek/ contains all paragraphs of the block, in this order."""
     paragraphs = [each.strip("\n") for each in re.split(r"\n\n+", block.text)]
     return any(_in_order(paragraphs, source) for source in sources())
 
@@ -111,7 +112,7 @@ def _in_order(paragraphs: Sequence[str], source: str) -> bool:
 
 
 def commands(block: Block) -> Iterator[str]:
-    """The commands of a shell block, each with the lines that continue it."""
+    """Yields the commands of a shell block, each with its continuation lines."""
     yield from re.findall(r"(?:.*\\\n)*.+", block.text)
 
 
@@ -121,14 +122,15 @@ def is_elsewhere(command: str) -> bool:
 
 
 def installed_by(block: Block) -> list[str]:
-    """The names of the distributions in its lines `pip install …`."""
+    """Returns the names of the distributions in the block's lines `pip install …`."""
     lines = [each for each in commands(block) if each.startswith("pip install ")]
     words = [word for line in lines for word in shlex.split(line, comments=True)[2:] if not word.startswith("-")]
     return [re.split(r"[\[=@ ]", word)[0] for word in words]
 
 
 def script(page: Sequence[Block]) -> str:
-    """What the reader pastes. A line of its output begins each block, so that it can be taken apart."""
+    """Returns the script that a reader would paste. It prints a line before each block, by which its output can be
+    split."""
     lines = ["set -e", "exec 2>&1"]
     for number, block in enumerate(page):
         lines.append(f"echo '{MARK}{number}'")
@@ -155,7 +157,7 @@ def _network() -> list[str]:
 
 
 def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment: str) -> list[str]:
-    """Runs the blocks in this directory, and returns what each of them printed. A command that fails, fails."""
+    """Runs the blocks in this directory, and returns the output of each block. Fails if a command fails."""
     inherited = {name: os.environ[name] for name in ("LANG", "TMPDIR", "JAVA_HOME") if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with subprocess.Popen(
@@ -174,7 +176,7 @@ def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment
             said = f"it did not end within {timeout_s:.0f} s"
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(bash.pid, signal.SIGKILL)  # what the reader left in the background, too
+                os.killpg(bash.pid, signal.SIGKILL)  # including processes that the blocks left in the background
         assert bash.stdout is not None
         output = bash.stdout.read()
     parts = output.split(MARK)[1:]
@@ -185,7 +187,8 @@ def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment
 
 
 def check_output(page: Sequence[Block], printed: Sequence[str]) -> None:
-    """Each line of a text block stands in what the block before it printed, in this order."""
+    """Checks that the output of the block before each text block contains the lines of that text block, in this
+    order."""
     for number, block in enumerate(page):
         if block.language == "text":
             rest = iter(printed[number - 1].splitlines())

@@ -1,4 +1,4 @@
-"""Creates a hanging transaction. It is open in a partition but unknown to its coordinator, so that nothing will end it.
+"""Creates a hanging transaction, which is open in a partition but unknown to its coordinator, so it never ends.
 
 Such a transaction can arise only in a broker with `transaction.partition.verification.enable=false`.
 """

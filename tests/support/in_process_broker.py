@@ -74,7 +74,7 @@ class InProcessBroker:
         return ConnectionInfo(self._connections, host, 40_000, self.listener, principal)
 
     def ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
-        """Returns the response to a request. Raises Closed if the broker closes the connection instead."""
+        """Returns the response to a request. Raises ConnectionClosed if the broker closes the connection instead."""
         return self.loop.run_until_complete(self.ask_on_loop(connection, request, version))
 
     def answer(self, connection: ConnectionInfo, request: Message, version: int, answer: type[M]) -> M:
@@ -84,7 +84,8 @@ class InProcessBroker:
         return found
 
     def go_on(self) -> None:
-        """Lets the broker's other work run for one step. Tests that wait for its effect ask again afterwards."""
+        """Runs the broker's other work for one step. Tests that wait for the effect of such work repeat their request
+        afterwards."""
         self.loop.run_until_complete(asyncio.sleep(TURN_S))
 
     async def ask_on_loop(self, connection: ConnectionInfo, request: Message, version: int) -> Message:

@@ -1,4 +1,4 @@
-"""Like `InProcessBroker`, with a single listener on which the principals log in with SASL/PLAIN."""
+"""A variant of `InProcessBroker` with a single listener, on which principals log in with SASL/PLAIN."""
 
 from __future__ import annotations
 

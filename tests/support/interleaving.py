@@ -38,7 +38,7 @@ class Actor:
         self._turn.release()
 
     def move_until(self, before: object) -> None:
-        """Lets the thread run until that step, or until its end."""
+        """Lets the thread run until the step that `before` names, or until its end."""
         while self.is_waiting(PATIENCE_S) and not self.is_over and self.before != before:
             self.move()
 

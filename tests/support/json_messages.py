@@ -1,4 +1,4 @@
-"""Converts messages from and to the JSON of Kafka's own converters, including records, which become base64.
+"""Converts messages from and to the JSON of Kafka's own converters. Records are included as base64.
 
 `odradek.protocol.kafka_json` prints JSON as Kafka's tools do, which leave out records.
 """

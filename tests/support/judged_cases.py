@@ -110,7 +110,7 @@ def join(
 ) -> None:
     """Adds a JoinGroup v9 of `member`, and its response with a generation.
 
-    given  member id in the response; by default the same
+    given  member id in the response; by default the id in the request
     """
     request = JoinGroupRequest(
         group_id=group,

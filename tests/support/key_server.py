@@ -55,7 +55,7 @@ class KeyServer:
         self.stop()
 
     def stop(self) -> None:
-        """Stops the server. Afterwards nothing listens on the port."""
+        """Stops the server. Afterwards no process listens on the port."""
         if not self.stopped.is_set():
             self.stopped.set()
             self._server.shutdown()

@@ -1,6 +1,6 @@
 """Detects broker processes that a signal has ended, such as the kernel's signal when memory is exhausted.
 
-A failed test does not show such a cause itself, because its client only sees refused connections.
+A failed test alone does not show this cause, because its client only sees refused connections.
 """
 
 import signal

@@ -1,18 +1,19 @@
-"""Ends Kafka when the tests that started it end, however they end."""
+"""Ends Kafka when the test run that started it ends, even if the test run is killed."""
 
 import subprocess
 
-# Reads until the other end of its standard input is closed, which the kernel does for a test run that is killed, too.
+# Kills Kafka when the other end of standard input is closed. The kernel closes it even if the test run is killed.
 ENDS_KAFKA = 'read -r _; ps -o args= -p "$0" | grep -q kafka.Kafka && kill -9 "$0"'
 
 
 class Leash:
-    """Kafka is no child of the tests, and would outlive a test run that is killed. Released when a test stops it."""
+    """Kills Kafka when the test run ends, unless a test has stopped Kafka and called `release`. Kafka is not a child of
+    the tests, so otherwise it would outlive a killed test run."""
 
     def __init__(self, pid: int) -> None:
-        """`pid`: of Kafka."""
+        """Watches for the end of the test run. `pid` is Kafka's process id."""
         words = ["sh", "-c", ENDS_KAFKA, str(pid)]
-        # A session of its own, so that a signal to the process group of the tests leaves it alive.
+        # The process has its own session, so that it survives a signal to the process group of the tests.
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
     def release(self) -> None:

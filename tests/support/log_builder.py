@@ -1,4 +1,4 @@
-"""Logs in memory and batches for tests. A test prepares the past by appending to a log."""
+"""Logs in memory and batches for tests. A test prepares its initial state by appending to a log."""
 
 from __future__ import annotations
 

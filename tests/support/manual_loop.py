@@ -1,4 +1,4 @@
-"""An event loop and its threads under the test's control. Nothing runs until the test says so."""
+"""An event loop and its threads under the test's control. Work runs only when the test runs it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ManualTick:
-    """Stands in for `loop.call_soon`."""
+    """A replacement for `loop.call_soon`."""
 
     def __init__(self) -> None:
         self._actions: deque[Callable[[], None]] = deque()
@@ -28,7 +28,7 @@ class ManualTick:
 
 
 class ManualWorkers:
-    """Threads whose jobs end when the test says so."""
+    """Threads whose jobs end when the test ends them."""
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = deque()

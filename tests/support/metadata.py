@@ -43,7 +43,7 @@ DIRECTORY_ID = "9DitBXe7pyoCRUwgpuuW-w"
 
 
 def ids() -> Callable[[], bytes]:
-    """Returns a source of ids that count up. An id has 16 bytes and is never zero."""
+    """Returns a function whose calls return consecutive ids. An id has 16 bytes and is never zero."""
     numbers = count(1)
     return lambda: next(numbers).to_bytes(16, "big")
 
@@ -81,7 +81,7 @@ def config_with(**settings: str) -> BrokerConfig:
 
 
 class Running:
-    """A data directory with opened metadata, as a broker has it."""
+    """A data directory with opened metadata, as in a running broker."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class Exchange:
     key: int
     version: int
     request: bytes
-    response: bytes | None  # None if the request had acks=0, or if Kafka closed the connection
+    response: bytes | None  # None if the request had acks=0 or Kafka closed the connection
     request_json: dict[str, Any] | None  # the request as Kafka's own codec decodes it; None if it cannot
     response_json: dict[str, Any] | None
     request_same: bool  # whether Kafka's codec encodes the request to the same bytes
@@ -91,13 +91,15 @@ def unpack(name: str, into: Path) -> Path:
 
 
 def served(name: str) -> dict[str, Any]:
-    """Returns what Kafka serves from that directory, with the settings and the clock of its recording."""
+    """Returns the contents that Kafka serves from a recorded directory, with the settings and the clock of its
+    recording."""
     found: dict[str, Any] = json.loads((ORACLE / "data" / f"{name}.served.json").read_text())
     return found
 
 
 def dump(name: str, kind: str) -> str:
-    """Returns what DumpLogSegments prints for every file of a kind (`log`, `index`, `snapshot` …) in that directory."""
+    """Returns the output of DumpLogSegments for every file of a kind (`log`, `index`, `snapshot` …) in a recorded
+    directory."""
     path = ORACLE / "data" / f"{name}.dump" / f"{kind}.txt"
     if path.exists():
         return path.read_text()

@@ -224,7 +224,8 @@ def server_with(
     authentication_timeout_ms: int | None = None,
     admissions: Admissions | None = None,
 ) -> Server:
-    """Returns a server that does not listen. Its handlers get `broker`, which need only have what they use."""
+    """Returns a server that does not listen. Its handlers get `broker`, which only needs the attributes that they
+    use."""
     requests = dispatcher_with(handlers, broker=broker, clock=clock)
     return server_around(
         requests, limits, timers, authentication_timeout_ms=authentication_timeout_ms, admissions=admissions

@@ -1,4 +1,4 @@
-"""Ports of this machine that nobody uses."""
+"""Finds ports of this machine that are not in use."""
 
 import socket
 

@@ -1,6 +1,6 @@
-"""A table of what producers may send and how the broker answers, checked against our validation and Apache Kafka.
+"""A table of Produce requests and the broker's answers, checked against our validation and Apache Kafka.
 
-Every row was observed on Kafka 4.4.0. If Odradek answers otherwise, the row has Kafka's answer and the reason.
+Every row was observed on Kafka 4.4.0. If Odradek's answer differs, the row also has Kafka's answer and the reason.
 """
 
 import os
@@ -171,7 +171,7 @@ def sizes(now_ms: int) -> Iterator[ProduceCase]:
     def sized(size: int, compression: Compression = NONE) -> bytearray:
         return build_batch([NewRecord(None, b"x" * size, now_ms)], compression=compression)
 
-    overhead = 200 - len(sized(100)) + 100  # number of bytes besides the value, in a batch of 200 bytes
+    overhead = 200 - len(sized(100)) + 100  # number of bytes other than the value, in a batch of 200 bytes
     yield ProduceCase("as large as allowed", sized(overhead), E.NONE, topic=SMALL)
     yield ProduceCase("one byte larger than allowed", sized(overhead + 1), E.MESSAGE_TOO_LARGE, topic=SMALL)
     yield ProduceCase("too large, with a wrong CRC", changed(sized(500), crc=1), E.MESSAGE_TOO_LARGE, topic=SMALL)
@@ -295,7 +295,7 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[ProduceCase]:
 
 
 def packings(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about compressed bytes that cannot be decompressed, or that decompress with oddities."""
+    """Yields rows about compressed data that cannot be decompressed, or whose compressed form is unusual."""
 
     def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> ProduceCase:
         batch = batch_of(packed, 2, compression=codec, is_packed=True, base_timestamp=now_ms)

@@ -1,8 +1,8 @@
 """Reserves a port for a broker that is killed and restarted, so that no other process takes the port in between.
 
 The kernel gives an unused port to the next process that asks for any port, or to an outgoing connection. It never
-assigns ports below its ephemeral range. A lock file for each of these tells the machine's test processes whether the
-port is in use.
+assigns ports below its ephemeral range. A lock file for each of these ports shows the other test processes on the
+machine whether the port is in use.
 """
 
 import fcntl

@@ -35,8 +35,8 @@ CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
 CHANGES = "kafka-4.4"  # the page of the rule book whose tables have rows with letters
 ROW = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?:\s+to\s+\1(\d+))?\b")  # a row or a range, which may wrap over a line
-SCRIPT = "_script.py"  # file names that end like this belong to scripts, whose functions ask Odradek and both Kafkas
-CONFORMANCE = "conformance/"  # files whose paths start like this ask a running Kafka
+SCRIPT = "_script.py"  # ends the file names of scripts, which send requests to Odradek and both releases of Kafka
+CONFORMANCE = "conformance/"  # the start of the paths of tests that use a running Kafka
 HEAD = """# Scenarios and their tests
 
 The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
@@ -145,7 +145,7 @@ def cited_rows(docstring: str) -> list[str]:
 
 
 def missing_rows(*, of_kafka: bool) -> list[str]:
-    """Returns the rows without a test of Odradek alone, or those without a test that asks a running Kafka."""
+    """Returns the rows without a test of Odradek alone, or those without a test that uses a running Kafka."""
     found = row_tests()
     return [
         row

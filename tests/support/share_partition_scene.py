@@ -1,5 +1,5 @@
 """A share partition for tests: a log of batches, members that fetch and acknowledge, a clock, and a store that answers
-when the test says so. There is no socket, event loop or broker."""
+when the test lets it. There is no socket, event loop or broker."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class SharePartitionScene:
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
 
     def begin_ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> StateWrite | None:
-        """Acknowledges up to the write of the state. Raises KafkaError."""
+        """Starts an acknowledgement, and returns the write of the state that it waits for. Raises KafkaError if it is
+        refused."""
         acknowledgements = [
             Acknowledgement(first, last, [types] if isinstance(types, int) else types) for first, last, types in batches
         ]

@@ -1,4 +1,4 @@
-"""Reads the log of a `__share_group_state` partition as Kafka does, which skips markers and private tags."""
+"""Reads the log of a `__share_group_state` partition in the same way as Kafka, which skips markers and private tags."""
 
 from odradek.broker.shares.core.records import decode_record
 from odradek.broker.shares.core.state import SharePartitionKey, ShareSnapshot, ShareUpdate

@@ -1,4 +1,4 @@
-"""Queries that write through `odradek.spark.two_phase` as Spark does, without Spark. Tests can stop a driver at any
+"""Queries that write through `odradek.spark.two_phase` like Spark, but without Spark. Tests can stop a driver at any
 step."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 from odradek.spark.two_phase import TwoPhaseSink, Vote, wall_clock_ms
 
 PARTITIONS = 2
-ROWS = 3  # of each task
+ROWS = 3  # number of rows of each task
 
 
 class Crash(Exception):

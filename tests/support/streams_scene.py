@@ -85,7 +85,7 @@ def topology(*subtopologies: wire.Subtopology, epoch: int = 0) -> wire.Topology:
 
 
 def _ended(result: ComputedTarget) -> Generator[None, None, ComputedTarget]:
-    """Returns a computation without further steps."""
+    """Returns a computation that ends at once with this result."""
     return result
     yield
 
@@ -116,7 +116,7 @@ class StreamsScene(Scene):
         self.epochs: dict[str, int] = {}
         self.last: StreamsGroupHeartbeatResponse | None = None
         self.last_error: str | None = None
-        self.forbidden: set[str] = set()  # topics that nobody is allowed to CREATE
+        self.forbidden: set[str] = set()  # topics that no client is allowed to CREATE
         self.to_create: list[TopicInfo] = []
         super().__init__(
             GroupConfig(group_initial_rebalance_delay_ms=0, streams=StreamsConfig(max_size=max_size), rules=rules),
@@ -239,7 +239,8 @@ class StreamsScene(Scene):
         self.turn(lambda core: core.target_computed(group, computed, self.now_ms))
 
     def compute(self, steps: int, group: str = GROUP) -> bool:
-        """Makes some steps of such a computation. Returns whether further steps follow; the result is not recorded."""
+        """Runs some steps of a computation that was left to the test. Returns whether further steps follow. Does not
+        record the result."""
         computation = self.cluster.computing[group]
         for _ in range(steps):
             try:
@@ -249,7 +250,7 @@ class StreamsScene(Scene):
                 return False
         return True
 
-    # What tests can see.
+    # The state as tests see it.
 
     def described(self, group: str = GROUP) -> DescribedGroup:
         return self.core.describe_streams_group(group)
@@ -287,5 +288,6 @@ class StreamsScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Returns the types of the records written since then. A tombstone counts as the negative of its type."""
+        """Returns the types of the records written after the first `since` ones. A tombstone counts as the negative of
+        its type."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 BEGIN = "Traceback (most recent call last)"
 MARK = "traceback"  # @pytest.mark.traceback("text of the error") announces a traceback by a regular expression.
-OURS = ("odradek", "asyncio", "aiohttp")  # asyncio logs what reaches the exception handler of the loop.
+OURS = ("odradek", "asyncio", "aiohttp")  # asyncio logs exceptions that reach the loop's exception handler.
 _LINES_BEFORE = 3
 _watched: dict[Path, int] = {}  # position up to which each log has been read
 _unread: list[str] = []

@@ -105,7 +105,7 @@ class Peer:
         behind: bool = False,
         client_id: str = "a-client",
     ) -> None:
-        """Adds a request, and its response 1 ms later. Without `answer` a fault drops the response."""
+        """Adds a request, and its response 1 ms later. Without `answer` the response is dropped by a fault."""
         exchange = self.send(request, version, after_ms=after_ms, behind=behind, client_id=client_id)
         self.trace.wait(1)
         self.reply(exchange, request, version, answer)

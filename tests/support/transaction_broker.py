@@ -104,7 +104,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
-        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held in it
+        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held back in it
         self._next = count(1000, 1000)
 
     def begin_at(self, producer_id: int) -> None:
@@ -136,7 +136,7 @@ class MarkersThatMeet:
         self.refusals: dict[tuple[str, int], ErrorCode] = {}
         self.bug: Exception | None = None
         self.sent: list[TxnMarker] = []
-        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held in it
+        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held back in it
         # partitions whose marker is written later, with the function that writes it
         self.pending: dict[tuple[str, int], Callable[[], None] | None] = {}
 
@@ -238,7 +238,7 @@ class TransactionBroker(BrokerScene):
         self.broker.groups = self.groups
 
     def make_share_markers(self) -> ShareGroupMarkers:
-        """Returns the markers of share groups. Scenes without share groups have none."""
+        """Returns the object that writes markers of share groups. In scenes without share groups it writes none."""
         return NoShareGroups()
 
     def start_coordinator(self) -> None:
@@ -287,7 +287,7 @@ class TransactionBroker(BrokerScene):
         super().delete_topic(name)
         self.transactions.topic_deleted(name)
 
-    # Asking.
+    # Requests.
 
     def ask(self, request: Message, version: int) -> Any:
         """Returns the response, or a Deferred of it. Request and response are encoded and decoded."""

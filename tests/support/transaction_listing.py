@@ -1,4 +1,4 @@
-"""Returns what ListTransactions shows, for tests without a client."""
+"""Lists transactions as ListTransactions does, for tests without a client."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Transactional ids for tests: a core, its log in memory, a clock, and producers with requests, without sockets or
 event loop.
 
-`given(*records)` prepares the past as records of the log. The scene does the work of
+`given(*records)` prepares the initial state from records of the log. The scene does the work of
 `odradek.broker.coordinators.shard.Shard` and `odradek.broker.coordinators.transaction_coordinator` step by step: it
 appends, replays, settles, arms timers, releases replies and allocates producer ids. Markers are written when the test
-says so. Records are encoded and decoded, so that `restarted()` has what a restart finds.
+writes them. Records are encoded and decoded, so that `restarted()` returns the state that a restart finds in the log.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def refused(code: ErrorCode) -> Iterator[None]:
 
 
 class PendingEndTxn:
-    """An EndTxn, with its response as soon as there is one."""
+    """An EndTxn request, and its response once it has arrived."""
 
     def __init__(self) -> None:
         self._answer: EndTxnResponse | None = None
@@ -142,7 +142,7 @@ class Scene:
         self.owed: list[PendingMarkers] = []  # requested markers that are not written yet
         self.due: dict[str, int] = {}  # due time of each timer, by its key
 
-    # The past.
+    # Initial state.
 
     def replay_bytes(self, key: bytes, value: bytes | None, headers: Headers = ()) -> None:
         """Replays a record in the form in which the log contains it."""
@@ -289,8 +289,8 @@ class Scene:
             self._settle(self.core.send_later(owed.transactional_id))
 
     def time_out(self) -> list[str]:
-        """Scans for transactions that have been open for too long. Returns the transactional ids of the aborted
-        ones."""
+        """Scans for transactions that have exceeded their timeout. Returns the transactional ids of those that it
+        aborts."""
         aborted = []
         for transactional_id in self.core.timed_out(self.now_ms):
             try:
@@ -313,7 +313,7 @@ class Scene:
             del self.due[key]
             self._settle(self.core.on_timer(key, self.now_ms))
 
-    # Looking.
+    # Results.
 
     @property
     def state(self) -> tuple[TxnState, int, int]:

@@ -1,5 +1,5 @@
-"""Producers and consumers of transactions. Each request is a line of a test. There are a broker and both coordinators,
-but no socket.
+"""Transactional producers and consumers for tests, in which each request is one line. There are a broker and both
+coordinators, but no socket.
 
 Requests and responses are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: TV1 clients
 add partitions themselves (Produce v11, EndTxn v4); with TV2 the broker adds them (Produce v12, EndTxn v5).
@@ -180,8 +180,8 @@ class Clients(TransactionBroker):
         topic: str = "t",
         transactional_id: str | None = ID,
     ) -> Any:
-        """Sends a Produce with a batch for each partition from 0 on; None skips a partition. Returns the Deferred of
-        the response."""
+        """Sends a Produce with a batch for each partition, starting at partition 0; None skips a partition. Returns the
+        Deferred of the response."""
         data = [
             PartitionProduceData(index=index, records=batch)
             for index, batch in enumerate(batches_by_partition)
@@ -409,10 +409,10 @@ class Clients(TransactionBroker):
 
 
 class Answering:
-    """A coordinator that answers as the test wants, at once or when the test says so."""
+    """A coordinator with scripted error codes. It answers at once, or when the test lets it."""
 
     def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
-        """codes  one for each request; the last code answers all further requests"""
+        """codes  error code for each request; the last code answers all further requests"""
         self._codes = list(codes)
         self._at_once = at_once
         self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []

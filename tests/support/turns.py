@@ -1,4 +1,4 @@
-"""Runs coroutines without a loop, if they await nothing but their turn."""
+"""Runs coroutines without a loop, provided that they await nothing but their next turn."""
 
 from __future__ import annotations
 

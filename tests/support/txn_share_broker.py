@@ -81,8 +81,7 @@ class TxnShareBroker(ShareBroker):
         return stored
 
     def kill(self) -> None:
-        """Kills the process as with kill -9. All state in memory is lost, including the members' connections and
-        sessions."""
+        """Simulates kill -9. All state in memory is lost, including the members' connections and sessions."""
         self.restart_shares()
         self.restart_coordinator()
         self.settle()
@@ -97,12 +96,12 @@ class TxnShareBroker(ShareBroker):
 
     @property
     def sync_count(self) -> int:
-        """Returns how often the state of share groups has been synced to the disk."""
+        """Returns the number of times that the state of share groups has been synced to the disk."""
         return sum(call.startswith("sync") and SHARE_GROUP_STATE in call for call in self.disk.log)
 
     def state_takes_markers_only(self) -> Callable[[], None]:
-        """Makes records of `__share_group_state` too large for the topic until the returned function is called. Markers
-        fit."""
+        """Makes all records except markers too large for `__share_group_state`, until the returned function is
+        called."""
         logs = [self.partition(SHARE_GROUP_STATE, index).log for index in range(STATE_PARTITIONS)]
         configs = [log.config for log in logs]
         for log in logs:

@@ -1,4 +1,4 @@
-"""Tells tests which of the two variants runs (docs/variants.md)."""
+"""The mark for tests that the compiled variant cannot run (docs/variants.md)."""
 
 import pytest
 

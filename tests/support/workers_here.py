@@ -1,4 +1,4 @@
-"""Workers without threads."""
+"""A replacement for worker threads that runs jobs in the calling thread."""
 
 from __future__ import annotations
 
