@@ -1,4 +1,4 @@
-"""A client that sends a small request every 2 ms, to measure how long other work on the broker delays it.
+"""A client that sends a small request every 2 ms, to measure the delay that other work on the broker causes.
 
 The delay depends on everything that the machine does. The CPU time that the broker uses during the delay depends on it
 much less. On an idle machine, a broker with a single event loop would delay the client by exactly this time.

@@ -39,7 +39,7 @@ from tests.support.oracle import HAS_JAVA, IS_THERE
 from tests.support.wire import Wire
 
 CALLS = 100  # number of calls of each kind
-PARTITIONS, FILLED_BYTES = 100, 10_000_000  # size of the copied cluster
+PARTITIONS, FILLED_BYTES = 100, 10_000_000  # number of partitions and bytes of the copied cluster
 NEIGHBOURS = (100, 1_000)  # partition counts of the clusters that disturb another one
 CALLS_BESIDE = 12
 SETTLING_S = 0.02

@@ -1,10 +1,10 @@
 """Measures hostile requests: the waits of another client and the broker's memory, for each attack.
 
     make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
-    make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API: in .ci/run
+    make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API (a step of .ci/run)
 
 The measurement fails if a broker stops responding. The waits of the other client are only shown, because they are
-meaningful only on an idle machine. For the arrays, the broker's CPU time during the waits is judged.
+meaningful only on an idle machine. For the arrays, the broker's CPU time during the waits must stay within a limit.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SLOW_CONNECTIONS = 250
 HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # a request that never ends
 LIVE = b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"  # a request whose response never ends
 
-# These APIs only read. Others would leave state behind.
+# These APIs only read. Requests of other APIs would leave state behind.
 ASKED = (
     ApiKey.METADATA,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,

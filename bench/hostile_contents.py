@@ -251,7 +251,7 @@ def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[s
 
 
 def await_tasks(wire: Wire, group_id: str, member_id: str, epoch: int) -> None:
-    """Waits until the group's initial delay is over, because the group then computes its target assignment."""
+    """Waits until the group's initial delay has passed, because the group then computes its target assignment."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         request = StreamsGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)

@@ -29,10 +29,10 @@ _reserved: list[ReservedPort] = []  # reserved until the run ends
 
 
 def free_port() -> int:
-    """Returns a port that the kernel assigns to no outgoing connection.
+    """Returns a port that the kernel does not assign to outgoing connections.
 
-    While nobody listens on an ordinary port, a client that keeps trying to connect may be assigned this very port. It
-    would then be connected to itself, and the broker could not bind the port.
+    While no process listens on an ordinary port, a client that keeps trying to connect to it may be assigned the same
+    port. The client would then be connected to itself, and the broker could not bind the port.
     """
     _reserved.append(ReservedPort())
     return _reserved[-1].number

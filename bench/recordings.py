@@ -1,7 +1,7 @@
 """Measures the cost of recordings, and of control itself, for a broker: `python -m bench recordings [--samples |
 [--control] [--instructions] [--turns N]]`.
 
-Three cases take turns: a broker that nobody watches, the same broker while `odradek judge --attach` listens, and
+Three cases take turns: a broker without a recording, the same broker while `odradek judge --attach` listens, and
 another broker with `--record FILE`. With `--control`, the cases are a broker without control, a broker with control,
 and one that also keeps requests. The CPU time is that of the complete process with its threads. Each turn is compared
 with the adjacent turn of the first case. The program prints the median and its 95 % confidence interval. The interval

@@ -21,7 +21,7 @@ Figures = Mapping[str, float]
 
 
 class Comparison(Enum):
-    """The figure with which a goal compares ours. The value is the unit of the goal in the table."""
+    """The figures with which a goal can compare ours. Each value is the unit of such a goal in the table."""
 
     KAFKA = "×"
     KFAKE = "× kfake"
@@ -145,7 +145,7 @@ def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str)
             Row("records_s", f"share consumers, {title}", "records/s"),
             Row("cpu_us_per_record", "· broker CPU per record", "µs"),
         ),
-        kafka_rounds=0,  # No release of Kafka supports this.
+        kafka_rounds=0,  # No release of Kafka supports acknowledgements in transactions.
         warms_up=True,
         is_raw=True,
     )
@@ -159,7 +159,7 @@ def share_transactions(name: str, load: ShareTransactions, title: str) -> Measur
             Row("transactions_s", f"TxnShareAcknowledge of one record, {title}", "transactions/s", no_less_than(1500)),
             Row("cpu_us_per_transaction", "· broker CPU per transaction", "µs"),
         ),
-        kafka_rounds=0,  # No release of Kafka supports this.
+        kafka_rounds=0,  # No release of Kafka supports acknowledgements in transactions.
         warms_up=True,
         is_raw=True,
     )

@@ -29,7 +29,7 @@ from bench.variants import NotThere
 DEFAULT = frozenset({PURE, COMPILED, KFAKE})
 QUICK_SHARE = 0.25
 WARM_UP_SHARE = 0.5
-# load before the first measurement, so that just-in-time compilers have compiled the hot code
+# duration of the load before the first measurement, in which just-in-time compilers compile the hot code
 WARM_UP_OF_A_BROKER = 6.0
 
 

@@ -26,7 +26,7 @@ KAFKA = "kafka"
 MODULES = "org.apache.kafka.common.security"
 LOGINS_AT_ONCE = 8
 LOGIN_SECONDS = 3.0
-STRANGERS = 100  # other users, whose ACLs the authorizer also contains
+STRANGERS = 100  # number of other users, whose ACLs the authorizer also contains
 USER, PASSWORD = "alice", "pw"
 
 
@@ -53,8 +53,8 @@ _authorized: dict[str, Subject] = {}
 
 
 def secured(subject: Subject) -> SecuredSubject:
-    """Returns a broker with a listener of each kind. The first listener is open to everybody. Each kind of broker is
-    started only once."""
+    """Returns a broker with a listener of each kind. The first listener needs neither TLS nor a login. Each kind of
+    broker is started only once."""
     if subject.name in _secured:
         return _secured[subject.name]
     ca_file, certificate = certificates()
@@ -144,8 +144,8 @@ async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
 class AuthorizedProduce:
     """Compares `load` from a client that ACLs allow with the same load on a broker that allows everything.
 
-    This row is not for Kafka. With its controller listener, the load's principal is a super user, for whom Kafka looks
-    up no ACL.
+    This row does not apply to Kafka. With its controller listener, the load's principal is a super user, for whom Kafka
+    does not look up ACLs.
     """
 
     load: RawLoad

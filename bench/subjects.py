@@ -10,7 +10,7 @@ from bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_
 from tests.support.broker_process import Broker, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
-# Deleted topics leave the page cache soon, so that one row's data is not written back during the next row.
+# Files of deleted topics are removed soon, so that the data of one row is not written back during the next row.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
 KAFKA_HEAP = "-Xmx1G -Xms1G"  # the same as in Kafka's own start script
 KAFKA_RELEASE = "4.3.1"  # the release whose figures are in docs/performance.md
@@ -88,8 +88,8 @@ class Subject:
         return broker
 
     def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
-        """Returns a subject of the same kind with additional settings. There is one subject per name, and it ends with
-        this one."""
+        """Returns a subject of the same kind with additional settings. There is one such subject per name, and it is
+        ended together with this subject."""
         if name not in self._variants:
 
             def make(data_dir: Path, _port: int) -> Broker:

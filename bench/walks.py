@@ -2,10 +2,10 @@
 [--functions]`.
 
 A broker runs in a thread of this process, and receives the requests of the operations in bench/guard. Each operation is
-sent a few times, so that everything that is loaded or created only once exists already. Then the program notes the
-functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and lists their
-files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name the functions
-that matter.
+sent a few times first, so that objects and modules that are created or loaded only once already exist. Then the program
+notes the functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and lists
+their files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name the
+functions that matter.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERS
 BURST = 16  # number of requests that are sent together
 PRODUCERS = 8
 TRANSACTIONS = 2  # transactions per producer and turn
-SHARED_RECORDS = 2_000  # more than all turns of a row consume together
+SHARED_RECORDS = 2_000  # more records than all turns of a row consume
 SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
@@ -160,7 +160,7 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
 
 
 def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends heartbeats of the only member of a classic group."""
+    """Sends heartbeats from the only member of a classic group."""
     wire = stack.enter_context(Wire(bootstrap))
     group_id = f"guard-{time.monotonic_ns()}"
     await_coordinator(wire, GROUP, group_id)
@@ -189,7 +189,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends heartbeats without changes of the only member of a consumer group (KIP-848)."""
+    """Sends heartbeats without changes from the only member of a consumer group (KIP-848)."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -200,7 +200,7 @@ def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends heartbeats without changes of the only member of a streams group (KIP-1071)."""
+    """Sends heartbeats without changes from the only member of a streams group (KIP-1071)."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")

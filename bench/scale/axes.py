@@ -120,8 +120,8 @@ def partitions(subject: Subject, count: int) -> Load:
 
 
 def producers(subject: Subject, count: int) -> Load:
-    """Runs as many transactions at a time as there are producers, each on a separate connection. p99 is that of EndTxn,
-    including its time in queues."""
+    """Runs as many transactions at a time as there are producers, each on a separate connection. p99 is the latency of
+    EndTxn, including its time in queues."""
     runs = [RawTransactions(count, 2).measure(subject, 0.5) for _ in range(3)]
     return Load(min(run["cpu_us_per_transaction"] for run in runs), min(run["p99_us"] for run in runs))
 

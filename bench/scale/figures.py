@@ -53,7 +53,8 @@ class Curve:
 
 
 def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
-    """Returns the smallest size at and above which the cost is at least twice that of the smallest size, or None."""
+    """Returns the smallest size such that the cost there and at all larger sizes is at least twice the cost at the
+    first size. Returns None if there is no such size."""
     found = None
     for size, value in zip(sizes, values, strict=True):
         if value < KNEE * values[0]:

@@ -1,4 +1,4 @@
-"""The guard calls an operation slower if it is slower, and never because the machine was busy."""
+"""The guard reports an operation as slower only if it is slower, and never because the machine was busy."""
 
 import subprocess
 from pathlib import Path

@@ -101,7 +101,7 @@ def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
 
 
 def report(recordings: Iterable[Path]) -> int:
-    """Prints the rules that were kept and the breaks. Returns the number of breaks that nobody has examined."""
+    """Prints the rules that were kept and the breaks. Returns the number of breaks that are not in examined.toml."""
     examined = {(each.client, each.rule) for each in read_examined()}
     kept: dict[str, dict[str, int]] = {}
     broken: list[tuple[Path, Software, RuleVerdict]] = []

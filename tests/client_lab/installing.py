@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "history"
 PROGRAMS = Path(__file__).parent / "programs"
 DRIVERS = REPOSITORY / "examples" / "judge_drivers"
-LOGGER = "org.slf4j:slf4j-nop:1.7.36"  # for jars of Kafka Streams, which bring no logger
+LOGGER = "org.slf4j:slf4j-nop:1.7.36"  # for the jars of Kafka Streams, which do not depend on a logger
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -34,7 +34,7 @@ class InstalledClient:
 def install(
     package: str, version: str, program: Path, needs: tuple[str, ...] = (), python: str = sys.executable
 ) -> InstalledClient:
-    """Installs a release unless it is installed already, and returns how to run the program with it.
+    """Installs a release unless it is already installed. Returns the command that runs the program with the release.
 
     The suffix of the program selects the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
 
@@ -110,7 +110,7 @@ def interpreter(version: str | None) -> str | None:
 
 
 def _once(folder: Path, make: Callable[[], None]) -> None:
-    """Fills a folder, unless it has been filled already. If two processes want the same folder, one waits for the
+    """Fills a folder, unless it has been filled already. If two processes need the same folder, one waits for the
     other."""
     done = folder / ".installed"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""The integration tests of Apache Kafka's own clients and tools, as Maven Central has them, against this broker.
+"""Runs the integration tests of Apache Kafka's own clients and tools, from Maven Central, against this broker.
 
-They start a cluster in their process; a class of the same name stands before Kafka's on the class path and makes a
-cluster of `odradek serve --control` instead, of as many nodes, whose exchanges it records. The cluster emulates the
-release whose tests these are. The class aborts a test that needs objects of Kafka's broker, or settings that are
-refused here. The tests of Kafka Streams start theirs by another class (`STREAMS_CLUSTER`), which is replaced likewise,
-by one node.
+The tests would start a Kafka cluster in their own process. A class of the same name, which precedes Kafka's class on
+the class path, creates a cluster of `odradek serve --control` with the same number of nodes instead, and records its
+exchanges. The cluster emulates the release of the tests. The class aborts tests that need objects of Kafka's broker, or
+settings that Odradek refuses. The tests of Kafka Streams start their cluster with another class (`STREAMS_CLUSTER`),
+which is replaced in the same way by a cluster of one node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.client_lab.installing import PROGRAMS, install_jars
 
 VERSION = "4.3.1"
 STREAMS = "kafka-streams-integration-tests"
-JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # where such tests are
+JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # jars with such tests
 COORDINATES = (
     *(
         f"org.apache.kafka:{name}:{VERSION}:test"
@@ -42,19 +42,19 @@ COORDINATES = (
     f"org.apache.kafka:kafka-streams:{VERSION}",
     *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
-    "junit:junit:4.13.2",  # of the tests of streams groups
+    "junit:junit:4.13.2",  # for the tests of streams groups
     "org.mockito:mockito-core:5.14.2",
     "org.hamcrest:hamcrest:3.0",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # without it, nothing is logged, and some tests expect messages
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # logs messages that some tests expect
 )
-NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # the annotations of such tests
+NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # start of the names of these tests' annotations
 STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
-STREAMS_PROTOCOL = b"group.protocol"  # tests of Kafka Streams without it know the classic protocol only
-VARIANT = re.compile(r"\$With\w+Test(?=\.class)")  # a nested class repeats the tests with other settings of the broker
+STREAMS_PROTOCOL = b"group.protocol"  # Tests of Kafka Streams without this text only use the classic protocol.
+VARIANT = re.compile(r"\$With\w+Test(?=\.class)")  # nested classes that repeat tests with other broker settings
 INSTEAD = [
     PROGRAMS / f"{name}.java" for name in ("ControlledCluster", "KafkaClusterTestKit", "RaftClusterInvocationContext")
 ]
-CLASS_S = 1800  # those of share groups wait for heartbeats
+CLASS_S = 1800  # Tests of share groups are slow, because they wait for heartbeats.
 OPTIONS = (
     *("--details=none", "--disable-banner", "--disable-ansi-colors"),
     "--config=junit.jupiter.extensions.autodetection.enabled=true",
@@ -63,7 +63,7 @@ OPTIONS = (
 PASSED, FAILED, ABORTED = "passed", "failed", "does not apply"
 SAME_PLACE = "nodes share one log: all are replicas of each partition, and nothing is copied"
 IN_BROKER = "needs a class of the test's in the broker"
-LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` without brackets
+LACKING = {  # reasons for failures, each examined; by class, or by `Outcome.test` without brackets
     "AdminClientWithPoliciesIntegrationTest.testInvalidAlterConfigsDueToPolicy": IN_BROKER,
     "AllocateProducerIdsRequestTest": "needs controllers",
     "ApiVersionsRequestTest.testApiVersionsRequest": "needs 4.4's metadata.version",
@@ -139,7 +139,7 @@ LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` 
 
 
 class Outcome(NamedTuple):
-    """words: why, unless it passed."""
+    """The result of a test. `words` is the reason for the result, and is empty if the test passed."""
 
     test: str
     result: str
@@ -147,9 +147,12 @@ class Outcome(NamedTuple):
 
 
 class KafkaTests:
-    """folder: for what is compiled, reported and recorded. on_kafka: as they are, for comparison, without recordings.
+    """Kafka's tests, installed and ready to run.
 
-    Raises CalledProcessError where there is nothing to run.
+    folder    receives compiled classes, reports and recordings
+    on_kafka  runs the tests on the Kafka cluster that they start themselves, for comparison, without recordings
+
+    Raises CalledProcessError if the tests cannot be installed or compiled.
     """
 
     def __init__(self, folder: Path, *, on_kafka: bool = False) -> None:
@@ -164,8 +167,8 @@ class KafkaTests:
             self._class_path = f"{instead}:{jars}"
 
     def classes(self, wanted: Sequence[str]) -> list[str]:
-        """Returns the test classes whose simple name or jar is wanted, or all of them if nothing is. A class includes
-        its variants with other settings of the broker."""
+        """Returns the test classes whose simple name or jar is in `wanted`, or all test classes if `wanted` is empty. A
+        class includes its variants with other broker settings."""
         found: list[str] = []
         for name in (*JARS, STREAMS):
             with zipfile.ZipFile(self._folder_of_jars / f"{name}-{VERSION}-test.jar") as jar:
@@ -176,7 +179,8 @@ class KafkaTests:
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
-        """Outcomes, and a recording for each test, of one class; an outcome of its own where its time is over."""
+        """Runs one class. Returns the outcome and the recording of each test. If the class exceeds its time limit,
+        returns a single outcome for the class."""
         reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
         for each in (reports, recordings):
             shutil.rmtree(each, ignore_errors=True)

@@ -32,7 +32,7 @@ DONE = ".done"
 STREAMS = Tour("Kafka Streams 4.4.0", "kafka-streams", "4.4.0", "TourStreams.java")
 CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
 AT_A_TIME = 8  # The tours spend most of their time waiting.
-HELD_S = 3  # how long a client faces the requests that a preset holds
+HELD_S = 3  # time for which a client has to wait for requests that a preset holds
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "prepared-transaction": {"transaction.two.phase.commit.enable": "true"},
     "kept-epoch-nearly-exhausted": {"transaction.two.phase.commit.enable": "true"},

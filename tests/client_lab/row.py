@@ -108,7 +108,7 @@ Evidence: TypeAlias = Sight | Conviction | ScenarioConviction
 class Row:
     """A bug and all evidence for it.
 
-    bug     where the client's project, or a user of it, describes the bug
+    bug     the place where the client's project, or a user of it, describes the bug
     mended  the release that fixes the bug; None if there is none and `old` is the newest release
     python  the Python version that the wheels of these releases need, if it differs from the running one
     """
@@ -121,11 +121,11 @@ class Row:
     python: str | None = None
 
     def installed(self, version: str) -> InstalledClient:
-        """Returns how to run the applications of the client's program with a release."""
+        """Installs a release. Returns the command that runs the client's program with it."""
         return self._install(version, PROGRAMS / self.client.program)
 
     def installed_driver(self, version: str) -> InstalledClient:
-        """Returns how to run the client's driver for the suite with a release."""
+        """Installs a release. Returns the command that runs the client's driver for the suite with it."""
         assert self.client.driver
         return self._install(version, DRIVERS / self.client.driver)
 

@@ -33,10 +33,10 @@ Setting: TypeAlias = Callable[[Cluster], None]
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ended.
+    """The end of a program.
 
-    seen    its last line, or a description of how it ended without one
-    output  everything that it printed
+    seen    the program's last line, or a description of its end if it printed nothing
+    output  everything that the program printed
     """
 
     seen: str
@@ -96,8 +96,8 @@ def run(
 def wait_for_departure(kafka: Cluster) -> None:
     """Waits until the broker has noticed that the program's connections are closed, but at most DEPARTURE_S seconds.
 
-    The judge does not count a response as received while it may still be on its way, which it may be if its connection
-    was cut.
+    The judge does not count a response as received if the response may still be on its way, for example when its
+    connection was cut.
     """
     until_s = time.monotonic() + DEPARTURE_S
     while any(each["client_id"] not in PREPARING for each in kafka.connections()) and time.monotonic() < until_s:

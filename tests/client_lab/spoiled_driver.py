@@ -1,4 +1,4 @@
-"""A driver that runs another driver, and spoils its answers or its input in the way that the first argument names."""
+"""A driver that runs another driver, and corrupts its answers or its input in the way that the first argument names."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def in_the_log(kafka: Cluster) -> str:
 
 
 def unstable_offsets(kafka: Cluster) -> None:
-    """Puts the group's offset into an open transaction. Its producer has left, so only the transaction timeout ends
-    it."""
+    """Puts the group's offset into an open transaction. The producer has gone, so only the transaction timeout ends the
+    transaction."""
     orders(kafka)
     send(kafka, "a", "b")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
@@ -181,8 +181,8 @@ def only_node_stops(kafka: Cluster) -> None:
 
 
 def marker_without_records(kafka: Cluster) -> None:
-    """Writes a log that starts with the marker of an aborted transaction without records here. Another one has
-    records."""
+    """Writes a log that starts with the marker of an aborted transaction that has no records in this partition. Another
+    aborted transaction has records."""
     kafka.preset("empty-aborted-transaction", topic="orders")
     kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)
 

@@ -62,7 +62,7 @@ CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """The rules, grouped by how the complete suite ended for a client.
+    """The rules, grouped by the result of the complete suite for a client.
 
     unmet    rules whose scenario prepared a situation that the client did not reach
     without  rules that need a feature that the client, or its driver, does not have

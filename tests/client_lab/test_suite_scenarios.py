@@ -65,7 +65,8 @@ SPOILED = {
     "SHR.13": "delivered twice",
     "SHR.14": "offsets raises",
 }
-# Rules of streams groups, which only applications of Kafka Streams join, and how `streams_application.py` breaks them.
+# Rules for streams groups, which only Kafka Streams applications join, with the way in which `streams_application.py`
+# breaks each rule.
 STREAMS = {"STG.19": "closes silently", "STG.30": "commits nothing", "STG.31": "ignores statuses"}
 # Our client, which the spoiled driver uses, cannot break these rules. It has no fetch sessions (FET.8 is covered by
 # tests/unit/testing/test_suite_members.py). It uses topic names in Produce (franz-go breaks MET.7). It does not join

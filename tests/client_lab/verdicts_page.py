@@ -136,7 +136,7 @@ Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
 
 @dataclass(frozen=True, slots=True)
 class ExaminedBreak:
-    """A break that somebody has examined.
+    """A break that has been examined by hand.
 
     finding  what the exchanges show
     suite    the suite in which the break occurred, if it was not the tour
@@ -265,7 +265,7 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
-            # Breaks that were examined are printed too, because this one may be new.
+            # Examined breaks are printed too, because this break may be a new one.
             for (client, rule_id), proof in proofs.items():
                 if client == tour.name:
                     print("\n".join([rule_id, *proof]), file=sys.stderr)

@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session", params=["kafka", "odradek"])
 def streams_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Yields Kafka and Odradek in turn, because the scenarios of streams groups expect the same of both."""
+    """Yields Kafka and then Odradek, because the scenarios of streams groups expect the same from both brokers."""
     data_dir = tmp_path_factory.mktemp(f"streams-{request.param}") / "data"
     settings = streams_scene.SETTINGS
     broker: Broker = (

@@ -73,7 +73,7 @@ class SharedTopic:
             wait_for(f"{topic} to be led", lambda: self._is_led(admin, topic, partitions))
 
     def configure(self, **settings: object) -> None:
-        """Sets settings of the group. Their names have `_` in place of `.`."""
+        """Changes settings of the group. Their names have `_` in place of `.`."""
         self.alter(ConfigType.GROUP, self.group, {name.replace("_", "."): str(each) for name, each in settings.items()})
 
     def alter(self, kind: ConfigType, name: str, settings: Mapping[str, str]) -> None:

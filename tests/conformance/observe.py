@@ -1,4 +1,4 @@
-"""Observes what a broker serves from its directory, in the form of `served.json` of the oracle kit."""
+"""Collects all that a broker serves from its directory, in the format of the oracle kit's `served.json`."""
 
 import base64
 import time

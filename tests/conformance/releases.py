@@ -1,4 +1,4 @@
-"""Records what each release of Apache Kafka offers, for the clusters that emulate it.
+"""Records the APIs, features and default settings of each release of Apache Kafka, for clusters that emulate it.
 
 `python -m tests.conformance.releases` rewrites `odradek/broker/control/clusters/releases.json`. It gets each release
 from Maven, formats a directory with the release's own tool, starts it with its defaults, and sends ApiVersions v4 and
@@ -114,7 +114,7 @@ def told_by(answer: ApiVersionsResponse) -> dict[str, Any]:
 
 
 def defaults(port: int) -> dict[str, str | None]:
-    """Returns the defaults of the broker settings that Odradek has too."""
+    """Returns the defaults of the broker settings that Odradek also has."""
     resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
     with Wire(f"127.0.0.1:{port}") as wire:
@@ -128,7 +128,7 @@ def defaults(port: int) -> dict[str, str | None]:
 
 
 def recorded() -> dict[str, Any]:
-    """Starts each release, and returns the contents for releases.json. Needs Java and Maven."""
+    """Starts each release, and returns the contents of releases.json. Needs Java and Maven."""
     answers: dict[str, dict[str, Any]] = {}
     values: dict[str, dict[str, str | None]] = {}
     for name, (version, features) in RELEASES.items():

@@ -252,8 +252,8 @@ class Scene:
         return Member(self, name, **always)
 
     def told_again(self, tasks: Tasks) -> Tasks | None:
-        """Returns the tasks in the response to a member that reports tasks other than its assigned ones. Kafka's
-        response does not mention tasks: docs/compatibility.md#groups."""
+        """Returns the tasks that the broker's response to a report of wrong tasks must contain. Kafka's response does
+        not mention tasks: docs/compatibility.md#groups."""
         return None if self.is_kafka else tasks
 
     def named(self, ending: str) -> str:
@@ -371,6 +371,6 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
 
 
 def told_to_give_up(scene: Scene, a: Member, c: Member) -> None:
-    """Lets c join the group of a. The next response tells a to give up the tasks 2 and 3."""
+    """Has c join the group of a. The next response tells a to give up the tasks 2 and 3."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

@@ -1,7 +1,8 @@
 """The assignors `uniform` and `range` of consumer groups give the same assignments as Kafka's.
 
-Both start with the group's last target. Members, some of them static, join, leave and change their subscriptions;
-topics are created, grow and are deleted. Kafka's assignors also get racks, which change nothing in these cases.
+Odradek's and Kafka's assignors both start from the group's last target. Members, some of them static, join, leave and
+change their subscriptions; topics are created, grow and are deleted. Kafka's assignors also get racks, which change
+nothing in these cases.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SEED = int(os.environ.get("SEED", "0"))
 
 
 class Life:
-    """One group from its first members on. `topics` has the partition counts by topic id."""
+    """The history of one group, starting with its first members. `topics` has the partition counts by topic id."""
 
     def __init__(self, seed: str, assignor: str, *, mixed: bool) -> None:
         self.random = Random(seed)

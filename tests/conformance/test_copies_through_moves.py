@@ -2,7 +2,7 @@
 
 Copiers of several clients run in a cluster under control. They consume, transform and produce records, and commit
 offsets in the same transaction. MOVES=200 sets the number of moves; SEED repeats the choices of a run. The checker of
-histories judges what copiers did and readers saw.
+histories examines the events of copiers and readers.
 
 librdkafka may hang in send_offsets_to_transaction when the group's coordinator leaves the metadata (its issue 5511),
 and may give up when it aborts (4849). Its copiers are then restarted, as an application would be. Copiers of other
@@ -37,7 +37,7 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 NODES = (1, 4, 9)
 PARTITIONS = 4
 PER_MOVE = 60  # number of records that are added at each move
-MOST_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when something moves
+MOST_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when a leader or coordinator moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
 HANGS_S = 20.0  # longer than the nine seconds after which the cluster notices an unclean stop
@@ -252,7 +252,7 @@ def test_the_copy_equals_its_source_once_and_in_order(
     last = Watcher(bootstrap, "copy", PARTITIONS, "last")
     last.start()
     wait_for_copies(last, [], source.count)
-    time.sleep(1.0)  # time for copies that should not exist
+    time.sleep(1.0)  # leaves time for copies that should not exist
     last.finish(reached_end=True)
     expected = {index: [copied(value) for value in values] for index, values in source.values.items()}
     assert anomalies(history(processes, watcher, last), once=True)[:20] == []

@@ -1,4 +1,4 @@
-"""Odradek serves directories that Apache Kafka wrote, and serves them as Kafka itself does."""
+"""Odradek serves the same contents as Kafka itself from directories that Apache Kafka wrote."""
 
 import re
 import time

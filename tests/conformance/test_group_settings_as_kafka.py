@@ -1,4 +1,4 @@
-"""Group settings that were stored before the broker's limits became narrower are used and described as by Kafka."""
+"""Group settings that were stored before the broker's limits became narrower are used and described as in Kafka."""
 
 from __future__ import annotations
 

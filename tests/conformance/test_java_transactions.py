@@ -22,8 +22,8 @@ pytestmark = needs_kafka
 
 @pytest.fixture(scope="module", params=["false", "true"], ids=["ordinary", "two-phase"])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """Yields brokers that refuse and that allow two-phase commit. It makes no difference to clients that do not request
-    it (InitProducerId v5)."""
+    """Yields a broker that refuses two-phase commit, and then one that allows it. For clients that do not request it
+    (InitProducerId v5), both behave in the same way."""
     settings = {"offsets.topic.num.partitions": 4, "transaction.two.phase.commit.enable": request.param}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running

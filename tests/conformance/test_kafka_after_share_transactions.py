@@ -1,8 +1,8 @@
 """Apache Kafka opens directories with transactional acknowledgements, which no Kafka release supports (ADR 35).
 
 It does not start while `odradek.share.transactions` is finalised. After that feature is lowered, Kafka 4.4.0 starts;
-4.3.1 starts if `share.version` is also 1. Their share consumers continue where ours stopped. If Kafka reads pending
-acknowledgements nevertheless, it delivers their records again.
+4.3.1 starts if `share.version` is also 1. Their share consumers continue where ours stopped. If Kafka reads a directory
+that still has pending acknowledgements, it delivers their records again.
 """
 
 import re
@@ -163,7 +163,7 @@ def test_we_go_on_where_kafka_stopped(kafka: Broker) -> None:
 
 
 def test_kafkas_own_tools_and_clients_raise_the_feature_and_go_on_beside_it(tools: Tools, tmp_path: Path) -> None:
-    """Kafka's tools and clients ignore parts of ApiVersions that they do not know (K4)."""
+    """Kafka's tools and clients ignore unknown parts of ApiVersions (K4)."""
     with BrokerProcess(tmp_path / "data", SETTINGS) as ours:
         at = ("--bootstrap-server", ours.bootstrap)
         tools.run("features", *at, "upgrade", "--feature", f"{OWN}=1")
@@ -201,6 +201,6 @@ def test_the_dump_tool_reads_staged_acknowledgements_as_records_that_are_availab
         (
             "3",
             '[{"firstOffset":3,"lastOffset":5,"deliveryState":0,"deliveryCount":1}]',
-        ),  # pending anew
+        ),  # pending again, in the second transaction
     ]
     assert sum("endTxnMarker: COMMIT" in line for line in ran.lines) == 1

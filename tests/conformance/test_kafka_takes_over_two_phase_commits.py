@@ -26,7 +26,7 @@ pytestmark = needs_kafka
 E = ErrorCode
 NEVER_MS = 2**31 - 1
 OURS: dict[str, object] = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 4}
-# Kafka looks for expired transactions all the time, so that the test would see an abort.
+# Kafka looks for expired transactions continuously, so that the test would notice an abort.
 KAFKAS: dict[str, object] = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
 
 

@@ -1,4 +1,5 @@
-"""Kafka's own tools set up users and rights over SASL_SSL, work with them, and are refused as by Kafka.
+"""Kafka's own tools set up users and rights over SASL_SSL, work with these rights, and are refused in the same cases as
+with Kafka.
 
 The broker's settings and the files that the tools read are those of examples/secure. Rules: docs/spec/security.md#s5-1.
 """
@@ -24,7 +25,7 @@ LISTENER = "SASL_SSL://127.0.0.1:0"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with certificates, and with the client files that name them."""
+    """Returns a folder with certificates, and with client properties files that name these certificates."""
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority.make("Test CA")
     authority.issue("broker").write(folder / "server.pem")

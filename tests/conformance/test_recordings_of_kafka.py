@@ -1,4 +1,4 @@
-"""Odradek answers the requests of a recording of Apache Kafka alike, and Kafka those of a recording of Odradek."""
+"""Odradek gives the same answers to the requests of a recording as the recorded Apache Kafka, and vice versa."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_kafka_answers_a_recording_of_odradek_alike(tmp_path: Path) -> None:
 
 
 def test_odradek_answers_what_kafka_4_4_changed_as_the_running_kafka_does(tmp_path: Path) -> None:
-    """The recording in the repository is made in the same way. This test makes a new one."""
+    """The recording in the repository was made in the same way. This test makes a new recording."""
     recording = tmp_path / "recording"
     record(recording, tmp_path)
     check_alike(recording)

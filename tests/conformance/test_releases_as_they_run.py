@@ -1,4 +1,5 @@
-"""Emulated releases offer the same as the real ones, and answer alike where releases differ.
+"""Emulated releases offer the same APIs, features and settings as the real ones, and give the same answers to requests
+that releases answer differently.
 
 Each exception must be listed in `ABSENT` or `ANSWERED_DIFFERENTLY`.
 """
@@ -148,8 +149,8 @@ def codes(answer: object) -> list[int]:
 
 @needs_kafka
 def test_a_version_beyond_the_range_is_met_as_by_the_release(pair: Pair) -> None:
-    """The release and its emulation treat the version after the last one alike, for each API that both offer. The body
-    is encoded as in the last version."""
+    """For each API, the release and its emulation give the same answer to the version after the last supported one. The
+    body of the request is encoded as in the last version."""
     both = pair.ranges(pair.ours)
     differing = {}
     for api in ApiKey:
@@ -165,7 +166,7 @@ def test_a_version_beyond_the_range_is_met_as_by_the_release(pair: Pair) -> None
 
 
 def questions() -> Iterator[Message]:
-    """Yields requests that releases answer differently, or whose response depends on features."""
+    """Yields requests that releases answer differently, or whose responses depend on features."""
     yield ConsumerGroupHeartbeatRequest(group_id="modern", member_epoch=0, rebalance_timeout_ms=1_000)
     yield ConsumerGroupDescribeRequest(group_ids=["missing"])
     yield DescribeGroupsRequest(groups=["missing"])

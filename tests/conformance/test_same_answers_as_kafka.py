@@ -154,5 +154,5 @@ def test_what_we_serve_is_advertised_as_by_kafka(release: str, pair: tuple[Place
         answer = wire.ask(request, 4, ApiVersionsResponse)
     ours = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert set(SCRIPTS.values()) & KAFKA_VERSIONS[release].keys() <= set(ours)
-    ahead = {} if EMULATED[release] else {22: (0, 6)}  # Kafka hides InitProducerId 6: docs/compatibility.md
+    ahead = {} if EMULATED[release] else {22: (0, 6)}  # not advertised by Kafka: docs/compatibility.md
     assert {key: versions for key, versions in ours.items() if KAFKA_VERSIONS[release].get(key) != versions} == ahead

@@ -17,7 +17,7 @@ from tests.support.oracle import needs_kafka, run_kafka
 pytestmark = needs_kafka
 
 OWN_PREFIX = "odradek."
-# settings of the authorizer, which are in none of Kafka's tables
+# Settings of the authorizer. None of Kafka's tables contains them.
 OF_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 TABLES: Mapping[str, Mapping[str, Setting]] = {
     "broker": {
@@ -29,7 +29,7 @@ TABLES: Mapping[str, Mapping[str, Setting]] = {
     "group": GROUP_SETTINGS,
     "client-metrics": CLIENT_METRICS_SETTINGS,
 }
-ONE_NODE = {  # Odradek's default and Kafka's
+ONE_NODE = {  # Odradek's default and Kafka's default, by setting
     "controller.listener.names": ("CONTROLLER", None),
     "group.initial.rebalance.delay.ms": ("0", "3000"),
     "listeners": ("PLAINTEXT://localhost:9092", "PLAINTEXT://:9092"),

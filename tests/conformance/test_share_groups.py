@@ -81,8 +81,8 @@ def test_kafkas_tools_work_with_share_groups(tools: Tools, broker: Broker) -> No
 
 @needs_kafka
 def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Path) -> None:
-    """Epochs wrap alike in Kafka, broker and client. A running broker would need 2^31 requests (scenario 7 of
-    docs/spec/share-groups.md#s7-1)."""
+    """Epochs wrap in the same way in Kafka, in this broker and in its client. A running broker would need 2^31 requests
+    to show this (scenario 7 of docs/spec/share-groups.md#s7-1)."""
     source = tmp_path / "NextEpochs.java"
     source.write_text(NEXT_EPOCHS)
     java = ["java", *QUICK_JVM, "-cp", run_kafka("classpath").strip(), str(source), *map(str, EPOCHS)]

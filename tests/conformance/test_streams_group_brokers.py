@@ -46,7 +46,7 @@ NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 SOURCE, PROCESSOR, SINK = 1, 2, 3
 NOT_ASKED_FOR, NOT_STORED, AVAILABLE = 0, 1, 3
 UNSAFE_DOWNGRADE = 3
-BEGUN, NOT_DESCRIBED = -2, -1  # stored as topology epoch while the description changes, and if there is none
+BEGUN, NOT_DESCRIBED = -2, -1  # stored topology epochs while the description changes, and without a description
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])
@@ -250,7 +250,7 @@ def test_scenarios_102_and_103_a_broker_that_was_killed(broker: Broker, scene: S
     scene.talk.close()
     scene.talk = stable.talk = talk_to(broker)
     while scene.described().error_code:
-        pass  # it loads
+        pass  # The coordinator is still loading.
     assert scene.state == before
     goes_on = c.beat()
     assert (goes_on.code, goes_on.statuses) == (NONE, [])
@@ -273,6 +273,6 @@ def test_a_member_that_was_to_give_up_tasks_does_so_after_a_kill(broker: Broker,
     scene.talk.close()
     scene.talk = talk_to(broker)
     while scene.described().error_code:
-        pass  # it loads
+        pass  # The coordinator is still loading.
     assert a.beat({"0": [0, 1]}).told == (3, None)
     assert c.beat().told == (3, {"0": [2, 3]})

@@ -101,7 +101,7 @@ class Transaction:
         asked = FindCoordinatorRequest(key=self._id, key_type=1)
         while scene.talk.quietly(asked, 3).error_code:  # The broker is creating the coordinator's topic.
             time.sleep(PAUSE_S)
-        while (answer := scene.talk.quietly(wanted, 4)).error_code:  # it loads
+        while (answer := scene.talk.quietly(wanted, 4)).error_code:  # The coordinator is still loading.
             time.sleep(PAUSE_S)
         self._identity = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
         begun = AddOffsetsToTxnRequest(transactional_id=self._id, group_id=scene.group, **self._identity)
@@ -382,7 +382,7 @@ def test_scenario_098_the_state_of_a_group_that_waits_for_topics(scene: Scene) -
     assert listed(scene, types=["Streams"])
     assert not listed(scene, types=["classic"])
     assert not listed(scene, states=["stable"])
-    # Kafka finds no group by the name that it gives this state.
+    # Kafka's own name for this state does not match any group.
     assert listed(scene, states=["NotReady"]) is not scene.is_kafka
 
 

@@ -1,4 +1,5 @@
-"""Epochs and tasks of streams groups, as raw frames to Kafka and to Odradek: docs/spec/streams-groups.md#s13-1."""
+"""Epochs and tasks of streams groups, tested with raw frames to Kafka and to Odradek:
+docs/spec/streams-groups.md#s13-1."""
 
 import pytest
 
@@ -277,7 +278,7 @@ def test_the_tasks_of_a_member_that_left_go_to_the_others(scene: Scene, leaver: 
 
 
 def settle(scene: Scene, members: list[Member]) -> None:
-    """Lets each member in turn report its assigned tasks, until the group is stable."""
+    """Has each member in turn report its assigned tasks, until the group is stable."""
     for _ in range(10):
         for each in members:
             each.beat(*each.assigned)

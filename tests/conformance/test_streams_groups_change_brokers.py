@@ -54,7 +54,7 @@ def seen(scene: Scene) -> tuple[object, ...]:
 
 
 def continues(broker: Broker, before: tuple[object, ...], epoch: int) -> None:
-    """Checks that the group is as before, and that each member continues at its epoch."""
+    """Checks that the group is in the same state as before, and that each member continues at its epoch."""
     scene = at(broker)
     assert seen(scene) == before
     for name, always in MEMBERS.items():

@@ -46,7 +46,7 @@ def test_scenario_122_what_kafka_4_3_refuses_and_leaves_as_it_is(scene: Scene) -
         "TaskOffsets are not supported yet.",
     )
     joined = a.join(version=VERSION)
-    if joined.active != ALL:  # Kafka's coordinator has just learned about the topic.
+    if joined.active != ALL:  # Kafka's coordinator may learn about the topic only after the member has joined.
         a.beat_until(lambda reply: reply.active == ALL, version=VERSION)
     epoch = scene.described(VERSION).assignment_epoch
     a.send(VERSION, member_epoch=-1)

@@ -77,9 +77,9 @@ def story(speaker: Speaker) -> list[Any]:
         speaker.client.write("pay", pair, "orders")
         speaker.describe("pay")
         speaker.init("pay", producer_id=pair[0] + 1_000_000, producer_epoch=0, enable2_pc=True)
-        speaker.init("pay", enable2_pc=True)  # aborts it
+        speaker.init("pay", enable2_pc=True)  # aborts the open transaction
         speaker.told.append(speaker.client.init("pay", timeout_ms=30_000, two_phase=False).producer_epoch)
-        speaker.describe("pay")  # From now on the transaction is an ordinary one.
+        speaker.describe("pay")  # From now on the transactional id has ordinary transactions.
         speaker.told.append(speaker.client.end("pay", pair, commit=True))
     return speaker.told
 

@@ -1,4 +1,5 @@
-"""Kafka's tools set users and delegation tokens on our broker, and a directory with users moves to Kafka and back."""
+"""Kafka's tools create users and delegation tokens on our broker, and a directory with users moves to Kafka and
+back."""
 
 from __future__ import annotations
 

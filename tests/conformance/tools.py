@@ -63,8 +63,8 @@ class ToolResult:
 
     @property
     def rows(self) -> list[dict[str, str]]:
-        """The rows of the printed table, each as its cells by column heading. Messages above a table of groups are
-        skipped. Only cells of the last column may contain spaces."""
+        """The rows of the printed table, each with its cells by column heading. Messages above a table of groups are
+        skipped. Only cells in the last column may contain spaces."""
         lines = [line.strip() for line in self.lines if line.strip()]
         if not lines:
             return []
@@ -78,7 +78,8 @@ class ToolResult:
 
 
 class Tools:
-    """The JVM. Tools may run concurrently: `start` returns immediately, and `run` waits and checks the exit status."""
+    """The JVM in which Kafka's tools run. Several tools may run at a time: `start` returns immediately, and `run` waits
+    for the end and checks the exit status."""
 
     def __init__(self, classes: Path, *release: str) -> None:
         """classes  an empty directory for the compiled driver

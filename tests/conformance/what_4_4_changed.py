@@ -74,8 +74,8 @@ NOW_MS = 1_700_000_000_000
 
 
 class Tour:
-    """Sends requests through a recorded connection. Requests that wait for Kafka use another connection, because it is
-    random how often a client has to repeat them."""
+    """Sends requests through a recorded connection. Requests that wait for Kafka use another connection, because the
+    number of times that a client has to repeat them is random."""
 
     def __init__(self, recorded: str, direct: str) -> None:
         self._wire, self._direct = Wire(recorded, "tour"), Wire(direct, "waits")
@@ -123,8 +123,8 @@ class Tour:
         self.wait(request, 5, lambda answer: answer.error_code == 0)
 
     def load_group(self, group: str, topic: str) -> None:
-        """Waits until the group's coordinator knows the topic. By then a member of another group in the same partition
-        gets partitions of the topic."""
+        """Waits until the group's coordinator knows the topic. Once it does, a member of another group in the same
+        partition gets partitions of the topic."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=same_partition(group, "warm"),
             member_id="w" * 22,

@@ -70,7 +70,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_over = True
 
     async def on_partitions_revoked(self, revoked: object) -> None:
-        """Waits for the transaction, after which another member may continue."""
+        """Waits for the end of the transaction, because another member may continue after it."""
         async with self._in_transaction:
             self._assignments += 1
 

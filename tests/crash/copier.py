@@ -33,9 +33,11 @@ RECONNECT = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`aborts` is the share of transactions that the copier aborts for no reason; `seed` decides which.
+    """The job of a copier. `aborts` is the share of transactions that the copier aborts without a reason; `seed`
+    decides which ones.
 
-    protocol   of the group, classic or consumer; instance: of a static member
+    protocol  protocol of the group: classic or consumer
+    instance  group.instance.id of a static member, or None
     """
 
     bootstrap: str
@@ -169,7 +171,8 @@ class Copier:
             except BufferError:
                 self._producer.poll(0.01)
             except KafkaException as error:
-                # The transaction has already failed, which its end will show. Anything else is a bug.
+                # The transaction has already failed, and the attempt to end it will show the error. Other errors are
+                # bugs.
                 if error.args[0].name() != "_STATE":
                     raise
                 break

@@ -1,4 +1,5 @@
-"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of both."""
+"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of copiers and
+consumer."""
 
 import json
 import os
@@ -142,7 +143,7 @@ class Watcher(threading.Thread):
 
     @property
     def count(self) -> int:
-        """Returns how many records it has received."""
+        """Returns the number of records received so far."""
         return self._count
 
     def finish(self, *, reached_end: bool) -> None:
@@ -221,7 +222,7 @@ def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
 
 
 def first_difference(found: list[str], expected: list[str]) -> object:
-    """Returns the first difference and the following values of both, or None."""
+    """Returns the first difference with the values that follow it in both lists, or None if the lists are equal."""
     for place, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
             return place, found[place : place + 5], expected[place : place + 5]

@@ -1,8 +1,8 @@
 """An application that writes to a database and to Kafka. A test can kill a process at a chosen step.
 
-As a module it is a nursery: for each job, a line of JSON on stdin, it forks an application, which saves the imports,
-and waits for its end. The application reports its steps as lines of JSON on stdout. At a step where it must wait, it
-reads a line from stdin.
+When it runs as a module, it is a nursery: for each job (a line of JSON on stdin) it forks an application and waits for
+its end. Forking saves the time for imports. The application reports its steps as lines of JSON on stdout. At a step
+where it must wait, it reads a line from stdin.
 """
 
 import faulthandler
@@ -28,10 +28,13 @@ GAVE_UP = 3
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """blocks  the values of each transaction
+    """The job of an application, which is interrupted at one step.
 
-    at      a step, by name, and `when`: "before" or "after" it, once so many `blocks_before` are written
-    deed    then: "die" by SIGKILL; "tell" that it is there, and go on; "wait" for a line after that
+    blocks         the values of each transaction
+    at             name of the step
+    when           "before" or "after" the step
+    blocks_before  minimum number of blocks that are written before the interruption
+    deed           "die" by SIGKILL; "tell": report the step and continue; "wait": report the step and wait for a line
     """
 
     database: str
@@ -57,7 +60,7 @@ def connect(database: str, address: str) -> Any:
 class Application:
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._number = 0  # of the block
+        self._number = 0  # number of the current block
         self._has_come_there = False
 
     def run(self) -> int:
@@ -138,7 +141,7 @@ def say(event: str, **details: Any) -> None:
 
 
 def read_line() -> str:
-    """Reads exactly one line, because the rest belongs to another process. Returns an empty text at the end of the
+    """Reads exactly one line, because the rest belongs to another process. Returns an empty string at the end of the
     input."""
     line = b""
     while not line.endswith(b"\n"):

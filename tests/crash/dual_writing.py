@@ -201,7 +201,7 @@ DATABASES: dict[str, Callable[[], Database]] = {SQLITE: Sqlite, POSTGRESQL: Post
 
 
 def look(database: Database, bootstrap: str) -> BothSidesRead:
-    """Looks at both sides. In this order a message without its row is a fault at any time."""
+    """Reads both sides, in an order in which a message without its row is always a fault."""
     messages = tuple(value for _, _, value in committed_messages(bootstrap))
     return BothSidesRead(messages, is_open(bootstrap), database.rows())
 

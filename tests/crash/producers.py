@@ -21,7 +21,8 @@ class AcknowledgedRecord:
 
 @dataclass(slots=True)
 class Ledger:
-    """What one producer learned about its records. `refused` has errors; an idempotent producer should get none."""
+    """The results of one producer's records. `refused` contains errors, of which an idempotent producer should get
+    none."""
 
     name: str
     acknowledged: list[AcknowledgedRecord] = field(default_factory=list)
@@ -30,7 +31,7 @@ class Ledger:
 
 
 class CountingProducer(threading.Thread):
-    """Sends numbered records to all partitions of a topic until it is told to stop, then waits for all answers."""
+    """Sends numbered records to all partitions of a topic until it is stopped, and then waits for all responses."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, seed: int) -> None:
         super().__init__(name=name, daemon=True)

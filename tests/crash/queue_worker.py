@@ -42,13 +42,14 @@ class Poison(Enum):
 
 
 def poison(job: bytes) -> Poison | None:
-    """Returns how a job kills its workers. Every 24th job does, and all kinds are equally frequent."""
+    """Returns the way in which a job kills its workers, or None. Every 24th job is poisonous, and all kinds are equally
+    frequent."""
     number = int(job.split()[-1])
     return Poison(number // 24 % 3) if number % 24 == 7 else None
 
 
 class Rejection(Enum):
-    """How RejectingWorker treats a job that gets no result."""
+    """The ways in which RejectingWorker rejects a job."""
 
     PLAIN = 0  # rejects the job outside of a transaction
     COMMITTED = 1  # rejects the job in a transaction that commits
@@ -56,14 +57,15 @@ class Rejection(Enum):
 
 
 def rejection(job: bytes) -> Rejection | None:
-    """Returns how a job is rejected. Every second job is, and all kinds are equally frequent."""
+    """Returns the way in which a job is rejected, or None. Every second job is rejected, and all kinds are equally
+    frequent."""
     number = int(job.split()[-1])
     return Rejection(number // 2 % 3) if number % 2 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """kind   one of WORKERS"""
+    """The configuration of a worker. `kind` is one of WORKERS."""
 
     bootstrap: str
     name: str
@@ -99,8 +101,8 @@ class JournallingWorker(Worker):
 
 
 class SlowWorker(JournallingWorker):
-    """Works as in the example, but is sometimes slower than the locks of its jobs: before it has acknowledged them, so
-    that it must abort, or before it commits, so that it is fenced."""
+    """Works as in the example, but sometimes takes longer than the locks of its jobs last. If this happens before it
+    has acknowledged the jobs, it must abort; if it happens before the commit, it is fenced."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -161,7 +163,7 @@ class AcknowledgesBefore(WrongWorker):
 
 
 class StagesAndDies(WrongWorker):
-    """Makes no mistake, provided that another worker replaces it."""
+    """Dies after staging its acknowledgements, which is not a mistake if another worker replaces it."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -197,7 +199,8 @@ class PoisonedWorker(JournallingWorker):
 
 
 class RejectingWorker(JournallingWorker):
-    """Treats each job as `rejection` says. Every job that is not rejected outside of a transaction gets a result."""
+    """Rejects each job in the way that `rejection` returns. Every job that is not rejected outside of a transaction
+    gets a result."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         plain = [job for job in jobs if rejection(job.value or b"") is Rejection.PLAIN]

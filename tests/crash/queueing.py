@@ -132,7 +132,7 @@ class Workers:
 
 
 def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
-    """Returns what a reader of committed records finds when it has reached the end."""
+    """Returns the values of all committed records."""
     found: list[str] = []
     places = [TopicPartition(topic, index) for index in range(partitions)]
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
@@ -145,7 +145,7 @@ def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
 
 
 def left(bootstrap: str) -> list[str]:
-    """Returns what is unfinished: jobs in the queue, open transactions, staged acknowledgements."""
+    """Returns descriptions of unfinished work: jobs in the queue, open transactions, staged acknowledgements."""
     found = []
     with Admin(bootstrap_servers=bootstrap) as admin:
         for place, offset in admin.list_share_group_offsets(GROUP).items():
@@ -178,7 +178,7 @@ def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
 
 
 def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str]) -> QueueHistory:
-    """Returns the history. It asks the cluster, so no worker may be active any more."""
+    """Returns the history of the queue. It queries the cluster, so all workers must have ended."""
     still_left = left(bootstrap)
     again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
     taken, finished = workers.history()
@@ -193,7 +193,7 @@ def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str
 
 
 def add_jobs(producer: Producer, number: int) -> None:
-    """Sends the jobs of a round, without waiting for the broker, which may be dead."""
+    """Sends the jobs of a round. Does not wait for the broker, which may have been killed."""
     for each in range(number * JOBS_PER_ROUND, (number + 1) * JOBS_PER_ROUND):
         producer.send(JOBS, b"job %d" % each, partition=each % PARTITIONS)
 

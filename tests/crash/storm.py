@@ -26,7 +26,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 SHARE_OF_EACH = 0.03  # share of the requests that each kind of fault affects
 LATE_S = 0.5
-LOOK_S = 0.01  # pause between two looks at the owners
+LOOK_S = 0.01  # pause between two queries for the owners
 # Clients could not start without these requests. Every other request may be late, repeated or lost.
 CALM = {ApiKey.API_VERSIONS.value, ApiKey.METADATA.value}
 # The kinds of faults, by the proxy's rule.
@@ -37,10 +37,10 @@ Owned = Mapping[str, Collection[str]]
 
 
 class Storm:
-    """Chooses requests at random."""
+    """Chooses at random the requests that the proxy's faults affect."""
 
     def __init__(self, proxy: FlakyProxy, seed: int, ways: Collection[str] = tuple(RULES)) -> None:
-        """`ways`: in which a request can go wrong, of RULES."""
+        """Prepares a storm without starting it. `ways` are the kinds of faults to use, out of RULES."""
         self._proxy = proxy
         self._ways = ways
         self._rng = random.Random(seed)
@@ -51,7 +51,7 @@ class Storm:
             setattr(self._proxy, RULES[way], self._is_chosen)
 
     def counts(self) -> dict[str, int]:
-        """Returns how many requests each kind of fault has affected."""
+        """Returns the number of requests that each kind of fault has affected."""
         proxy = self._proxy
         every = {
             "lost": len(proxy.lost),
@@ -91,7 +91,7 @@ def stormy(data_dir: Path, proxy: FlakyProxy, settings: Mapping[str, object]) ->
 
 
 def partitions_of_members(wire: Wire, group_id: str) -> Owned | None:
-    """The partitions of a consumer group's members, or None while the group is not served."""
+    """Returns the partitions of a consumer group's members, or None while the group is not served."""
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
     (found,) = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
     if found.error_code != ErrorCode.NONE.value:
@@ -105,7 +105,7 @@ def partitions_of_members(wire: Wire, group_id: str) -> Owned | None:
 
 
 def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
-    """The active tasks of a streams group's members, or None while the group is not served."""
+    """Returns the active tasks of a streams group's members, or None while the group is not served."""
     request = StreamsGroupDescribeRequest(group_ids=[group_id])
     (found,) = wire.ask(request, 1, StreamsGroupDescribeResponse).groups
     if found.error_code != ErrorCode.NONE.value:
@@ -119,9 +119,11 @@ def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
 
 
 class Owners(threading.Thread):
-    """Repeatedly asks the broker for the owners, and records what two members own at a time, and what nobody owns.
+    """Repeatedly queries the broker for the owners. Records the partitions or tasks that two members own at the same
+    time, and those without an owner.
 
-    The broker may be killed meanwhile. Then, and while the group has no members, nothing counts as unowned.
+    The broker may be killed in the meantime. While it is not running, and while the group has no members, no partition
+    or task counts as unowned.
     """
 
     def __init__(self, bootstrap: str, group_id: str, owned: Callable[[Wire, str], Owned | None]) -> None:

@@ -2,7 +2,7 @@
 acknowledged change is lost.
 
 One change is in progress at a time, so that after each kill the ACLs have one of two states: with the change or without
-it. ROUNDS kills, 10 at most; SEED repeats a run's choices (not its interleavings).
+it. There are ROUNDS kills, at most 10. SEED repeats a run's choices (not its interleavings).
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ RECOVERING = (
     Step.FORGET_STATE,
 )
 VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
-MISSED_S = 0.3  # The maximum time without the broker. An application that continues meanwhile waits for the broker.
-IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # with these values the application gives up
-SHORT_MS, LONG_MS = 500, 5_000  # how long the second of two instances waits for the first
+MISSED_S = 0.3  # maximum downtime of the broker, during which an application waits for the broker
+IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout and a downtime with which the application gives up
+SHORT_MS, LONG_MS = 500, 5_000  # time for which the second of two instances waits for the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def rounds(database: str, rng: Random) -> Iterator[Round]:
 
 
 class World:
-    """A broker, a database, two nurseries of applications, and the knowledge of what all of them did."""
+    """A broker, a database, two nurseries of applications, and the events of all of them."""
 
     def __init__(self, broker: Broker, database: Database, rng: Random) -> None:
         self.broker = broker
@@ -99,7 +99,7 @@ class World:
         return [f"v{number}" for number in range(self._values - count, self._values)]
 
     def run(self, job: Job) -> None:
-        """Runs an application to its end, which must be the expected one."""
+        """Runs an application to its end, and checks that it ends in the expected way."""
         self.first.begin(job)
         status = self.first.until("ended")["status"]
         assert status == (-signal.SIGKILL if job.deed == "die" else 0), f"{job} ended with status {status}"
@@ -234,7 +234,7 @@ def test_a_second_instance_takes_over_while_the_first_one_sleeps_at_a_step(world
 
 
 def test_a_state_that_does_not_get_into_the_row_is_found_out(world: World) -> None:
-    """This checks the checks: with a bug in the recipe, recovery aborts messages whose rows are committed."""
+    """The checks find an intended bug in the recipe, with which recovery aborts messages whose rows are committed."""
     if world.database.kind != SQLITE:
         pytest.skip("one database is enough to see it")
     world.run(replace(world.job(blocks=1), at=Step.COMMIT_DATABASE.name, when="after", deed="die", planted=True))

@@ -92,7 +92,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
     last = Watcher(broker.restart().bootstrap, "copy", PARTITIONS, "last")
     last.start()
     wait_for_copies(last, [], RECORDS)
-    time.sleep(1.0)  # time for unexpected records
+    time.sleep(1.0)  # leaves time for unexpected records
     last.finish(reached_end=True)
     expected = {index: [copied(value) for value in values] for index, values in source.items()}
     assert anomalies(history(copiers, watcher, last), once=True)[:20] == []

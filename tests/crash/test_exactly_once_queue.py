@@ -1,4 +1,4 @@
-"""Every job of a queue gives exactly one result, whichever workers are killed, and the broker with them.
+"""Every job of a queue gives exactly one result, whichever workers are killed, even if the broker is killed as well.
 
 The test runs ROUNDS rounds (200 by default) of examples/exactly_once_queue.py, and a tenth as many with workers that
 are slower than their locks. In each round some jobs are added, and at a random moment a worker, all workers, the
@@ -43,7 +43,7 @@ from tests.support.broker_process import Broker, BrokerProcess
 
 ROUNDS = int(os.environ.get("ROUNDS") or 200)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-QUIET_ROUNDS = 4  # minimum number of rounds without kills after the others
+QUIET_ROUNDS = 4  # minimum number of rounds without kills, which follow the rounds with kills
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
     print(f"{sum(len(each.jobs) for each in history.taken)} deliveries of {len(history.jobs)} jobs")
 
 
-# Checks of the checks.
+# The checks find intended mistakes.
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ SETTINGS = {
 
 
 class Gardener(threading.Thread):
-    """Creates topics, and deletes every third of them. It remembers what the broker confirmed, and in `created` the
-    topics that it does not delete."""
+    """Creates topics, and deletes every third of them. Remembers the changes that the broker confirmed. `created` has
+    the topics that are not deleted."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="gardener", daemon=True)
@@ -157,13 +157,14 @@ def test_what_was_acknowledged_is_there_once_and_in_order(broker: Broker) -> Non
     assert gardener.created
     assert [name for name in sorted(gardener.created) if not is_led(admin, name, 2)] == []
     assert gardener.deleted & set(admin.list_topics(timeout=20).topics) == set()
-    # A clean stop and start must find the same as the last recovery.
+    # After a clean stop and start, the records must be the same as after the last recovery.
     broker.restart()
     assert {partition: everything(broker.bootstrap, topic, partition) for partition in written} == written
 
 
 def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
-    """Returns a condition: every producer has more acknowledged records than now."""
+    """Returns a function that tells whether every producer has more acknowledged records than at the time of this
+    call."""
     before = [len(producer.ledger.acknowledged) for producer in producers]
 
     def moved() -> bool:

@@ -1,8 +1,8 @@
 """Clients register schemas while the broker is killed: ids stay unique, and no acknowledged schema is lost.
 
 Several clients register at a time, both schemas of their own and schemas that the others register too. After each kill,
-each acknowledged schema has its id and a version of its subject, and no id belongs to two schemas. ROUNDS kills, 20 at
-most; SEED repeats a run's choices (not its interleavings).
+each acknowledged schema has its id and a version of its subject, and no id belongs to two schemas. There are ROUNDS
+kills, at most 20. SEED repeats a run's choices (not its interleavings).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Acknowledged = dict[tuple[str, str], int]  # id by subject and schema
 
 
 class Registrations(threading.Thread):
-    """Registers schemas until the broker is gone."""
+    """Registers schemas until the broker is killed."""
 
     def __init__(self, broker: BrokerProcess, name: str, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -45,7 +45,7 @@ class Registrations(threading.Thread):
                 shared = self._rng.random() < 0.5
                 field = f"shared_{self._rng.randrange(40)}" if shared else f"{self.name}_{number}"
                 self._register(self._rng.choice(SUBJECTS), record(field))
-        except (OSError, HTTPException):  # killed
+        except (OSError, HTTPException):  # The broker was killed.
             return
 
     def _register(self, subject: str, schema: str) -> None:

@@ -1,7 +1,7 @@
 """Groups in a storm: a proxy delivers requests late, twice or not at all, and loses or repeats responses.
 
-Two checkers examine each group: one checks the output, where each record must give exactly one result, and the other
-asks the broker itself, over a listener that the storm does not affect. SEED repeats a run's choices, though not its
+Two checkers examine each group. One checks the output, in which each record must have exactly one result. The other
+queries the broker itself, over a listener that the storm does not affect. SEED repeats a run's choices, though not its
 timing; ROUNDS=N makes the storm longer.
 """
 
@@ -161,7 +161,7 @@ MEMBERS: dict[str, list[tuple[str, str | None]]] = {
 
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: FlakyProxy, kind: str) -> None:
-    """Each record is also copied once, in order."""
+    """In addition, each record is copied exactly once, in order."""
     print(f"SEED={SEED}")
     settings = copy.SETTINGS | {
         "group.consumer.session.timeout.ms": 2_000,
@@ -209,7 +209,7 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
                 time.sleep(rng.uniform(0, 0.5))
                 gone.start()
             until(watcher, copiers, copy.RECORDS)
-            # Heartbeats are affected too.
+            # The storm has affected heartbeats too.
             wait_for("every kind of fault", lambda: min(storm.counts().values()) > 0, PATIENCE_S)
             wait_for("a second member", lambda: owners.most_members > 1, PATIENCE_S)
             print(f"{storm.end()}; {owners.looks} looks, {sum(each.gave_up for each in copiers)} gave up")

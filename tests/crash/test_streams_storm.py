@@ -50,7 +50,8 @@ PATIENCE_S = 120.0
 REBALANCE_TIMEOUT_S = 30.0
 VICTIMS = ("instance", "instance", "broker", "both")
 WORDS = ("to", "be", "or", "not", "that", "is")
-# A Java client keeps a connection on which a response arrives twice, and mismatches all later responses.
+# A Java client keeps a connection on which a response arrives twice, and then assigns all later responses to the wrong
+# requests.
 WAYS_OF_JAVA = RULES.keys() - {"doubled"}
 
 
@@ -238,7 +239,8 @@ def _owned(subtopology_id: str, partitions: list[int]) -> TaskIds:
 
 
 def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """The members are raw, each with its own process, with standby tasks and a repartition topic."""
+    """The members send raw requests. Each one counts as a process of its own. There are standby tasks and a repartition
+    topic."""
     print(f"SEED={SEED} {RAW_ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, RAW_SETTINGS) as broker:

@@ -1,8 +1,8 @@
 """A prepared transaction survives every kill -9 of the broker, and ends as the external coordinator decided.
 
-The test runs ROUNDS transactions (12 by default) of one transactional id. In each the broker is killed twice while it
-handles a request that the round chooses. Then the application restarts and follows its notes. The test sends raw
-requests, so that it can choose the moment.
+The test runs ROUNDS transactions (12 by default) of one transactional id. In each round the broker is killed twice
+while it handles a chosen request. Then the application restarts and follows its notes. The test sends raw requests, so
+that it can choose the moment.
 """
 
 import os
@@ -59,7 +59,7 @@ class Application:
         assert not answer.coordinators[0].error_code
 
     def recover(self) -> None:
-        """Starts the application: a prepared transaction ends as the notes say."""
+        """Starts the application, which ends a prepared transaction according to its notes."""
         self._wire = Wire(self._broker.bootstrap)
         answer = self._until_answered(self._keep_request(), KEEPING, InitProducerIdResponse)
         self._pair = answer.producer_id, answer.producer_epoch
@@ -167,7 +167,7 @@ def test_what_was_prepared_outlives_every_kill_and_ends_as_was_decided(broker: B
         values = [f"{number}/{count}".encode() for count in range(2)]
         application.write(*values)
         if number % 3 == 0:
-            # There is no decision yet, so everything is aborted, whatever happened to the write.
+            # There is no decision yet, so the transaction is aborted, whether or not its records were written.
             killed(broker, application.send_write)
             application.recover()
             continue

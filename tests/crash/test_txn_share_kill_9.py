@@ -63,7 +63,7 @@ def test_the_broker_is_killed_between_staging_and_marker(mortal: Broker, commit:
 
 
 def test_a_request_is_repeated_after_a_restart_before_anybody_fetches(mortal: Broker) -> None:
-    """The producer has not received the response."""
+    """The producer repeats the request because it has not received the response."""
     at = mortal.bootstrap
     queue = queue_of_ten(at, "queue")
     with transactional_worker(at, queue) as consumer:

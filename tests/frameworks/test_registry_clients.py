@@ -2,7 +2,7 @@
 
 Each program registers a schema that refers to another one, and then a second version. The registry refuses a third
 version because it cannot read data of the second. Then the program writes and reads a record with its serializers. It
-does all this for Avro, JSON Schema and Protobuf, as far as its client knows them.
+does all of this for each of Avro, JSON Schema and Protobuf that its client supports.
 """
 
 from __future__ import annotations

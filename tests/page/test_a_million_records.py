@@ -1,6 +1,8 @@
-"""A topic of 10⁶ records costs no more than a small one: the newest come at once, a text is found, the end is followed.
+"""A topic with 10⁶ records costs no more than a small one: the page shows the newest records at once, finds a text, and
+follows the end.
 
-The times are printed (`pytest -s`). What is asserted is that no answer grows with the topic.
+The test prints the times (`pytest -s`), and asserts that the size of responses does not depend on the size of the
+topic.
 """
 
 import json
@@ -24,13 +26,13 @@ from tests.support.wire import Wire
 
 PARTITIONS = 4
 IN_BATCH, BATCHES = 10_000, 100
-LAST_READ = PARTITIONS - 1  # all records have one time: newest first, this batch is the last of the last partition
+LAST_READ = PARTITIONS - 1  # Newest first, this batch is read last, because all records have the same time.
 MILLION = IN_BATCH * BATCHES
 ANSWER_BYTES = 100_000
 NAMED_TOPICS = 12  # the newest version of Produce that has topic names instead of ids
 NOW_MS = int(time.time() * 1000)  # retention would delete older records while the test runs
 NEEDLE = "the-needle"
-FOUND, NOWHERE = (f'$.of == "{each}"' for each in (NEEDLE, "nowhere"))  # a JSONPath looks into every record
+FOUND, NOWHERE = (f'$.of == "{each}"' for each in (NEEDLE, "nowhere"))  # A search by JSONPath decodes every record.
 
 
 def records(value: str) -> bytes:
@@ -44,7 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         assert isinstance(running, BrokerProcess)
         create_topic(running.bootstrap, "million", PARTITIONS, exact=True)
         wire = Wire(running.bootstrap)
-        needle, others = records(NEEDLE), records("record")  # the broker gives each batch its offsets
+        needle, others = records(NEEDLE), records("record")  # The broker assigns the offsets.
         for number in range(BATCHES):
             data = PartitionProduceData(index=number % PARTITIONS, records=needle if number == LAST_READ else others)
             request = ProduceRequest(

@@ -1,4 +1,4 @@
-"""A person sees and changes the clusters that tests control: their clock, rules and holds."""
+"""A user sees and changes the clusters that tests control: their clocks, rules and holds."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -33,7 +33,8 @@ def odradek() -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """A cluster with a commit that is held between its two markers, and with an unused rule whose name is markup."""
+    """Yields a cluster with a commit that is held between its two markers, and with an unused rule whose name is
+    markup."""
     cluster = odradek.cluster(nodes=2)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("orders", 2)])["orders"].result(30)

@@ -1,4 +1,4 @@
-"""Every view works for a person. The tests show real data in headless Chromium, with Playwright and axe-core."""
+"""Every view works for a user. The tests show real data in headless Chromium, with Playwright and axe-core."""
 
 from collections.abc import Iterator
 

@@ -72,7 +72,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.mark.parametrize("view", VIEWS, ids=range(len(VIEWS)))
 def test_markup_in_names_keys_values_and_headers_is_text(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = opened(browser, broker.ready["http_port"], view)
-    page.wait_for_timeout(200)  # An image that fails to load reports this later.
+    page.wait_for_timeout(200)  # The error event of an image that fails to load comes later.
     assert page.evaluate("window.__ran") is None
     assert page.evaluate("document.querySelectorAll('img[src=x], svg[onload], main script').length") == 0
     page.close()

@@ -1,4 +1,4 @@
-"""Takes the screenshots for README.md and docs/: a commit that a test holds, and a broker with clients."""
+"""Takes the screenshots for README.md and docs/, which show a commit that a test holds, and a broker with clients."""
 
 import json
 import subprocess

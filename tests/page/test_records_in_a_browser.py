@@ -1,4 +1,4 @@
-"""A person browses a topic's records in one list, which can be searched, expanded, copied, followed and paused."""
+"""A user browses a topic's records in one list, which can be searched, expanded, copied, followed and paused."""
 
 import json
 import struct

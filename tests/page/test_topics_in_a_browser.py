@@ -1,4 +1,4 @@
-"""A person changes and reads topics, groups and permissions: produced records, settings and sorted lists."""
+"""A user reads and changes topics, groups and permissions: produced records, settings and sorted lists."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

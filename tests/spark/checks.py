@@ -22,7 +22,7 @@ from tests.support.broker_process import Broker
 from tests.support.spark_queries import committed_values
 from tests.support.spark_session import is_late
 
-ROWS = 40  # of a batch
+ROWS = 40  # number of rows of a batch
 PATIENCE_S = 250.0  # for work that takes seconds on an idle machine
 STARTS = 4
 LATE_STARTS = 10
@@ -36,7 +36,7 @@ class Numbers:
     broker: Broker
     output: str
     checkpoint: str
-    starts: int = 0  # without the starts that failed because the machine was slow
+    starts: int = 0  # number of starts, without those that failed because the machine was slow
     late: int = 0
     query: Any = None
 
@@ -103,8 +103,8 @@ class Numbers:
         return True
 
     def check(self) -> int:
-        """Recovers the query, then checks that each number of the decided batches was written once and that nothing is
-        open.
+        """Recovers the query, then checks that each number of the decided batches was written once and that no
+        transaction is open.
 
         Returns the last decided batch.
         """

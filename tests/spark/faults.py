@@ -43,7 +43,7 @@ class Fault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where, how and how often a fault happens.
+    """The place, kind and number of planned faults.
 
     at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS`
     batch      batch of the stream, or None for any batch
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """Returns how often the fault has happened."""
+        """Returns the number of times that the fault has happened."""
         return len(list(Path(self.marks).glob("fault-*")))
 
     def pid(self) -> int:
@@ -151,7 +151,7 @@ class FaultyStreamWriter(StreamWriter):
         super().__init__(options, observe=probe.commit, observe_task=probe.task)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """Commits with SIGHUP ignored if the worker is to pause, because it would otherwise end with its JVM."""
+        """Commits. If the worker has to pause, it ignores SIGHUP, because otherwise it would end with its JVM."""
         held = self._held()
         held.batch = batchId
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if held.plan.how == WAIT else signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""`format("odradek")` within one Spark session: sources and sinks, batch and streaming, and commits that fail."""
+"""`format("odradek")` in a Spark session: sources and sinks, batch and streaming queries, and commits that fail."""
 
 from __future__ import annotations
 

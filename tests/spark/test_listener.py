@@ -1,5 +1,5 @@
-"""When a query is stopped in the middle of a batch, the listener ends what this run has left open, and nothing else
-(T8)."""
+"""When a query is stopped in the middle of a batch, the listener ends the transactions that this run has left open, and
+no others (T8)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.spark.faults import FORMAT, WAIT, Plan
 from tests.support.broker_process import Broker
 
 TASKS = 2
-LAST_BATCH = 1  # last batch that is done before the query is stopped
+LAST_BATCH = 1  # the last batch that is finished before the query is stopped
 PATIENCE_S = 120.0  # for work that takes a second on an idle machine
 
 

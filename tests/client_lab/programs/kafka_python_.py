@@ -21,7 +21,7 @@ def read_all() -> str:
 
 
 class Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts how often partitions are assigned."""
+    """Counts the assignments of partitions."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -142,7 +142,7 @@ def commit_while_leaving() -> str:
     consumer = Consumer({**at, "enable.auto.commit": False})
 
     def give_back(*_: object) -> None:
-        consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)  # it leaves
+        consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)  # ListOffsets tells the test that it leaves.
         time.sleep(1)  # The previous heartbeat gets its response.
         consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
 

@@ -106,7 +106,7 @@ def transaction_that_timed_out() -> str:
 def purge_in_a_transaction() -> str:
     """Purges a record in a transaction, which skips a sequence number.
 
-    The next transaction may fail because of that. The one after it must be committed.
+    The next transaction may fail because of the gap. The transaction after that one must be committed.
     """
     producer = Producer({**AT, "transactional.id": "t", "linger.ms": 500})
     producer.init_transactions(10)

@@ -56,7 +56,7 @@ def other_topic_matches(kafka: Cluster) -> None:
 def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
     """Assigns the new topic to the member while the client is still processing the Metadata response that contains it.
 
-    The application takes long to log the metadata. The coordinator evaluates regular expressions every 10 s.
+    The application takes a long time to log the metadata. The coordinator evaluates regular expressions every 10 s.
     """
     asked = {"api": "Metadata", "client_id": "kgo"}
     kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)

@@ -179,8 +179,8 @@ def coordinator_moves(kafka: Cluster) -> None:
 
 
 def third_join_lasts(kafka: Cluster) -> None:
-    """Delays the third JoinGroup; later requests on the connection wait for it. With the first one, the member obtains
-    its id."""
+    """Delays the third JoinGroup, and with it later requests on the connection. In the first JoinGroup, the member
+    obtains its id."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "after": 2, "times": 1, "do": {"delay_ms": 2_000}})
 

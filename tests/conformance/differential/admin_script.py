@@ -205,7 +205,7 @@ def describe(talk: Talk, label: str, version: int, kind: int, name: str, *keys: 
 
 
 def settled() -> None:
-    """Waits for Kafka's broker, which applies a change a moment after its controller has recorded it."""
+    """Pauses, because Kafka's broker applies a change a moment after its controller has recorded it."""
     time.sleep(0.5)
 
 

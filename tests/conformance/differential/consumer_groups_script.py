@@ -273,7 +273,7 @@ def upgrade(talk: Talk, version: int) -> None:
 
 
 def classic_joins(talk: Talk, version: int) -> None:
-    """Lets a member of the classic protocol join a consumer group."""
+    """Has a member of the classic protocol join a consumer group."""
     scene = Scene(talk, version, "classic-joins")
     scene.join("A joins", "A")
     scene.classic_join("no common protocol type", protocol_type="connect")
@@ -331,7 +331,8 @@ def topics_change(talk: Talk, version: int) -> None:
 
 
 def group_settings(talk: Talk, version: int) -> None:
-    """Alters settings of a group, which need not exist. `version` is the version of ConsumerGroupHeartbeat."""
+    """Alters settings of groups, including groups that do not exist. `version` is the version of
+    ConsumerGroupHeartbeat."""
     scene = Scene(talk, version, "settings")
     wrong = (
         ("consumer.session.timeout.ms", "60001"),

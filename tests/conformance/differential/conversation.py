@@ -107,8 +107,8 @@ class Talk:
         self._answers.append((label, value))
 
     def send_frame(self, label: str, frame: bytes, *, wait_s: float = ANSWER_TIMEOUT_S, show: bool = True) -> None:
-        """Sends a frame, which includes its length, and records whether the broker answers. `show` also records the
-        bytes of the response."""
+        """Sends a frame, which includes its length, and records whether the broker answers. With `show`, the bytes of
+        the response are recorded too."""
         wire = Wire(self.place.bootstrap, None, wait_s)
         try:
             wire.send_bytes(frame)
@@ -206,7 +206,7 @@ class Namer:
         count = 0
         for count, (position, header) in enumerate(batches(data), 1):
             for name, value in asdict(header).items():
-                if name != "crc":  # covers values that are compared anyway, and times that may differ
+                if name != "crc":  # The CRC covers times, which may differ. Its other values are compared.
                     found[f"{path}[{count - 1}].{name}"] = self._named(name, value)
             for record in records_of(data, position):
                 found[f"{path}[{count - 1}].{record.offset}"] = (
@@ -221,7 +221,7 @@ class Namer:
         if field in NAMED_IN_ORDER and value not in (-1, 0, ZERO_UUID):
             names = self._names[field]
             return names.setdefault(value, f"<{field} {len(names) + 1}>")
-        # The brokers start to count at different numbers, so 0 is an ordinary id.
+        # The brokers assign producer ids from different numbers on, and 0 is a valid id.
         if field == "producer_id" and value == 0:
             return self._names[field].setdefault(value, f"<{field} {len(self._names[field]) + 1}>")
         if isinstance(value, int) and "time" in field and abs(value - self._now_ms) < SAME_HOUR_MS:

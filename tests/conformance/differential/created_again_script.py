@@ -44,7 +44,8 @@ def create_again(talk: Talk, name: str) -> bytes:
 def fetch_session(talk: Talk, version: int) -> None:
     """Continues a fetch session after its topic was created again.
 
-    A session by names continues with the new topic. A session by ids learns that the id has changed.
+    A session that uses topic names continues with the new topic. In a session that uses topic ids, the response reports
+    that the id has changed.
     """
     name = f"again-fetch-{version}"
     old = talk.make_topic(name)

@@ -28,7 +28,7 @@ class AllowedDifference:
         )
 
 
-A_TEXT = r"(?!None$|<absent>$).*"  # a message; its words may differ
+A_TEXT = r"(?!None$|<absent>$).*"  # an error message, whose wording may differ
 
 # Settings that the configurations of the two brokers give different values.
 BROKER_SETTINGS = tuple(

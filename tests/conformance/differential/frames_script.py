@@ -35,7 +35,7 @@ def header(key: int, version: int, client_id: bytes = b"\0\4talk") -> bytes:
 
 
 def cut_short(talk: Talk, _: int) -> None:
-    """Sends requests with default values at their lowest and highest version, but cuts off their last byte or their
+    """Sends requests with default values at their lowest and highest versions, but without their last byte or their
     body. Both brokers close the connection."""
     for key in SERVED:
         for version in versions_of(key):
@@ -72,7 +72,7 @@ def api_versions(talk: Talk, _: int) -> None:
 
 
 def lengths(talk: Talk, _: int) -> None:
-    """Announces frame lengths that no request has."""
+    """Sends frame lengths that no request can have."""
     for announced in (-1, -(2**31), 2**31 - 1, 104_857_601, 0, 1, 3, 7):
         body = b"\0" * max(0, min(announced, 16))
         talk.send_frame(f"announces {announced}", framed(body, announced), wait_s=2.0)

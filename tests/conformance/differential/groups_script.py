@@ -55,7 +55,7 @@ def join_request(group: str, member_id: str = "", version: int = JOIN, **more: A
 
 
 class Member:
-    """A member that joins without recording it, for scripts about other requests."""
+    """A group member whose join is not recorded, for scripts about other requests."""
 
     def __init__(self, talk: Talk, group: str, instance: str | None = None) -> None:
         self.talk, self.group, self.instance = talk, group, instance
@@ -147,8 +147,8 @@ def join_group(talk: Talk, version: int) -> None:
 
 
 def join_group_together(talk: Talk, version: int) -> None:
-    """Lets two members join. The heartbeat of the first one tells it to rejoin. Only then does the broker answer
-    both."""
+    """Has two members join. The first member learns from its heartbeat that it must rejoin, and only then does the
+    broker answer both JoinGroups."""
     wait_for_coordinator(talk)
     group = f"together-{version}"
     first = Member(talk, group).sync()

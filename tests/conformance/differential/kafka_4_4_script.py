@@ -162,7 +162,7 @@ def lowered_size_of_records(talk: Talk, version: int) -> None:
 
 
 def too_many_partitions(talk: Talk, version: int) -> None:
-    """Tries to add more than 10,000 partitions by one request (O6)."""
+    """Tries to add more than 10,000 partitions in one request (O6)."""
     names = [f"many-{at}-{version}" for at in range(2)]
     for name in names:
         talk.make_topic(name)
@@ -192,7 +192,7 @@ def finalised_levels(talk: Talk, version: int) -> None:
 
 
 def emptied_consumer_group(talk: Talk, version: int) -> None:
-    """Lets a member join an empty group before the time between two assignments has passed (C2)."""
+    """Has a member join an empty group before the interval between two assignments has passed (C2)."""
     scene = ConsumerScene(talk, version, "emptied")
     between = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="15000")
     resource = AlterConfigsResource(resource_type=GROUP, resource_name=scene.group, configs=[between])
@@ -215,7 +215,7 @@ def changed_assignor(talk: Talk, version: int) -> None:
 
 
 def released_instance(talk: Talk, version: int) -> None:
-    """Gives a member a second instance id, and lets another member join with the first id (C4)."""
+    """Gives a member a second instance id, and has another member join with the first id (C4)."""
     scene = ConsumerScene(talk, version, "released")
     scene.join("takes the first", "A", instance_id="first")
     scene.join("takes the second", "A", instance_id="second")

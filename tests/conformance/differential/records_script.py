@@ -30,7 +30,7 @@ from tests.conformance.differential.conversation import Talk
 
 NOW_MS = int(time.time() * 1000)
 FAR_AHEAD_MS = 4_000_000_000_000
-BASE_MS = 1_700_000_000_000  # long ago, so that nothing mistakes it for the present time
+BASE_MS = 1_700_000_000_000  # long ago, so that it cannot be mistaken for the present time
 NOBODY = bytes(range(16))  # a topic id that no topic has
 CRC_AT, CRC_FROM = 17, 21
 
@@ -258,12 +258,12 @@ def produce_idempotent(talk: Talk, version: int) -> None:
 
 
 def sequence_wraps(talk: Talk, version: int) -> None:
-    """Sends sequences around 2147483647. The next sequence is 0, also within a batch."""
+    """Sends sequences around 2147483647, whose successor is 0. The sequence can also wrap within a batch."""
     to = Producer(talk, version)
     name = to.make_topic(f"wraps-{version}")
     producer_id = new_producer_id(talk)
     last = 2**31 - 1
-    # This batch claims two thousand million records in its offset delta, so that the script need not send them.
+    # The offset delta of this batch claims two billion records, so that the script does not have to send them.
     far = patched(
         batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0), LAST_DELTA_AT, ">i", last - 2
     )

@@ -1,5 +1,5 @@
-"""Requests whose lists name something twice, in one entry or in two. Also requests with several errors, where the order
-of the checks decides which error is returned."""
+"""Requests whose lists name the same item twice, in one entry or in two entries, and requests with several errors, for
+which the order of the checks decides which error is returned."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -413,7 +413,7 @@ def create_topics(talk: Talk, version: int) -> None:
                     ask(label, CreateTopicsRequest(topics=[topic(name, factor, partitions, **configs)]))
 
 
-# first versions with a list that can name something twice
+# the first versions with a list that can contain the same item twice
 LOWEST: dict[Callable[[Talk, int], None], int] = {leave_group: 3, list_groups: 4}
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {

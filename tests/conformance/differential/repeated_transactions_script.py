@@ -1,4 +1,4 @@
-"""Transactional requests whose lists name something twice, and transactional requests with several errors."""
+"""Transactional requests whose lists name the same item twice, and transactional requests with several errors."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Scripts for ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments and AlterReplicaLogDirs, which
-change nothing on one broker."""
+"""Scripts for ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments and AlterReplicaLogDirs. With a
+single broker these requests change nothing."""
 
 from collections.abc import Callable
 

@@ -82,13 +82,13 @@ class ShareScene:
         return self.talk.ask(label, request, 1)
 
     def join(self, member: str = "A") -> None:
-        """Joins without recording it. Does not wait for partitions."""
+        """Has the member join, without recording the request and without waiting for partitions."""
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, subscribed_topic_names=[self.topic])
         while self.talk.quietly(request, 1).error_code:
             time.sleep(0.05)
 
     def begin(self, member: str = "A") -> None:
-        """Joins without recording it, and waits until the member has the partition."""
+        """Has the member join, without recording the request, and waits until the member has the partition."""
         epoch = 0
         while True:
             request = ShareGroupHeartbeatRequest(
@@ -149,8 +149,8 @@ class ShareScene:
         return self.talk.ask(label, self._altered(*topics, group=group), 0)
 
     def wait_until_altered(self, offsets: Offsets) -> None:
-        """Alters offsets until this succeeds, without recording it. Kafka's coordinator learns about a topic a moment
-        after its creation."""
+        """Repeats an unrecorded request to alter offsets until it succeeds, because Kafka's coordinator learns about a
+        topic a moment after its creation."""
         deadline = time.monotonic() + PATIENCE_S
         while self.talk.quietly(self._altered((self.topic, offsets)), 0).responses[0].partitions[0].error_code:
             assert time.monotonic() < deadline

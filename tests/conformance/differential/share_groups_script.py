@@ -222,7 +222,7 @@ def renewals(talk: Talk, version: int) -> None:
     for limit in ("max_wait_ms", "min_bytes", "max_bytes", "max_records"):
         scene.fetch(f"with {limit}", "A", 5, **(idle | {limit: 1}), acknowledgements=[(0, 4, [4])])
     scene.configure("share.renew.acknowledge.enable", "false")
-    time.sleep(0.5)  # Kafka applies a setting a moment after it has confirmed it.
+    time.sleep(0.5)  # Kafka applies a setting a moment after it has confirmed the change.
     scene.acknowledge("not allowed", "A", 5, (0, 4, [4]), is_renew_ack=True)
     scene.acknowledge("of another's", "B", 1, (0, 4, [4]), is_renew_ack=True)
 
@@ -244,11 +244,11 @@ def acquire_modes(talk: Talk, version: int) -> None:
 
 
 def deliveries(talk: Talk, version: int) -> None:
-    """Releases the records again and again until they reach the delivery limit."""
+    """Acquires and releases the records repeatedly until they reach the delivery limit."""
     scene = ShareScene(talk, version, "deliveries")
     scene.begin()
     scene.configure("share.delivery.count.limit", "3")
-    time.sleep(0.5)  # Kafka applies a setting a moment after it has confirmed it.
+    time.sleep(0.5)  # Kafka applies a setting a moment after it has confirmed the change.
     scene.fetch("the first time", "A", 0)
     for epoch in range(1, 30, 2):
         scene.acknowledge("released", "A", epoch, (0, 9, [2]))

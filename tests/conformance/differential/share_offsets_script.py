@@ -44,7 +44,7 @@ def described(talk: Talk, version: int) -> None:
     for label, topics in every_kind.items():
         scene.describe_offsets(f"three more, {label}", topics, version=version)
     scene.describe_offsets("two groups", {scene.topic: [0]}, groups=(scene.group, "nobody"), version=version)
-    if version > 0:  # at one version only, because Kafka takes long to respond
+    if version > 0:  # Kafka takes a long time to respond, so only one version is tested.
         scene.describe_offsets("no such partition", {scene.topic: [0, 7]}, version=version)
     scene.describe_offsets("a group twice", groups=(scene.group, scene.group), version=version)
 

@@ -122,7 +122,8 @@ class StateScene:
         self.summarize(f"{label}, summary", 0)
 
     def nowhere(self, ask: Callable[..., None], *values: int) -> None:
-        """Repeats the request with unknown and impossible share partitions, with one partition twice, and with none."""
+        """Repeats the request with unknown and impossible share partitions, with the same partition twice, and without
+        any partition."""
         ask("an unknown topic", *values, topic=b"\x07" * 16)
         ask("the zero topic id", *values, topic=bytes(16))
         ask("no group id", *values, group="")

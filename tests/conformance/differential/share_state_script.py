@@ -47,7 +47,8 @@ def coordinator_keys(talk: Talk, version: int) -> None:
 
 
 def initialized(talk: Talk, version: int) -> None:
-    """Initializes share partitions, also with an impossible start offset (S6 of docs/spec/kafka-4.4.md#s5-3)."""
+    """Initializes share partitions, including one with an impossible start offset (S6 of
+    docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "initialized", INITIALIZE, version)
     scene.nowhere(scene.initialize, 1, -1)
     scene.stored("with no start offset")

@@ -34,7 +34,7 @@ class Client:
         self.producer_id, self.epoch, self.sequences = -1, -1, dict[tuple[str, int], int]()
 
     def init(self, **more: Any) -> "Client":
-        """Sends InitProducerId until it succeeds, without recording it. An open transaction is aborted."""
+        """Sends unrecorded InitProducerId requests until one succeeds. An open transaction is aborted."""
         request = InitProducerIdRequest(transactional_id=self.id, **({"transaction_timeout_ms": 60_000} | more))
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -73,7 +73,7 @@ class Client:
         )
 
     def begin(self, topic: str, *partitions: int) -> "Client":
-        """Adds partitions to the transaction, as clients of the older protocol do, without recording it."""
+        """Adds partitions to the transaction like clients of the older protocol. The request is not recorded."""
         self.talk.quietly(self.add_request(partitions_of(topic, *(partitions or (0,)))), ADD)
         return self
 
@@ -85,7 +85,7 @@ class Client:
         return EndTxnRequest(**({"committed": commit} | self.pair | more))
 
     def end(self, *, commit: bool = True) -> "Client":
-        """Ends the transaction without recording it, and waits until the markers are written."""
+        """Ends the transaction with an unrecorded request, and waits until the markers are written."""
         self.note_end(self.talk.quietly(self.end_request(commit=commit), self._end_version))
         return self
 
@@ -100,7 +100,7 @@ class Client:
         while self.talk.quietly(request, 0).transaction_states[0].transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline, f"{self.id} does not end"
             time.sleep(0.01)
-        time.sleep(0.002)  # If two markers had the same time, it would be random which is newer.
+        time.sleep(0.002)  # If two markers had the same time, it would be a matter of chance which of them is newer.
 
     def records(self, topic: str, *values: bytes, partition: int = 0, **more: Any) -> bytes:
         """Returns this producer's next batch for a partition."""
@@ -122,7 +122,7 @@ class Client:
         return ProduceRequest(topic_data=topics, **fields)
 
     def send(self, topic: str, *values: bytes, partition: int = 0) -> "Client":
-        """Produces without recording it. The partition must be part of the transaction."""
+        """Sends an unrecorded Produce request. The partition must be part of the transaction."""
         request = self.produce_request(topic, self.records(topic, *values, partition=partition), partition=partition)
         answer = self.talk.quietly(request, PRODUCE)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer

@@ -77,7 +77,7 @@ def produce(talk: Talk, version: int, level: int) -> None:
 
 
 def read(talk: Talk, version: int, level: int) -> None:
-    """Fetches a log with transactions, from each of its offsets and at several isolation levels."""
+    """Fetches a log with transactions from each of its offsets, at several isolation levels."""
     name = f"tx-fetch-{version}-{level}"
     topic_id = talk.make_topic(name)
     prepare(talk, name)
