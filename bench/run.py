@@ -4,10 +4,10 @@ machine.
     python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
 Measures the current sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
-Apache Kafka 4.3.1 or another release, all in one run and in turns. Figures are medians of the rounds. Brokers that are
-not available are named and left out. Goals apply to the compiled variant if it is available. In the last columns, the
-figures are divided by those of a trivial program that does the same work (bench/baselines.py), so that they can be
-compared across machines. The names of rows are those in bench/rows.py.
+Apache Kafka 4.3.1 or another release, all in one run in which they take turns. Figures are medians of the rounds.
+Brokers that are not available are named and left out. Goals apply to the compiled variant if it is available. In the
+last columns, the figures are divided by those of a trivial program that does the same work (bench/baselines.py), so
+that they can be compared across machines. The names of rows are those in bench/rows.py.
 """
 
 import argparse

@@ -72,7 +72,7 @@ class Side:
 
 
 def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
-    """Measures both brokers in turns, and alternates which one starts.
+    """Measures both brokers in alternating turns, and alternates the broker that starts.
 
     Raises NoBase if only `before` refuses the operation.
     """

@@ -126,7 +126,7 @@ class ConsumerScene(Scene):
         version: int = 1,
         client: str = "c",
     ) -> HeartbeatResult:
-        """Sends the heartbeat that joins, with epoch 0. Without topics and regex the member subscribes to nothing."""
+        """Has a member join with a heartbeat at epoch 0. Without topics and regex the member subscribes to nothing."""
         return self.beat(
             name,
             0,

@@ -128,7 +128,7 @@ class EagerLog(CoordinatorLog):
 
 
 class MarkersThatMeet:
-    """A marker writer. Leaders of some partitions refuse their marker with a code, by (topic, partition); others write
+    """A marker writer. The leaders of some partitions refuse their marker with an error code; the other leaders write
     it."""
 
     def __init__(self, writer: MarkerWriter) -> None:

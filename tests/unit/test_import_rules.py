@@ -80,9 +80,9 @@ BROKER_ORDER = (
     "process.py",
 )
 
-# Cores decide. They learn of events only through arguments.
+# Cores make decisions. They learn about events only through their arguments.
 CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares.core"))
-# All files of broker/security/ decide, except these, which read files, use sockets, or log.
+# The files of broker/security/ only make decisions, except for these, which read files, use sockets, or log.
 SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",

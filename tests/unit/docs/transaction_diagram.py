@@ -92,7 +92,7 @@ def mermaid() -> str:
 
 
 def _place(row: Row) -> tuple[int, bool]:
-    """Sorts Kept after Ongoing."""
+    """Returns a sort key that places Kept after Ongoing."""
     return (TxnState.ONGOING.value, True) if row is KEPT else (row.value, False)
 
 

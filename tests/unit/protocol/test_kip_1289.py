@@ -1,4 +1,4 @@
-"""The numbers of KIP-1289 appear in one place of the code, and the schemas agree with it."""
+"""The numbers of KIP-1289 are defined in a single place in the code, and the schemas agree with that place."""
 
 from odradek.protocol import kip_1289
 from odradek.protocol.schema import load

@@ -1,4 +1,4 @@
-"""A judge gets frames without records: the headers are unchanged, and the rest is zeros. Unusual frames stay
+"""A judge gets frames without records: the headers are unchanged, and the rest consists of zeros. Unusual frames stay
 complete."""
 
 from __future__ import annotations

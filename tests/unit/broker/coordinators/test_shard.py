@@ -101,7 +101,7 @@ class Timer:
 
 
 class Core:
-    """A core that remembers replayed words, and decides what the test sets."""
+    """A core that records the replayed words, and makes the decisions that the test sets."""
 
     def __init__(self) -> None:
         self.words: list[tuple[str, int, int]] = []

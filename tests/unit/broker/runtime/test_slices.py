@@ -55,7 +55,7 @@ def test_others_get_their_turn_after_each_slice() -> None:
 
 
 def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> None:
-    """For example, each of 200 pages shows all topics once a second."""
+    """An example is 200 open pages, each of which lists all topics once a second."""
     happened: list[str] = []
 
     async def other(visits: list[asyncio.Task[None]]) -> None:

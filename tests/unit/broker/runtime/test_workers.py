@@ -59,7 +59,7 @@ class Task:
 
 
 async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
-    """Otherwise it would keep a deleted file open, and its space on the disk."""
+    """A thread that kept its last job could keep a deleted file open, and with it the file's space on the disk."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 1, idle_s=600)
     ended: asyncio.Future[JobResult[None]] = loop.create_future()

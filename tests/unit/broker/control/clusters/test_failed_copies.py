@@ -49,7 +49,7 @@ class Scene:
     copies: FailingCopies
 
     async def refused(self, at: str, call: Awaitable[object]) -> None:
-        """Lets the next copy fail at this point, and checks that the call is refused."""
+        """Makes the next copy fail at this point, and checks that the call is refused."""
         self.copies.at = at
         with pytest.raises(Problem, match="No space left on device") as refusal:
             await call

@@ -285,8 +285,8 @@ def commits_at(epoch: int, *, stale: bool = False) -> Story:
 
 
 def asks_for_its_epoch(is_refused: bool) -> Story:
-    """Returns a story with a heartbeat without news soon after a commit. librdkafka 2.16 sends it after
-    STALE_MEMBER_EPOCH."""
+    """Returns a story with a heartbeat that reports no changes, soon after a commit. librdkafka 2.16 sends such a
+    heartbeat after STALE_MEMBER_EPOCH."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)

@@ -158,7 +158,7 @@ def joined_and_fetches_offsets(epoch: int) -> Story:
 
 
 def asks_for_its_epoch(trace: Trace) -> None:
-    """Adds a heartbeat without news soon after a refused commit."""
+    """Adds a heartbeat that reports no changes, soon after a refused commit."""
     member = Member(trace)
     member.join()
     commit(member.peer, 3, error=113, version=9)

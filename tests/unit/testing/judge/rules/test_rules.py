@@ -62,7 +62,7 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
 
 
 def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
-    """The same applies to APIs younger than KIP-219 for which Kafka's own clients do not wait."""
+    """The client also need not wait for APIs younger than KIP-219, for which Kafka's own clients do not wait either."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
     trace = Trace()
     peer = trace.connect()
@@ -128,7 +128,7 @@ def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later()
 
 @pytest.mark.parametrize("error", [10, 45, 87])
 def test_a_sequence_whose_batch_was_refused_is_free_for_other_records(error: int) -> None:
-    """Java's producer moves the sequences of later batches down like this."""
+    """Java's producer lowers the sequences of later batches in this way."""
     tallies = told(cases_of_produce.sends_again(b"other", error=error)).tallies()
     assert [rule for rule in ("IDM.1", "IDM.2", "IDM.3", "IDM.5") if rule in tallies and tallies[rule].broken] == []
 
