@@ -50,7 +50,7 @@ class Subject:
 
     def __init__(self, name: str, make: Make, work: Path) -> None:
         self.name = name
-        self.is_warm = False  # whether the shared process has had load before
+        self.is_warm = False  # whether the shared process has been under load before
         self.client_settings: Mapping[str, str] = {}  # settings for librdkafka, if the broker requires any
         self._make = make
         self._work = work

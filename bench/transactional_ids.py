@@ -73,7 +73,8 @@ def known(bootstrap: str, count: int) -> int:
 
 
 def loaded_s(bootstrap: str, count: int) -> float:
-    """Returns the seconds until all ids are known. The coordinator of a partition knows no ids while it is loading."""
+    """Returns the seconds until all ids are known. While the coordinator of a partition is loading, it does not know
+    any ids."""
     began = time.monotonic()
     wait_for("the ids", lambda: known(bootstrap, count) >= SAMPLES, PATIENCE_S)
     return time.monotonic() - began

@@ -32,7 +32,7 @@ from tests.support.wire import Wire
 
 OVERRIDES = {**SETTINGS, "group.initial.rebalance.delay.ms": 0}
 FIGURES = "# All figures of how cost grows"
-START_TIMEOUT_S = 900.0  # The broker reads a log of 50 GB once.
+START_TIMEOUT_S = 900.0  # long enough to read a log of 50 GB once
 
 
 def new_odradek(data_dir: Path, port: int) -> Broker:

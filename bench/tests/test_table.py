@@ -1,4 +1,4 @@
-"""Goals are judged by the compiled variant if it was measured, against the broker that the goal names."""
+"""A goal applies to the compiled variant if that was measured, and compares it with the broker that the goal names."""
 
 import pytest
 

@@ -168,7 +168,8 @@ class Reply:
 
 
 class Member:
-    """A member of a scene's group. A heartbeat has the epoch of the last response unless it names another."""
+    """A member of a scene's group. A heartbeat has the epoch of the last response unless its fields name another
+    epoch."""
 
     def __init__(self, scene: "Scene", name: str, **always: Any) -> None:
         """Creates a member. `always` has fields for each heartbeat with which it joins."""

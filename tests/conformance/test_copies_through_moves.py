@@ -231,7 +231,7 @@ def test_the_copy_equals_its_source_once_and_in_order(
         for process in processes:
             process.start()
         source.grow()
-        # Afterwards there are coordinators that can be moved.
+        # After this wait there are coordinators that can be moved.
         wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
         for _ in range(MOVES):
             source.grow()

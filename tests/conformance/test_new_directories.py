@@ -1,7 +1,7 @@
 """The contents of a new directory, and the initial levels of an older directory: docs/spec/kafka-4.4.md#s6-1.
 
 Kafka formats directories of both releases and starts on them. Odradek starts on new directories, and on copies of
-Kafka's.
+Kafka's directories.
 """
 
 from __future__ import annotations

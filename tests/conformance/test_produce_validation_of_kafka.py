@@ -1,4 +1,5 @@
-"""Apache Kafka answers every row of tests/support/produced.py as the row expects, and stores the same as Odradek."""
+"""Apache Kafka gives the answer that each row of tests/support/produced.py expects, and stores the same records as
+Odradek."""
 
 import re
 import time

@@ -123,7 +123,7 @@ def check_queue(jobs: list[str], found: Counter[str], most: int) -> None:
 
 
 def copies(bootstrap: str) -> Counter[str]:
-    """Returns how often each job is in the queue."""
+    """Returns the number of copies of each job in the queue."""
     found: Counter[str] = Counter()
     places = [TopicPartition(DEAD_LETTERS, index) for index in range(PARTITIONS)]
     with Consumer(bootstrap_servers=bootstrap) as consumer:

@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(params=["copier", "own_copier"])
 def copiers(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iterator[list[CopierProcess]]:
-    """Yields copiers of librdkafka's client, and of Odradek's."""
+    """Yields copiers that use librdkafka, and then copiers that use Odradek's client."""
     made = [
         CopierProcess(
             Job(

@@ -73,8 +73,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class Peer:
-    """A client's view of a connection. Bytes that the connection does not want to read yet stay unread, as in a
-    socket."""
+    """A client's view of a connection. Bytes that the connection does not accept yet stay unread, as in a socket."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""The share coordinator's core for tests. It decides, encodes its records, and replays them from their bytes, without
-socket or event loop."""
+"""The share coordinator's core for tests. It makes decisions, encodes its records, and replays them from their bytes,
+without a socket or an event loop."""
 
 from __future__ import annotations
 

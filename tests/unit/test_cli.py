@@ -1,4 +1,4 @@
-"""The command line: which arguments `serve` accepts, and its messages for the others."""
+"""The command line: the arguments that `serve` accepts, and its messages for invalid arguments."""
 
 import json
 import os

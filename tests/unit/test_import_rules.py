@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "system", "protocol"},
     "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "system", "protocol"},
 }
-# Folders and files of odradek/. Each imports only itself and earlier ones, including imports for types.
+# Folders and files of odradek/. Each entry imports only itself and earlier entries, including imports for types.
 ODRADEK_ORDER = (
     "schemas",
     "system",
@@ -50,7 +50,7 @@ ODRADEK_ORDER = (
 # Files in which the command line, or the image, starts a broker or refers to its start.
 STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "odradek/tools/container/health.py")
 
-# Folders and files of broker/. Each imports only itself and earlier ones, including imports for types.
+# Folders and files of broker/. Each entry imports only itself and earlier entries, including imports for types.
 BROKER_ORDER = (
     "runtime",  # clock, threads, responses that are completed later
     "patterns",

@@ -1,5 +1,5 @@
 """Python's `re` can take forever on a text of forty characters. This test lists every use of `re`, and the reason why
-it cannot take long.
+its time is bounded.
 
 Patterns from outside, and patterns of settings that are matched with data from clients, use
 `odradek.broker.patterns.re2`. A new use of `re`, or another pattern, fails the test until its row says why the time is

@@ -179,7 +179,7 @@ def is_of_fields(node: ast.ClassDef) -> bool:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Returns the sources with an extension module beside one of them that no Python can load."""
+    """Returns a copy of the sources. Beside one module there is an extension module that no Python can load."""
     source = Path(odradek.__file__).parent
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "schemas", "messages")
     shutil.copytree(source, tmp_path / "odradek", ignore=ignored)

@@ -71,7 +71,7 @@ def produce(talk: Talk, version: int, level: int) -> None:
     client.init()
     for partition in range(4):
         everything(talk, name, topic_id, partition)
-    if version < 13:  # by name
+    if version < 13:  # Requests of these versions identify topics by name.
         request = client.produce_request("__consumer_offsets", client.records("__consumer_offsets", b"v"))
         talk.ask("the offsets", request, version)
 

@@ -1,4 +1,4 @@
-"""Every log file of Kafka is read as Kafka's own DumpLogSegments prints it, line by line."""
+"""Odradek reads from every log file of Kafka what DumpLogSegments prints for this file, line by line."""
 
 import re
 from collections.abc import Iterator

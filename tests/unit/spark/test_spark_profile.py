@@ -1,4 +1,4 @@
-"""The page of a profile: its content, and that it needs no other file."""
+"""The page of a profile has the right content, and needs no other file."""
 
 from __future__ import annotations
 

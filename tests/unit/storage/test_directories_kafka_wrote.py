@@ -174,8 +174,8 @@ def numbers_in(line: str) -> list[int]:
 
 
 def printed_entries(lines: list[str], zeros: list[int]) -> list[list[int]]:
-    """Returns the entries of an index. The tool prints preallocated space as one entry of zeros if nothing precedes it,
-    and fails on an index without any entry."""
+    """Returns the entries of an index. DumpLogSegments prints preallocated space as one entry of zeros if nothing
+    precedes it, and fails on an index without entries."""
     entries = [numbers_in(line) for line in lines if line.startswith(("offset:", "timestamp:"))]
     return [entry for entry in entries if entry != zeros]
 

@@ -357,7 +357,7 @@ def test_a_file_that_is_gone_is_a_storage_error() -> None:
         log.reader.read(2, max_bytes=100)
 
 
-# --- by time
+# --- reading by time
 
 
 def timed(*timestamps: int, config: LogConfig = TWO_BATCHES) -> LogOnDisk:

@@ -20,7 +20,7 @@ WITHOUT_A_ROW = {
 
 
 def calls_made() -> dict[str, set[str]]:
-    """Returns for each row the public methods of the blocking form that name it."""
+    """Returns, by row of the table, the public methods of the blocking form that name the row."""
     made: dict[str, set[str]] = defaultdict(set)
     for found in ast.parse(Path(sync.__file__).read_text(encoding="utf-8")).body:
         if not isinstance(found, ast.ClassDef) or found.name not in CLASSES:

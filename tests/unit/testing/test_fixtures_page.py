@@ -9,7 +9,7 @@ from odradek.testing import sync
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/fixtures.md").read_text(encoding="utf-8")
-# How each language declares a method or field with a given name, and how it declares any public one.
+# By language: the pattern for the declaration of a method or field with a given name, and for that of any public one.
 LANGUAGES = {
     "Go": (
         "go/odradek/odradek.go",

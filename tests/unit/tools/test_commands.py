@@ -1,4 +1,4 @@
-"""How commands treat their options and errors, before and after a request to a cluster."""
+"""Options and errors of commands, before and after a request to a cluster."""
 
 import io
 import json

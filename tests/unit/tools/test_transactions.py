@@ -1,4 +1,4 @@
-"""How the commands present responses about transactions."""
+"""The output of commands about transactions, for the responses of a cluster."""
 
 from odradek.client.administration.transactions import TransactionDescription
 from odradek.client.common.values import TopicPartition

@@ -1,4 +1,4 @@
-"""Records that are deleted while a request looks for them are left out, and the next request resumes behind them."""
+"""Records that are deleted while a request looks for them are left out, and the next request resumes after them."""
 
 import pytest
 

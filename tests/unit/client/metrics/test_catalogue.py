@@ -116,7 +116,7 @@ def test_every_metric_is_documented_and_every_documented_metric_is_there() -> No
 
 
 def expanded(names: str) -> Iterator[str]:
-    """Yields each name; `record-send-{rate,total}` stands for two."""
+    """Yields each name. A text such as `record-send-{rate,total}` stands for two names."""
     for written in re.findall(r"`([^`]+)`", names):
         stem, brace, endings = written.partition("{")
         yield from (f"{stem}{each}" for each in endings.rstrip("}").split(",")) if brace else [written]

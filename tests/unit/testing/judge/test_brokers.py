@@ -16,7 +16,7 @@ from tests.support.traces import Trace
 
 
 def clients(*requests: tuple[Message, int]) -> int:
-    """Returns how many clients are judged if these requests come on one connection."""
+    """Returns the number of clients that are judged if these requests arrive on one connection."""
     trace = Trace()
     peer = trace.connect()
     peer.ask(ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.1"), 4)
