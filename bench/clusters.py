@@ -277,7 +277,7 @@ def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
 
 
 def neighbours(process: ControlledProcess, only: str) -> None:
-    """Measures how long a client of another cluster waits during each noise whose name contains `only`."""
+    """Measures the waits of a client of another cluster, during each noise whose name contains `only`."""
     with (
         process.odradek.cluster() as quiet,
         Bystander(BenchedCluster(quiet.bootstrap, process.pid), loop_seconds) as bystander,

@@ -32,7 +32,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def story(clients: Tools, broker: Broker, name: str) -> list[str]:
-    """Runs a story with two topics, one of which has a record in each partition. Returns what the program prints."""
+    """Runs a story with two topics, one of which has a record in each partition. Returns the lines that the program
+    prints."""
     topic = create_topic(broker.bootstrap, name, PARTITIONS)
     more = create_topic(broker.bootstrap, f"{topic}-more", 2)
     SPEAKERS["confluent-kafka"].produce(

@@ -45,7 +45,8 @@ SCRIPTS: dict[LevelScript, int] = {
     **repeated_transactions_script.SCRIPTS,
 }
 # By API key: the first version for transaction.version 2. At level 0 Kafka cannot store what this version requires, and
-# leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers as at an older version.
+# leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers as it does for an older
+# version.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
 # Partitions do not depend on the level, so the first and the last version are enough.
 HARDLY_AT_LOWER_LEVELS = {0, 1, 2}

@@ -32,8 +32,8 @@ def at(broker: Broker, group: str = GROUP) -> Scene:
 
 
 def seen(scene: Scene) -> tuple[object, ...]:
-    """Returns what StreamsGroupDescribe shows: the group's state, epoch and topology, and epochs, tasks and targets of
-    members."""
+    """Returns values from StreamsGroupDescribe: the group's state, epoch and topology, and the epochs, tasks and
+    targets of its members."""
     deadline = time.monotonic() + PATIENCE_S
     while ErrorCode((group := scene.described()).error_code) in LOADING:
         assert time.monotonic() < deadline, group

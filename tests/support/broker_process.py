@@ -83,7 +83,7 @@ class Broker(ABC):
 
     @abstractmethod
     def log_text(self) -> str:
-        """Returns what the broker has written to stderr, over all of its starts."""
+        """Returns all text that the broker has written to stderr since its first start."""
 
     @abstractmethod
     def _start(self) -> None: ...

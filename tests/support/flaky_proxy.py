@@ -86,7 +86,7 @@ class FlakyProxy:
         self.cut_all()
 
     def seen(self, api_key: int) -> int:
-        """Returns how many requests with this API key have arrived since the start or the last `forget`."""
+        """Returns the number of requests with this API key that have arrived since the start or the last `forget`."""
         with self._lock:
             return self._seen.get(api_key, 0)
 

@@ -55,7 +55,7 @@ def code_files() -> Iterator[Path]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Returns what may follow `#` in a link to this page."""
+    """Returns the anchors that may follow `#` in a link to this page."""
     return anchors_in(page.read_text())
 
 

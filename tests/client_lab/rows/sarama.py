@@ -9,7 +9,7 @@ from tests.client_lab.row import Client, Conviction, Row, Sight
 SARAMA = Client("github.com/IBM/sarama", "sarama.go")
 INTERCEPTORS = Client("github.com/IBM/sarama", "sarama_interceptors.go")
 TRANSACTIONS = Client("github.com/IBM/sarama", "sarama_transactions.go")
-SHOPIFY = Client("github.com/Shopify/sarama", "sarama.go")  # until 1.38
+SHOPIFY = Client("github.com/Shopify/sarama", "sarama.go")  # the package's name up to release 1.38
 READERS = Client("github.com/Shopify/sarama", "sarama_consumers.go")
 READERS_1_26 = Client("github.com/Shopify/sarama", "sarama_1_26.go")
 

@@ -195,7 +195,7 @@ def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again
     acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=False)
     assert not acquired.has_open
     again = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
-    acquired.leave_returned()  # as the next fetch does
+    acquired.leave_returned()  # The next fetch would do this.
     acquired.end_pending(again, committed=False)
     assert [acquired.acknowledge(P, offset, RELEASE) for offset in (0, 4, 5, 9)] == [True, True, False, False]
 

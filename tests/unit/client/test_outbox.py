@@ -1,4 +1,4 @@
-"""The batches of one partition: when each may be sent, depending on earlier responses, and with which sequence."""
+"""The batches of one partition. Earlier responses determine when a batch may be sent, and its sequence."""
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox

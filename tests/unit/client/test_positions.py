@@ -1,4 +1,4 @@
-"""A consumer's position: how it is looked up, kept, and validated under a new leader. It is never lost silently."""
+"""A consumer's position is looked up, stored, and validated under a new leader. It is never lost silently."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def response_body_position(exchange: Exchange) -> int:
 
 
 def as_named_since(key: int, recorded: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns what Kafka 4.3.1 read, with the field names of Kafka 4.4.0 (docs/spec/kafka-4.4.md#s3-1)."""
+    """Returns the message that Kafka 4.3.1 read, with the field names of Kafka 4.4.0 (docs/spec/kafka-4.4.md#s3-1)."""
     if recorded is None:
         return None
     renamed = RENAMED.get(key, {})

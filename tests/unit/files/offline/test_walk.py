@@ -1,4 +1,4 @@
-"""Walks over the batches of a log: where a walk ends, and which bytes count as damage."""
+"""Walks over the batches of a log: the end of a walk, and the bytes that count as damage."""
 
 from __future__ import annotations
 

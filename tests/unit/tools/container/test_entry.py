@@ -135,7 +135,7 @@ def test_scripts_run_once_before_the_first_start_in_the_order_of_their_names(tmp
     scripts.mkdir()
     (scripts / "2.sh").write_text(f"#!/bin/sh\necho two >> {said}\n")
     (scripts / "2.sh").chmod(0o755)
-    (scripts / "1.sh").write_text(f"[[ x == x ]] && echo one >> {said}\n")  # not executable, and for bash
+    (scripts / "1.sh").write_text(f"[[ x == x ]] && echo one >> {said}\n")  # a bash script that is not executable
     (scripts / "README").write_text("")
     assert run_start_scripts(scripts, mark) == [
         f"{scripts}/1.sh has run",
