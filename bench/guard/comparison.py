@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-MARGIN = 1.25  # highest accepted cost, relative to the cost before
+MARGIN = 1.25  # highest accepted cost, relative to the cost at the base
 ATTEMPTS = 3  # An operation counts as slower only if all of these measurements show it.
 QUIETEST = 0.2  # share of the turns that count
 

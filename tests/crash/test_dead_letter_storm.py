@@ -2,8 +2,9 @@
 
 In each of ROUNDS rounds (60 by default) some jobs are added, and at a random moment workers, the broker, or both are
 killed with SIGKILL and restarted. `Rejection` says how workers treat each job. Every job that was rejected, outside of
-a transaction or in one that committed, is in the queue at least once. No other job is there: none whose rejection was
-aborted, and none that only has a result. SEED repeats a run's choices. Rules: docs/spec/dead-letter-queues.md#s2, #s6.
+a transaction or in one that committed, is in the queue at least once. No other job is in the queue: no job whose
+rejection was aborted, and no job that only has a result. SEED repeats a run's choices. Rules:
+docs/spec/dead-letter-queues.md#s2, #s6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A database and Kafka never diverge, whichever process is killed at whatever step, and neither side decides alone.
+"""A database and Kafka never diverge, whichever process is killed and at whichever step. Neither side decides alone.
 
 ROUNDS rounds (200 by default, shared by the databases) each kill one victim (the application, the broker or the
 database) with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a second

@@ -35,7 +35,7 @@ from tests.support.spark_session import use_in_this_thread
 
 TASK_STEPS = ["BEGUN", "OPENED", "WRITTEN", "PREPARED"]
 COMMIT_STEPS = ["BEGUN", "LEASED", "LISTED", "APPENDED", "DECIDED", "ENDING", "ENDING+", "FINISHED"]
-TASKS_ARE_TRIED = 4  # local[2,4]
+TASKS_ARE_TRIED = 4  # by the master local[2,4]
 
 
 def at_commit(step: str, how: str, marks: str) -> Plan:

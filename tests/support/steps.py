@@ -9,7 +9,7 @@ from typing import Any
 
 
 def steps_of(action: Callable[[], object]) -> int:
-    """Runs the action, and returns how many instructions of the product's own functions were executed.
+    """Runs the action, and returns the number of executed instructions of the product's own functions.
 
     A call of a compiled or a library function counts as one instruction of the caller. Mark such tests `pure_only`.
     """

@@ -1,4 +1,4 @@
-"""docs/verdicts.md: someone has examined each break on the page, and its program omits none."""
+"""Each break on the page docs/verdicts.md has been examined, and the program that writes the page omits no break."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_break_of_the_page_was_examined() -> None:
     }
     told = {(row[0].strip(), row[1].split()[0]) for row in rows if re.match(r"[0-9A-Z]+\.\d+ ", row[1].strip())}
     in_suite = {(each.client, rule) for each in read_played() for rule in each.broken}
-    rows_of_clients = {(client, rule) for client, rule in told if client in clients}  # the others were judged in suites
+    rows_of_clients = {(client, rule) for client, rule in told if client in clients}  # others were judged in suites
     assert shown <= rows_of_clients <= shown | in_suite
     examined = {(each.client, each.rule) for each in read_examined()}
     assert {(client.split(",")[0], rule) for client, rule in told} <= examined

@@ -29,7 +29,7 @@ class Client:
     """A producer with one transactional id. `producer_id` and `epoch` are the latest that the broker returned."""
 
     def __init__(self, talk: Talk, transactional_id: str, *, version: int = END) -> None:
-        """version   version of EndTxn; 5 is the one for transaction.version 2"""
+        """version   version of EndTxn; transaction.version 2 requires 5"""
         self.talk, self.id, self._end_version = talk, transactional_id, version
         self.producer_id, self.epoch, self.sequences = -1, -1, dict[tuple[str, int], int]()
 

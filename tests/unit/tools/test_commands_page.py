@@ -1,4 +1,4 @@
-"""The page Commands of the documentation's site is the help of the commands."""
+"""The page Commands of the documentation's site contains the help of the commands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Jobs that run beside the loop, and their results on the loop."""
+"""Jobs that run outside of the loop, and their results on the loop."""
 
 import asyncio
 import itertools

@@ -23,9 +23,9 @@ METADATA = 4
 
 @dataclass(slots=True)
 class FailingCopies:
-    """Copies that can fail.
+    """Copies directories, and can fail like a full disk.
 
-    at  when the next copy fails: soon, or late, after clients were disconnected; None for never
+    at  the point at which the next copy fails: "soon", "late" (after clients were disconnected), or None (never)
     """
 
     at: str | None = None
