@@ -1,6 +1,6 @@
 """Consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in groups of KIP-848 as with Kafka.
 
-With BROKER=kafka the tests use Kafka itself, and expect the same.
+With BROKER=kafka the tests use Kafka itself, and expect the same results.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 works as with Kafka: it acknowledges in each way, renews,
 acquires in both modes, is isolated from transactions, and rejects records into a dead-letter queue.
 
-With BROKER=kafka the tests use Kafka itself, and expect the same.
+With BROKER=kafka the tests use Kafka itself, and expect the same results.
 """
 
 from collections.abc import Iterator

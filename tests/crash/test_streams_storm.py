@@ -1,9 +1,10 @@
 """Streams groups (KIP-1071) in a storm, while instances and the broker are killed with SIGKILL.
 
-A proxy delivers requests late, twice or not at all, and loses responses. A watch asks the broker for the owner of each
-task, over a listener that the storm does not affect: no task may have two owners at a time, and none may be without an
-owner for longer than the rebalance timeout. Each of ROUNDS rounds (by default 8 of Kafka Streams and 15 of raw members)
-has a kill. SEED repeats a run's choices, though not its timing. Rules: docs/spec/streams-groups.md#s5-2, #s9.
+A proxy delivers requests late, twice or not at all, and loses responses. A watch queries the broker for the owner of
+each task, over a listener that the storm does not affect: no task may have two owners at a time, and none may be
+without an owner for longer than the rebalance timeout. Each of ROUNDS rounds (by default 8 of Kafka Streams and 15 of
+raw members) has a kill. SEED repeats a run's choices, though not its timing. Rules: docs/spec/streams-groups.md#s5-2,
+#s9.
 """
 
 from __future__ import annotations

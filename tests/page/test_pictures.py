@@ -24,14 +24,14 @@ HEIGHT = 940  # includes the button that releases the hold
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A directory with a plain path, because the page shows the path of the data directory."""
+    """Yields a directory with a plain path, because the page shows the path of the data directory."""
     with tempfile.TemporaryDirectory(prefix="shop-") as made:
         yield Path(made)
 
 
 @pytest.fixture
 def http_port(folder: Path) -> Iterator[int]:
-    """The HTTP port of a broker whose clients write and read."""
+    """Yields the HTTP port of a broker whose clients write and read."""
     words = [sys.executable, "-m", "odradek", "serve", "--port", "0", "--data-dir", "data"]
     words += ["--ready-file", "ready.json", "--override", "odradek.http.port=0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as broker:

@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker with the group `counter`, which has two members. Each task has a standby task on the other member."""
+    """Yields a broker with the group `counter`, which has two members. Each task has a standby on the other member."""
     settings = {**NO_DELAY, "group.streams.num.standby.replicas": 1}
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         assert isinstance(running, BrokerProcess)

@@ -30,7 +30,7 @@ BROKEN = "button.broken"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of the report."""
+    """Returns the URL of the report."""
     path = tmp_path_factory.mktemp("verdict") / "verdict.html"
     tours = [
         str(REPOSITORY / "tests/client_lab/programs" / f"tour_{name}.py")

@@ -28,13 +28,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def workers_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The standard error output of the driver and the workers."""
+    """Returns the file with the standard error output of the driver and the workers."""
     return tmp_path_factory.mktemp("workers") / "log"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, workers_log: Path) -> Iterator[Any]:
-    """A session with the master `local[2,4]`, because plain `local[2]` never retries a task."""
+    """Yields a session with the master `local[2,4]`, because plain `local[2]` never retries a task."""
     # Failed writes are remembered in TMPDIR.
     os.environ.update(environment(tmp_path_factory.mktemp("spark")), TMPDIR=str(tmp_path_factory.mktemp("tmp")))
     with standard_error_in(workers_log):

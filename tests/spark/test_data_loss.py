@@ -181,7 +181,7 @@ RECORDS_DELETED: list[Way] = [shortened_by_delete_records, shortened_by_retentio
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A separate broker for these tests, because they replace its data directory."""
+    """Yields a separate broker for these tests, because they replace its data directory."""
     with new_broker(tmp_path_factory.mktemp("shrinking") / "data", RETENTION) as running:
         yield running
 

@@ -19,9 +19,9 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def directory(broker: Broker) -> str:
-    """The directory of a running broker.
+    """Returns the directory of a running broker.
 
-    It has a topic with committed, aborted and open transactions, and another one with plain records.
+    The directory has a topic with committed, aborted and open transactions, and another topic with plain records.
     """
     bootstrap = broker.bootstrap
     create_topic(bootstrap, "filed", partitions=2, exact=True)
@@ -97,7 +97,8 @@ def test_an_empty_choice_has_no_rows(spark: Any, directory: str) -> None:
 
 
 def test_a_stream_of_files_is_refused() -> None:
-    """The refusal is raised when the query starts, because PySpark would replace an earlier one by its own error."""
+    """The refusal is raised when the query starts, because PySpark would replace an earlier refusal with its own
+    error."""
     stream = OdradekSource({"path": "data"}).streamReader(StructType())
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         stream.initialOffset()

@@ -23,7 +23,7 @@ HOUR_MS = 60 * 60 * 1_000
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log of two partitions, with 58 committed and 10 aborted records, and 2 records in open transactions."""
+    """Returns a log of two partitions, with 58 committed and 10 aborted records, and 2 records in open transactions."""
     for partition in (0, 1):
         log = WrittenLog(tmp_path / "data", "orders", partition)
         for hour in range(4):

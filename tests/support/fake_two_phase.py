@@ -30,7 +30,7 @@ class OpenTransaction:
 
 
 class FakeKafka:
-    """The state that survives its clients. `committed` is what readers of committed messages see."""
+    """The state that survives its clients. `committed` contains the messages that readers of committed messages see."""
 
     def __init__(self) -> None:
         self.committed: list[bytes | None] = []

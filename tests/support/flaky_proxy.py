@@ -35,7 +35,8 @@ def _read_to_the_end(connection: socket.socket) -> None:
 
 
 class FlakyProxy:
-    """Forwards whole frames to `target`, and disturbs some of them. Each of the following decides by request.
+    """Forwards whole frames to `target`, and disturbs some of them. The following attributes determine which requests
+    are disturbed, and how.
 
     loses     delivers the request, discards the response and closes the connection, so that the client cannot know the
               outcome

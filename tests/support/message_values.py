@@ -151,5 +151,5 @@ def _one(field: Field, schema: Schema, version: int, choices: Choices, depth: in
 
 
 def versions() -> list[tuple[str, int]]:
-    """Returns every message at every version."""
+    """Returns (message, version) for every version of every message."""
     return [(module, version) for module in MODULES for version in load(module).version_range()]

@@ -288,6 +288,6 @@ class StreamsScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Returns the types of the records written after the first `since` ones. A tombstone counts as the negative of
-        its type."""
+        """Returns the types of the records written after the first `since` records. A tombstone counts as the negative
+        of its type."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]

@@ -34,7 +34,7 @@ NOT_YET = {
 
 
 class TwoPhaseClient:
-    """A connection. Requests are repeated after transient errors."""
+    """A connection that repeats requests after transient errors."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire

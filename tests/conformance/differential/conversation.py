@@ -221,7 +221,7 @@ class Namer:
         if field in NAMED_IN_ORDER and value not in (-1, 0, ZERO_UUID):
             names = self._names[field]
             return names.setdefault(value, f"<{field} {len(names) + 1}>")
-        # The brokers assign producer ids from different numbers on, and 0 is a valid id.
+        # The first producer ids of the brokers differ, and 0 is a valid id.
         if field == "producer_id" and value == 0:
             return self._names[field].setdefault(value, f"<{field} {len(self._names[field]) + 1}>")
         if isinstance(value, int) and "time" in field and abs(value - self._now_ms) < SAME_HOUR_MS:

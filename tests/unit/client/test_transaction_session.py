@@ -142,7 +142,7 @@ async def a_session(
 
 
 async def begun(session: TransactionSession, coordinator: Coordinator) -> None:
-    """Begins a transaction and sends something in it."""
+    """Begins a transaction, and notes that a request was sent in it."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised()])
     session.enter(Call.INIT)
     await session.init(keep_prepared=False)

@@ -267,7 +267,7 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
 # One row for each setting.
 
 TABLES = ("broker_settings.py", "unused_settings.py", "topic_settings.py")
-MOST_NAMES_ELSEWHERE = 6  # length of the longest list of settings in other code, for a rule about several settings
+MOST_NAMES_ELSEWHERE = 6  # length of the longest list of settings elsewhere: that of a rule about several settings
 
 
 def code_of_the_broker() -> Iterator[ast.AST]:

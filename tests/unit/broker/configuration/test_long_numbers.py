@@ -1,4 +1,5 @@
-"""Python does not parse numbers with thousands of digits. They are refused like any other number that is too large."""
+"""Python does not parse numbers with thousands of digits. Such numbers are refused like any other number that is too
+large."""
 
 import pytest
 

@@ -141,7 +141,7 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
 
 
 async def test_what_takes_long_after_jobs_happens_in_several_turns() -> None:
-    """Each of 500 long responses takes some milliseconds to send. Others are served in between."""
+    """Each of 500 long responses takes some milliseconds to send. Other requests are served in between."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 2, now_s=itertools.count(0.0, 2 * SETTLING_S).__next__)
     happened: list[str] = []

@@ -13,7 +13,7 @@ from odradek.client.metrics.values import Metric, MetricKind, Metrics, Unit
 
 
 class Seconds:
-    """A clock of seconds."""
+    """A clock that counts seconds."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0

@@ -100,7 +100,7 @@ def test_variables_are_mapped_as_apache_kafka_does(variables: dict[str, str], ex
 def test_listeners_follow_from_advertised_listeners(advertised: str, listeners: str) -> None:
     assert completed({"KAFKA_ADVERTISED_LISTENERS": advertised}).variables["KAFKA_LISTENERS"] == listeners
     assert completed({}, {"advertised.listeners": advertised}).variables["KAFKA_LISTENERS"] == listeners
-    # An empty variable counts as not set in a compose file.
+    # In a compose file, an empty variable counts as not set.
     given = {"KAFKA_ADVERTISED_LISTENERS": advertised, "KAFKA_LISTENERS": ""}
     assert completed(given).variables["KAFKA_LISTENERS"] == listeners
     assert "KAFKA_LISTENERS" not in completed({"KAFKA_ADVERTISED_LISTENERS": advertised}, {"listeners": "x"}).variables

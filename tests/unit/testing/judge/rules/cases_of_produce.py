@@ -148,7 +148,7 @@ def repeats(times: int) -> Story:
 def sequences(*sent: tuple[int, int], epochs: tuple[int, ...] = (), errors: dict[int, int] | None = None) -> Story:
     """Returns a story of batches (sequence, count) on one connection, after InitProducerId.
 
-    errors  error codes by the place of the batch
+    errors  error codes by the position of the batch
     """
 
     def story(trace: Trace) -> None:

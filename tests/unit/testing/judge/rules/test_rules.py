@@ -1,4 +1,4 @@
-"""Each rule with a trace that keeps it, a trace that breaks it, and a trace that does not exercise it."""
+"""Tests each rule with a trace that keeps it, a trace that breaks it, and a trace that does not exercise it."""
 
 import pytest
 
