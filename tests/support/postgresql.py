@@ -22,7 +22,7 @@ SETTINGS = {"listen_addresses": "", "shared_buffers": "16MB", "max_connections":
 
 @cache
 def binaries() -> Path | None:
-    """Returns the directory of `postgres` and `initdb`: from the path, or else the newest version that Debian
+    """Returns the directory of `postgres` and `initdb`: those in the PATH, or else the newest version that Debian
     installed."""
     found = shutil.which("postgres")
     folders = [Path(found).resolve().parent] if found else []

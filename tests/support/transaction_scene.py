@@ -156,7 +156,8 @@ class Scene:
         return self
 
     def restarted(self) -> Scene:
-        """Kills the process. Returns the scene of the next one, which reads the log with a higher coordinator epoch."""
+        """Kills the process. Returns the scene of the next process, which reads the log with a higher coordinator
+        epoch."""
         scene = Scene(
             transaction_version=self.transaction_version,
             coordinator_epoch=self.coordinator_epoch + 1,

@@ -1,6 +1,6 @@
 """Each known bug of a broker has a test: the test of the rule that the bug broke is marked with the bug's number.
 
-The numbers refer to a list of bugs in Kafka, in other brokers with its protocol, and in this one.
+The numbers refer to a list of bugs in Kafka, in other brokers with its protocol, and in this broker.
 """
 
 from __future__ import annotations

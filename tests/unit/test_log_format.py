@@ -1,4 +1,4 @@
-"""Lines of the log, for people and for programs."""
+"""Lines of the log, in the format for people and in the format for programs."""
 
 import io
 import json

@@ -1,6 +1,6 @@
 """The client, the fixtures and the commands work without the modules that only Unix systems have.
 
-The test hides those modules, so that it works on Linux. Windows and macOS have fewer modules to hide.
+The test hides those modules, so that it can run on Linux. Windows and macOS have fewer modules to hide.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Kafka's small text files."""
+"""Kafka's checkpoints and its other small text files."""
 
 import pytest
 

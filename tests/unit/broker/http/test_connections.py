@@ -1,4 +1,4 @@
-"""HTTP peers that are slow, that are too many, or that send too much. The tests advance the loop's clock."""
+"""HTTP peers that are slow or too numerous, or that send too much. The tests advance the loop's clock."""
 
 from __future__ import annotations
 

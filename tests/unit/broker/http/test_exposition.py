@@ -328,7 +328,7 @@ def test_partitions_that_cannot_be_used_are_named() -> None:
 
 
 class SlowRefusal:
-    """A coordinator that refuses after a while."""
+    """A coordinator that takes some time to refuse a request."""
 
     def __init__(self, scene: BrokerScene) -> None:
         self._scene = scene

@@ -30,7 +30,7 @@ from odradek.storage.disk import RealDisk, RealFile
 from tests.support.peer import Handler, server_with
 
 uvloop = pytest.importorskip("uvloop")
-pytestmark = pytest.mark.linux  # other systems send answers from memory
+pytestmark = pytest.mark.linux  # Other systems send responses from memory.
 
 VERSION = 12
 SMALL_BUFFER = 8 * 1024

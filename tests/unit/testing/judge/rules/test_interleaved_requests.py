@@ -50,7 +50,7 @@ def test_who_has_not_read_an_answer_is_not_held_to_know_it(case: Case) -> None:
 
 
 def test_every_exception_is_one() -> None:
-    """Each excepted rule is broken by one of its cases before a response was read."""
+    """Each excepted rule is broken by one of its cases before the client has read a response."""
     broken = {
         case.rule
         for case in CASES
