@@ -135,8 +135,9 @@ check-elsewhere: .make/dev
 	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin -p odradek
 
 # Runs tests without abilities of Linux, see tests/elsewhere. Each ability alone is taken from the tests of the system,
-# of the disk and of connections, and all abilities of a system from `make test`. WITHOUT=ability (or a system) chooses one
-# run, and ARGS its tests. tests/clients/test_elsewhere.py is in `make test`, and takes them from its own brokers.
+# of the disk and of connections, and all abilities of a system from `make test`. WITHOUT=ability (or a system) chooses
+# one run, and ARGS its tests. tests/clients/test_elsewhere.py is in `make test-slow`, and takes the abilities from its
+# own brokers.
 ABILITIES := nowait preadv sendfile fdatasync memfd uvloop signals proc shm macos windows
 ALONE := tests/unit/system tests/unit/storage tests/unit/broker/network
 WITHOUT_IT = PYTHONPATH=$(CURDIR)/tests/elsewhere $(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --timeout 180 -m 'not slow'

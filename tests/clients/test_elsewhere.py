@@ -26,7 +26,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": 100,
 }
 
-pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no fallbacks of ours")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_KAFKA, reason="Kafka has no fallbacks of ours")]
 
 
 @pytest.fixture(params=["macos", "windows"])
