@@ -119,15 +119,22 @@ release-check: compile check-elsewhere
 SCRIPTS := odradek/broker/http/page/assets/page.js odradek/tools/judge_page/assets/report.js
 ASSETS := $(dir $(SCRIPTS)) odradek/spark/jobs/assets
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
-check: .make/dev
+check: .make/dev # in parts that run at the same time, so that it is quick enough for every commit
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target check-types check-files check-rules
+
+check-types: .make/dev
+	$(VENV)/bin/mypy
+
+check-files: .make/dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
 	$(DENO) fmt --quiet --check $(ASSETS)
 	$(DENO) lint --quiet $(ASSETS)
 	$(DENO) check --quiet $(SCRIPTS)
 	.ci/workflows $(RUN)
-	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py tests/unit/test_words.py
+
+check-rules: .make/dev
+	$(RUN) -m pytest --numprocesses 2 --dist load $(addprefix tests/unit/test_,import_rules.py patterns_are_bounded.py citations.py prose_width.py words.py)
 
 # Checks the types of everything that is installed, for Windows and macOS.
 check-elsewhere: .make/dev
@@ -149,7 +156,7 @@ test-elsewhere: .make/dev
 	set -e; for each in $(ABILITIES); do echo "without $$each"; WITHOUT=$$each $(WITHOUT_IT) $(ALONE); done
 	for each in macos windows; do echo "without $$each"; WITHOUT=$$each $(WITHOUT_IT) || exit; done
 endif
-.PHONY: check-elsewhere test-elsewhere
+.PHONY: check-elsewhere test-elsewhere check-types check-files check-rules
 
 sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),$(if $(SEEDS),SEEDS=$(SEEDS))) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)
