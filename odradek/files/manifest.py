@@ -36,8 +36,8 @@ def facts_of_log(size_bytes: int) -> str:
 
 
 def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
-    """Returns whether `data` is unchanged since the clean shutdown. Also returns True if the manifest does not contain
-    the file."""
+    """Returns whether `data` is unchanged since the clean shutdown. The function also returns True if the manifest does
+    not contain the file."""
     facts = left.get(name)
     return facts is None or facts == facts_of(name, data)
 

@@ -162,8 +162,10 @@ class ErrorCode(Enum):
 
 
 class KafkaError(Exception):
-    """The error of a request, which is sent to the client. Any function called by a handler may raise it. It is turned
-    into a response in a single place, outside the handlers.
+    """An error that is sent to the client as the result of its request.
+
+    A handler may raise this error, and so may any function that the handler calls. A single place outside the handlers
+    turns the error into a response.
 
     The client receives `message` only if the response has a field for it. The message is shortened, because it may
     quote the request.

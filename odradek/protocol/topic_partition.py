@@ -1,5 +1,5 @@
 """Types for partitions, which are identified by topic name or by topic id and index, and for the error codes of
-partitions. Also contains the names of Kafka's internal topics."""
+partitions. The module also contains the names of Kafka's internal topics."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias

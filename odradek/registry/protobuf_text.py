@@ -204,7 +204,11 @@ def _ranges(texts: Iterable[str], last: int) -> Iterator[tuple[int, int]]:
 
 
 def _set_option(options: Any, option: ast.Option) -> None:
-    """Sets a standard option. Any other option is stored uninterpreted, so that the text still contains it."""
+    """Stores an option of a Protobuf schema.
+
+    A standard option is stored in its own field. Any other option is stored as an uninterpreted option. Otherwise the
+    option would be missing when the schema is turned into text again.
+    """
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     value = option.value
     if field is None or isinstance(value, ast.MessageLiteral) or field.message_type is not None:

@@ -424,8 +424,9 @@ class TwoPhaseSink:
                     await self._note_finished(decided)
 
     async def _note_finished(self, entry: LedgerEntry) -> None:
-        """Records that the batch has ended, so that a late replay need not look up its transactions. Also drops the
-        doomed ids, whose transactions have ended. The batch is committed even if this record is not written."""
+        """Records that the batch has ended, so that a late replay need not look up its transactions. The method also
+        drops the doomed ids, whose transactions have ended. The batch is committed even if this record is not
+        written."""
         finished = replace(entry, is_finished=True, doomed=())
         if finished == entry:
             return

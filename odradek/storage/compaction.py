@@ -37,8 +37,8 @@ class PassTransactions:
         self.still_indexed: list[AbortedTxn] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Returns whether the transaction of this data batch was aborted. Also remembers that the transaction has
-        data."""
+        """Returns whether the transaction of this data batch was aborted. The method also remembers that the
+        transaction has data."""
         self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False

@@ -87,7 +87,10 @@ def fill(
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:
-    """Reads the certificate and key of the authority. Returns None if they do not exist yet. Raises CannotIssue."""
+    """Reads the certificate and the key of the authority, or returns None if neither file exists.
+
+    Raises CannotIssue if the files cannot be read, or if the certificate has expired.
+    """
     certificate, key = directory / CA, directory / CA_KEY
     if not certificate.exists() and not key.exists():
         return None

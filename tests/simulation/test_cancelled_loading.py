@@ -27,7 +27,7 @@ class Awaiting(Clients):
 
 def decided_behind_many_others() -> tuple[Awaiting, tuple[int, int]]:
     """Returns a broker with a committed transaction whose marker is missing, at the end of a log that takes several
-    turns to load. Also returns the producer id and epoch of the transaction."""
+    turns to load. The function also returns the producer id and epoch of the transaction."""
     scene = Awaiting()
     pair = scene.init()
     for _ in range(2 * RECORDS_BETWEEN_BREAKS // 3):

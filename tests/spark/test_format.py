@@ -32,7 +32,8 @@ BEGUN_MS = time.time_ns() // 1_000_000  # a recent time, because retention delet
 
 
 def written(broker: Broker, topic: str, *, rows: int = ROWS, start: int = 0) -> list[bytes]:
-    """Writes and returns committed rows. Also writes the same number of rows in a transaction that is aborted."""
+    """Writes and returns committed rows. The function also writes the same number of rows in a transaction that is
+    aborted."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()
         for commit in (True, False):

@@ -320,8 +320,8 @@ class Shard(Generic[C]):
     def _batch(
         self, records: Sequence[Any], now_ms: int, producer: RecordProducer | None
     ) -> tuple[bytearray, BatchHeader | None]:
-        """Encodes records as a batch. Also returns the batch's header if it can be determined without parsing the
-        batch."""
+        """Encodes records as a batch. The method also returns the batch's header if it can be determined without
+        parsing the batch."""
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # the usual case
             if len(records) == 1:

@@ -52,9 +52,12 @@ class Replicas:
         return min(end, self.end_offsets.get((partition.topic, partition.index, node_id), end))
 
     def preferred_replica(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
-        """Returns the preferred replica in a rack, or None if the consumer should read from the leader, for example
-        because the leader is in that rack. Followers that do not have the fetch offset yet are excluded. Among the
-        remaining followers, the one with the highest log end offset is preferred."""
+        """Returns the id of the follower that a consumer in this rack should read from, or None for the leader.
+
+        A consumer in the leader's rack reads from the leader. A follower qualifies if it is in the rack and its log
+        contains the fetch offset. Of several such followers, the method chooses the one with the highest log end
+        offset.
+        """
         if fetch_offset < partition.log.log_start_offset:
             return None
         image = self.image.topics[partition.topic].partitions[partition.index]

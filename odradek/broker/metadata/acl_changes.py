@@ -52,8 +52,10 @@ def create_acls(
     new_uuid: Callable[[], bytes],
     rules: KafkaRules = NEWEST,
 ) -> Decision[Created]:
-    """Creates ACLs. Each ACL is accepted or refused separately, and an existing ACL is not recorded again. Raises
-    POLICY_VIOLATION if there are too many ACLs.
+    """Decides which of the requested ACLs are created.
+
+    Each ACL is accepted or refused on its own. An ACL that already exists is accepted, but no record is written for
+    it. Raises POLICY_VIOLATION if the request would create too many ACLs.
 
     rules  the rules of the emulated release; before Kafka 4.4, the host of an ACL may be any text
     """

@@ -85,7 +85,10 @@ class AppendFlush:
         self._dirty.append(partition)
 
     def end(self) -> None:
-        """Ends the flush because there will be no more appends. Also breaks a reference cycle."""
+        """Drops the callback that flushes, because no more records will be appended.
+
+        The callback and this object refer to each other. Dropping the callback lets both be freed at once.
+        """
         self._flush = _no_observer
 
     def flush(self) -> None:

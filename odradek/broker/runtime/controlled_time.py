@@ -211,8 +211,8 @@ class ControlledTime:
         return self._system_ns() / 1e6 - at_ms if self._is_the_systems else self.pace.shift_ms
 
     def _next_ms(self, until_ms: float) -> float | None:
-        """Returns the time at which the next action is due. Also advances each scan past the runs that would find
-        nothing, because nothing happens before the next action or `until_ms`."""
+        """Returns the time at which the next action is due. The method also advances each scan past the runs that would
+        find nothing, because nothing happens before the next action or `until_ms`."""
         while self._armed and self._armed[0][2].action is None:
             heappop(self._armed)
             self._cancelled -= 1

@@ -122,8 +122,7 @@ class Producer(Blocking[producer.Producer]):
         the first record of each batch, or fails with a ClientError. Raises RetriableError if the wait for the buffer or
         for metadata exceeds `max_block_ms`; ClientError if a record is too large or the partition does not exist
         (AbortableError instead if a transaction is open); IllegalState if no transaction is open and the producer has a
-        transactional id. Also raises the error of an earlier `send`.
-        """
+        transactional id. The method also raises the error of an earlier `send`."""
         sent: Future[list[RecordMetadata]] = Future()
 
         async def send() -> None:
@@ -145,7 +144,7 @@ class Producer(Blocking[producer.Producer]):
     commit_transaction = blocking(producer.Producer.commit_transaction)
 
     def abort_transaction(self) -> None:
-        """Discards unsent records and aborts the transaction. Also clears pending errors of `send`.
+        """Discards unsent records and aborts the transaction. The method also clears pending errors of `send`.
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; repeat the call. Raises
         IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.

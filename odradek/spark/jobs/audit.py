@@ -132,8 +132,8 @@ def compare(
 
 
 def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
-    """Returns one row per value, with its counts and the ranks of its places. Also returns the names of the value's
-    columns."""
+    """Returns one row per value, with its counts and the ranks of its places. The function also returns the names of
+    the value's columns."""
     wanted, wanted_there = _expressions(on), _expressions(on if output_on is None else output_on)
     if len(wanted) != len(wanted_there):
         raise ValueError(f"{len(wanted)} columns of the input, and {len(wanted_there)} of the output")

@@ -94,8 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int, Control | None]]:
-    """Yields the address of the given broker, or of a fresh broker. Also yields the control interface of a fresh
-    broker."""
+    """Yields the address of the given broker, or of a fresh broker. The function also yields the control interface of a
+    fresh broker."""
     if given is not None:
         yield (*given, None)
         return

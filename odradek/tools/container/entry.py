@@ -44,8 +44,8 @@ class Invocation(Enum):
 
 
 def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, list[str]]:
-    """Returns the kind of program that `words`, the arguments after the image's name, request. Also returns its
-    arguments."""
+    """Returns the kind of program that `words`, the arguments after the image's name, request. The function also
+    returns its arguments."""
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]

@@ -61,8 +61,8 @@ def versions(talk: Talk, _: int) -> None:
 
 
 def api_versions(talk: Talk, _: int) -> None:
-    """Sends ApiVersions at unknown versions, which a broker answers in version 0 (KIP-511). Also sends valid and
-    invalid names of client software."""
+    """Sends ApiVersions at unknown versions, which a broker answers in version 0 (KIP-511). The function also sends
+    valid and invalid names of client software."""
     for version in (5, 6, 99, 32767, -1):
         talk.send_frame(f"ApiVersions v{version}", framed(header(18, version) + b"\0" * 8))
     for name, software in (("", "1"), ("x", ""), ("a b", "1"), ("x", "1 "), ("-x", "1"), ("x.y-z", "1.2-3")):

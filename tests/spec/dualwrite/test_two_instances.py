@@ -98,7 +98,8 @@ def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
 
 
 def test_who_sleeps_with_the_state_written_keeps_recovery_waiting_and_commits(scene: AnyScene) -> None:
-    """The row is locked while the instance sleeps, so no other instance can resolve the block or fence its producer."""
+    """An instance that sleeps just before its database commit holds the lock on its row. Until the lock is released, no
+    other instance can resolve the block or fence the producer."""
     first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, recovery_in_vain(scene)))
     scene.order(first, "tea")
     assert scene.rows == scene.messages == ["tea"]
@@ -115,8 +116,8 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
 def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(scene: AnyScene, step: Step) -> None:
-    """The slower instance sleeps before a step. Meanwhile the faster one recovers and leaves another transaction in
-    doubt."""
+    """The slower instance sleeps before one of the steps of its recovery. While the slower instance sleeps, the faster
+    instance recovers the same transaction, and leaves a second transaction in doubt."""
     with pytest.raises(ProcessKilled):
         scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
     scene.kill()

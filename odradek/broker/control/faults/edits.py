@@ -255,7 +255,10 @@ class _PathWalk:
         return self.fields[-1] if self.fields else None
 
     def take_step(self, step: str | int) -> None:
-        """Resolves the next step of the path. Raises Problem if the schema does not have the field or element."""
+        """Finds the field or element that the next step of the path names.
+
+        Raises Problem if the schema has no such field or element.
+        """
         field = self.field
         if isinstance(step, int) or step == "*":
             if field is None or not field.is_array or self.is_element:

@@ -112,8 +112,8 @@ class PresetShareMember:
 
 
 async def _member(client: PresetClient, told: Parameters, records: int) -> PresetShareMember:
-    """Returns a new member of a share group that reads from the beginning. Also ensures that the topic has at least
-    `records` records."""
+    """Returns a new member of a share group that reads from the beginning. The function also ensures that the topic has
+    at least `records` records."""
     topic, group = told.text("topic"), told.text("group")
     await client.topic(topic)
     log = client.log(topic, 0)

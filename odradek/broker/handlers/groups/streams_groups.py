@@ -109,7 +109,11 @@ async def _answered_once_recorded(
 
 
 def _response_of(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
-    """Starts creating missing internal topics, and returns the response to a heartbeat whose result is recorded."""
+    """Returns the response to a heartbeat whose records have been written.
+
+    If the heartbeat found that internal topics are missing, the function also starts to create these topics. The
+    response does not wait for them.
+    """
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
         start_unattended(_create_internal_topics(broker, group_id, heard.topics, delay_ms))

@@ -302,7 +302,8 @@ def release_condition(txn: Txn | None) -> str | None:
 
 
 def end_condition(txn: Txn) -> tuple[str, str | None]:
-    """Describes what will end a transaction. Also returns the command with which a person can end it, or None."""
+    """Describes what will end a transaction. The function also returns the command with which a person can end it, or
+    None."""
     name = txn.transactional_id
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:

@@ -95,8 +95,8 @@ class SampledRate:
         return not self._samples
 
     def _forget(self, now_ms: float) -> None:
-        """Drops samples whose last usage is outside the window. Also drops samples that are further in the future than
-        the length of the window, because the clock has been set back."""
+        """Drops samples whose last usage is outside the window. The method also drops samples that are further in the
+        future than the length of the window, because the clock has been set back."""
         samples, age_ms = self._samples, self._windows.samples * self._windows.size_ms
         while samples and samples[-1].begun_ms - now_ms >= age_ms:
             samples.pop()

@@ -1,6 +1,7 @@
 """The `uniform` assignor: distributes partitions evenly and moves as few of them as possible.
 
-This module handles groups whose members all have the same subscription. Source: docs/spec/consumer-groups.md#s4-1.
+This module assigns partitions if all members of a group subscribe to the same topics. The rules are in
+docs/spec/consumer-groups.md#s4-1.
 """
 
 from __future__ import annotations

@@ -114,8 +114,11 @@ class MixedAssignment:
         self.sizes[number] += 1
 
     def _in_order(self, topic_ids: Collection[bytes]) -> list[bytes]:
-        """Sorts topics by descending number of partitions per subscriber, then by ascending number of subscribers, then
-        by id."""
+        """Returns the topics in the order in which the assignor handles them.
+
+        The topic with the most partitions per subscriber comes first. Of two topics with the same ratio, the one with
+        fewer subscribers comes first. If both numbers are equal, the ids of the topics decide.
+        """
 
         def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
             count = len(self._subscribers[topic_id])
