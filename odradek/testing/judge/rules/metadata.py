@@ -14,9 +14,14 @@ from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
 from odradek.protocol.messages.push_telemetry_response import PushTelemetryResponse
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from odradek.protocol.struct import ZERO_UUID
 from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
@@ -31,11 +36,14 @@ STALE_LEADER: Final = frozenset(
 )
 STALE_ID: Final = frozenset({E.UNKNOWN_TOPIC_ID.value, E.INCONSISTENT_TOPIC_ID.value})
 NO_COORDINATOR: Final = frozenset({E.NOT_COORDINATOR.value, E.COORDINATOR_NOT_AVAILABLE.value})
+FETCHES_GROUPS: Final = 8  # the first version of OffsetFetch that names several groups
 ID_SINCE: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 MOST_REPEATS: Final = 2
 MOST_PER_SECOND: Final = 50
 SECOND_US: Final = 1_000_000
-KEY_TYPES: Final = (0, 1, 2)
+GROUP: Final = 0  # a key type of FindCoordinator, like the next constant
+TRANSACTION: Final = 1
+KEY_TYPES: Final = (GROUP, TRANSACTION, 2)
 JITTER: Final = 0.45
 NODES: Final = "a driver that moves leaders and stops nodes"
 DRIVER: Final = "a driver: traffic does not show what the application requested"
@@ -77,6 +85,7 @@ RULES = (
 # fmt: on
 
 Place: TypeAlias = tuple[Topic, int]
+CoordinatorKey: TypeAlias = tuple[int, str]  # the key type of FindCoordinator, and a group or a transactional id
 
 
 @dataclass(slots=True)
@@ -85,7 +94,7 @@ class SimilarConnections:
     coordinators."""
 
     metadata_us: int = -1
-    coordinators: dict[str, int] = field(default_factory=dict)
+    coordinators: dict[CoordinatorKey, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -200,43 +209,62 @@ def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
     scene.decide("MET.11", request.key_type in KEY_TYPES and len(keys) > 0, exchange, why)
     similar = scene.state(SimilarConnections, exchange.connection.similarity)
     for key in keys:
-        similar.coordinators[key] = exchange.received_us
+        similar.coordinators[request.key_type, key] = exchange.received_us
 
 
-def _coordinator_keys(exchange: Exchange) -> list[str]:
-    """Returns the groups or transactional ids of a request. Only DescribeShareGroupOffsets may have several."""
+def _coordinator_keys(exchange: Exchange) -> list[CoordinatorKey]:
+    """Returns the groups or the transactional id whose coordinator the request needs. Only DescribeShareGroupOffsets
+    and OffsetFetch may have several."""
     request = exchange.request
     if isinstance(request, DescribeShareGroupOffsetsRequest):
-        return [group.group_id for group in request.groups]
-    found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
-    found = found or getattr(request, "group_id", None)
-    return [found] if isinstance(found, str) and found else []
+        return [(GROUP, group.group_id) for group in request.groups]
+    if isinstance(request, OffsetFetchRequest) and exchange.version >= FETCHES_GROUPS:
+        return [(GROUP, group.group_id) for group in request.groups]
+    if not isinstance(request, TxnOffsetCommitRequest):  # The coordinator of the group answers TxnOffsetCommit.
+        found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
+        if isinstance(found, str) and found:
+            return [(TRANSACTION, found)]
+    group_id = getattr(request, "group_id", None)
+    return [(GROUP, group_id)] if isinstance(group_id, str) and group_id else []
 
 
-def _coordinator_codes(exchange: Exchange) -> Mapping[str, int]:
+def _coordinator_codes(exchange: Exchange) -> Mapping[CoordinatorKey, int]:
     """Returns the error code of each group or transactional id in a response."""
     answer = exchange.answer
     if isinstance(answer, DescribeShareGroupOffsetsResponse):
-        return {group.group_id: group.error_code for group in answer.groups}
+        return {(GROUP, group.group_id): group.error_code for group in answer.groups}
+    if isinstance(answer, OffsetFetchResponse) and exchange.version >= FETCHES_GROUPS:
+        return {(GROUP, group.group_id): group.error_code for group in answer.groups}
     code = getattr(answer, "error_code", None)
+    if isinstance(answer, OffsetCommitResponse | TxnOffsetCommitResponse | OffsetFetchResponse):
+        code = _code_of_partitions(answer) if code in (None, 0) else code
     return {} if code is None else dict.fromkeys(_coordinator_keys(exchange), code)
+
+
+def _code_of_partitions(answer: OffsetCommitResponse | TxnOffsetCommitResponse | OffsetFetchResponse) -> int | None:
+    """Returns an error that means that this node does not coordinate the group, or else 0 if a partition has no error.
+
+    Returns None if all partitions have other errors, because a coordinator may check these first.
+    """
+    codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
+    return next(iter(codes & NO_COORDINATOR or codes & {0}), None)
 
 
 def on_coordinator_request(exchange: Exchange, scene: Scene) -> None:
     for key in _coordinator_keys(exchange):
-        failure = scene.state(FailedRequests, exchange.connection.number, key)
-        if failure.response is not None and knows_response(exchange, failure.response):
+        failure = scene.find_state(FailedRequests, exchange.connection.number, *key)
+        if failure is not None and failure.response is not None and knows_response(exchange, failure.response):
             found_us = scene.state(SimilarConnections, exchange.connection.similarity).coordinators.get(key, -1)
             is_refreshed = found_us >= failure.response.answered_us
-            _check_refresh(exchange, failure, is_refreshed, f"{key!r} without FindCoordinator", scene)
+            _check_refresh(exchange, failure, is_refreshed, f"{key[1]!r} without FindCoordinator", scene)
 
 
 def on_coordinator_response(exchange: Exchange, scene: Scene) -> None:
     for key, code in _coordinator_codes(exchange).items():
         if code == 0:
-            _forget_failure(exchange, scene.find_state(FailedRequests, exchange.connection.number, key))
+            _forget_failure(exchange, scene.find_state(FailedRequests, exchange.connection.number, *key))
         elif code in NO_COORDINATOR:
-            failure = scene.state(FailedRequests, exchange.connection.number, key)
+            failure = scene.state(FailedRequests, exchange.connection.number, *key)
             failure.response, failure.rule = failure.response or exchange, "MET.10"
 
 
@@ -304,13 +332,18 @@ COORDINATED: Final = (
     ApiKey.JOIN_GROUP,
     ApiKey.SYNC_GROUP,
     ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,
 )
 

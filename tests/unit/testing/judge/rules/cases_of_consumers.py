@@ -24,6 +24,8 @@ from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRe
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from odradek.protocol.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
 from odradek.protocol.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -32,6 +34,19 @@ from odradek.protocol.messages.list_offsets_request import (
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
 from odradek.protocol.messages.push_telemetry_response import PushTelemetryResponse
 from odradek.protocol.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -47,7 +62,15 @@ from odradek.protocol.messages.share_fetch_response import (
 from odradek.protocol.messages.share_fetch_response import PartitionData as ShareData
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
-from odradek.protocol.struct import ZERO_UUID
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from odradek.protocol.messages.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from odradek.protocol.struct import ZERO_UUID, Message
 from tests.support.judged_cases import Case, Story, batch, produce
 from tests.support.traces import Peer, Trace
 
@@ -197,6 +220,43 @@ def described_coordinator_moved(looks: bool) -> Story:
             finds(other, 0, "h" if looks else "g")
 
     return story
+
+
+def refused(request: Message, version: int, answer: Message, *, finds_type: int, key: str) -> Story:
+    """The request is repeated although the answer contains NOT_COORDINATOR. In between, the client sends
+    FindCoordinator with this key type and key."""
+
+    def story(trace: Trace) -> None:
+        peer, other = trace.connect(), trace.connect()
+        for _ in range(5):
+            peer.ask(request, version, answer)
+            finds(other, finds_type, key)
+
+    return story
+
+
+def requests_of_a_group() -> tuple[tuple[Message, int, Message], ...]:
+    """Returns requests to the coordinator of group g, each with its version and an answer that contains
+    NOT_COORDINATOR."""
+    committed = OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(name="a", partitions=[OffsetCommitResponsePartition(error_code=16)])]
+    )
+    fetched = OffsetFetchResponse(
+        topics=[OffsetFetchResponseTopic(name="a", partitions=[OffsetFetchResponsePartition(error_code=16)])]
+    )
+    fetched_groups = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=16)])
+    in_txn = TxnOffsetCommitResponse(
+        topics=[TxnOffsetCommitResponseTopic(name="a", partitions=[TxnOffsetCommitResponsePartition(error_code=16)])]
+    )
+    return (
+        (LeaveGroupRequest(group_id="g"), 4, LeaveGroupResponse(error_code=16)),
+        (OffsetCommitRequest(group_id="g"), 8, committed),
+        (OffsetFetchRequest(group_id="g"), 1, fetched),
+        (OffsetFetchRequest(group_id="g"), 7, OffsetFetchResponse(error_code=16)),
+        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g")]), 9, fetched_groups),
+        (StreamsGroupHeartbeatRequest(group_id="g"), 0, StreamsGroupHeartbeatResponse(error_code=16)),
+        (TxnOffsetCommitRequest(transactional_id="t", group_id="g"), 3, in_txn),
+    )
 
 
 def finds(peer: Peer, key_type: int, *keys: str) -> None:
@@ -357,6 +417,11 @@ CASES = (
     Case("MET.10", coordinator_moved(True), coordinator_moved(False)),
     Case("MET.10", share_coordinator_moved(True), share_coordinator_moved(False)),
     Case("MET.10", described_coordinator_moved(True), described_coordinator_moved(False)),
+    *(
+        Case("MET.10", refused(*each, finds_type=0, key="g"), refused(*each, finds_type=1, key=name))
+        for each in requests_of_a_group()
+        for name in ("g", "t")
+    ),
     Case("MET.11", lambda trace: finds(trace.connect(), 0, "g"), lambda trace: finds(trace.connect(), 7, "g")),
     Case("TEL.1", pushes(), pushes(subscription=6)),
     Case("TEL.1", pushes(), pushes(after_ms=100)),
