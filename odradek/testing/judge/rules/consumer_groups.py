@@ -178,7 +178,7 @@ def _check_next_heartbeat(
             "848.3", not is_again, exchange, "the subscription is sent again, but has not changed", last_response
         )
     reports = names is not None or regex is not None or request.topic_partitions is not None
-    passed_us = exchange.received_us - last_heartbeat.received_us
+    passed_us = exchange.received_us - last_heartbeat.earliest_us
     if reports or member.is_assigned:
         scene.record_kept("848.4", exchange)
     # A member whose commit was refused since its last heartbeat may send a heartbeat early, to learn its new epoch.

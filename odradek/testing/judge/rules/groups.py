@@ -77,9 +77,9 @@ RULES = (
 def is_early(passed_us: int, interval_us: int) -> bool:
     """Returns whether a heartbeat arrived clearly before its interval had passed.
 
-    `passed_us` is the time between the arrivals of two heartbeats at the broker. If a busy machine delays the first
-    one, the second seems to be early. Therefore a heartbeat may be early by NOISE_US, which is more than a fifth of a
-    short interval.
+    `passed_us` is the time from the earliest time at which the client may have sent the first heartbeat to the arrival
+    of the second one. If a busy machine delays the first one on its way to the broker, the second seems to be early.
+    Therefore a heartbeat may be early by NOISE_US, which is more than a fifth of a short interval.
     """
     return passed_us < min(EARLY * interval_us, interval_us - NOISE_US)
 

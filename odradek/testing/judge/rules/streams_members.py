@@ -33,6 +33,9 @@ FINAL: Final = frozenset(
     )
 )
 SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
+# The statuses MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS, MISSING_INTERNAL_TOPICS and ASSIGNMENT_DELAYED:
+# while a response has one of these, the group is not ready.
+NOT_READY: Final = frozenset({1, 2, 3, 5})
 SILENT: Final = 2  # heartbeat intervals of silence after which a removal is the member's fault
 CLOSES: Final = "a driver: only the application knows whether it closes or will come back"
 
@@ -91,7 +94,10 @@ class JudgedStreamsMember:
     earlier_heartbeat  the heartbeat before `last_heartbeat`
     late_heartbeat     a heartbeat that was answered after the member had left
     shutdown_response  the response that asked the application to shut down
-    has_news           whether the last response contained tasks, which the member must acknowledge
+    is_ready           whether the last response says that the group is ready
+    may_acknowledge    whether the member may send a heartbeat early, to acknowledge a response with tasks, or one that
+                       changed whether the group is ready. Kafka Streams sends this heartbeat when its tasks have
+                       started, which may take longer than the interval.
     fields             the last value of each field that a member may omit while its value does not change
     """
 
@@ -108,7 +114,8 @@ class JudgedStreamsMember:
     stale_commit: Exchange | None = None
     late_heartbeat: Exchange | None = None
     shutdown_response: Exchange | None = None
-    has_news: bool = False
+    is_ready: bool = True
+    may_acknowledge: bool = False
     fields: dict[str, object] = field(default_factory=dict)
 
 
@@ -236,15 +243,18 @@ def _check_next_heartbeat(
     scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} sent again, but not changed", last_response)
     lists = (request.active_tasks, request.task_offsets, request.task_end_offsets)
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
-    passed_us = exchange.received_us - last_response.received_us
-    if reports or member.has_news:
+    passed_us = exchange.received_us - last_response.earliest_us
+    is_soon = is_early(passed_us, member.interval_us)
+    if reports or member.may_acknowledge:
         scene.record_kept("STG.14", exchange)
     # A member whose commit was refused since its last heartbeat may send a heartbeat early, to learn its new epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us
     ):
         why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
-        scene.decide("STG.14", not is_early(passed_us, member.interval_us), exchange, why, last_response)
+        scene.decide("STG.14", not is_soon, exchange, why, last_response)
+    if is_soon:
+        member.may_acknowledge = False
 
 
 def _check_shutdown(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:
@@ -297,7 +307,10 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
             answer.heartbeat_interval_ms * 1000,
         )
         member.endpoint_epoch = answer.endpoint_information_epoch
-        member.has_news = answer.active_tasks is not None
+        is_ready = not any(each.status_code in NOT_READY for each in answer.status or ())
+        if answer.active_tasks is not None or is_ready != member.is_ready:
+            member.may_acknowledge = True
+        member.is_ready = is_ready
         if member.shutdown_response is None and any(each.status_code == SHUTDOWN for each in answer.status or ()):
             member.shutdown_response = exchange
         return

@@ -267,7 +267,7 @@ def _check_offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, 
     has_new_tasks = response is not None and response.number >= last.number
     has_warmups = any(role == WARMUP for role, _, _ in holder.reported_tasks)
     if not reports_tasks and not has_new_tasks and not has_warmups:
-        passed_us, interval_us = exchange.received_us - last.received_us, holder.offsets_interval_us
+        passed_us, interval_us = exchange.received_us - last.earliest_us, holder.offsets_interval_us
         why = f"offsets of tasks after {passed_us // 1000} ms; the interval is {interval_us // 1000} ms"
         scene.decide("STG.27", not is_early(passed_us, interval_us), exchange, why, last)
 

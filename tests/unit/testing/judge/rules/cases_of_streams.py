@@ -38,6 +38,7 @@ from tests.support.traces import Trace
 from tests.unit.testing.judge.rules.cases_of_groups import commit
 
 SHUTDOWN = [Status(status_code=4, status_detail="Streams group member m encountered a fatal error.")]
+DELAYED = [Status(status_code=5, status_detail="Assignment delayed due to the configured initial rebalance delay.")]
 INTERVAL_MS = 5000
 
 
@@ -163,6 +164,36 @@ def asks_for_its_epoch(trace: Trace) -> None:
     member.join()
     commit(member.peer, 3, error=113, version=9)
     member.send(beat(3), 4, after_ms=100)
+
+
+def acknowledges_late(times: int) -> Story:
+    """Returns a story in which a member needs longer than the interval to start its tasks, and then sends this many
+    heartbeats early."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        peer.ask(joining(), 1, assigned(0, 1))
+        peer.ask(beat(3), 1, nothing_new(), after_ms=INTERVAL_MS)
+        peer.ask(reports(0, 1), 1, nothing_new(), after_ms=INTERVAL_MS)
+        for _ in range(times):
+            peer.ask(beat(3), 1, nothing_new())
+
+    return story
+
+
+def waits_for_the_assignment(times: int) -> Story:
+    """Returns a story in which a response says that the assignment is delayed, and a later one that the group is ready.
+    After each of the two responses, the member sends this many heartbeats early."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        for status in (DELAYED, None):
+            member.send(beat(3), status=status)
+            for _ in range(times):
+                member.send(beat(3), status=status, after_ms=100)
+
+    return story
 
 
 def left_before_an_answer(then: StreamsGroupHeartbeatRequest) -> Story:
@@ -370,6 +401,8 @@ CASES = (
     Case("STG.12", joined_and_sends(beat(3), last=82), joined_and_sends(beat(3), error=82)),
     Case("STG.13", joined_and_sends(beat(3)), joined_and_sends(beat(3), last=25, after_ms=46_000)),
     Case("STG.14", joined_and_sends(beat(3)), joined_and_sends(beat(3), after_ms=500)),
+    Case("STG.14", acknowledges_late(1), acknowledges_late(2)),
+    Case("STG.14", waits_for_the_assignment(1), waits_for_the_assignment(2)),
     Case("STG.15", beats_twice(False), beats_twice(True)),
     Case("STG.16", joined_and_sends(beat(3)), joined_and_sends(beat(3, endpoint_information_epoch=6))),
     Case("STG.17", joined_and_sends(beat(3, process_id="q")), joined_and_sends(beat(3, process_id="p"))),

@@ -12,7 +12,7 @@ from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.rules.groups import is_early
-from tests.support.judged_cases import Case, batch, init, produce, told
+from tests.support.judged_cases import Case, Story, batch, init, produce, told
 from tests.support.traces import Trace
 from tests.unit.testing.judge.rules import (
     cases_of_consumers,
@@ -103,6 +103,21 @@ def test_a_member_of_a_streams_group_whose_epoch_is_stale_may_ask_for_it_at_once
 )
 def test_a_heartbeat_is_early_only_if_delays_cannot_explain_it(interval_ms: int, passed_ms: int, early: bool) -> None:
     assert is_early(passed_ms * 1_000, interval_ms * 1_000) is early
+
+
+@pytest.mark.parametrize(
+    ("rule", "story"),
+    [
+        ("848.4", cases_of_groups.then_beats(after_ms=3_900)),
+        ("STG.14", cases_of_streams.joined_and_sends(cases_of_streams.beat(3), after_ms=3_900)),
+    ],
+)
+def test_a_heartbeat_is_not_early_if_the_broker_may_have_read_the_one_before_it_late(rule: str, story: Story) -> None:
+    trace = told(story)
+    assert trace.verdict(rule) == "broken"
+    for entry in trace.entries:
+        entry.waited_us = 200_000
+    assert trace.verdict(rule) == "kept"
 
 
 def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
