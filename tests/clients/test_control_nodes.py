@@ -29,6 +29,12 @@ from odradek.protocol.messages.list_transactions_request import ListTransactions
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
@@ -413,6 +419,43 @@ def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> No
         with Wire(address(kafka, node)) as wire:
             listed = wire.ask(ListTransactionsRequest(), 2, ListTransactionsResponse).transaction_states
         assert [each.transactional_id for each in listed] == [transactional_id]
+
+
+def test_a_node_writes_no_markers_into_partitions_that_another_node_leads(kafka: Cluster) -> None:
+    """A marker all of whose partitions are led elsewhere, and a marker without partitions, change nothing either."""
+    make_topic(kafka, "orders", 3)
+    for partition, node in enumerate(NODES):
+        kafka.move_leader("orders", partition, node)
+    topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0, 1, 2, 3])
+    elsewhere = WritableTxnMarkerTopic(name="orders", partition_indexes=[0, 2])
+    request = WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(producer_id=8, producer_epoch=0, topics=[elsewhere]),
+            WritableTxnMarker(producer_id=7, producer_epoch=0, topics=[topic]),
+            WritableTxnMarker(producer_id=6, producer_epoch=0),
+        ]
+    )
+    with Wire(address(kafka, NODES[1])) as wire:
+        answer = wire.ask(request, 2, WriteTxnMarkersResponse)
+    codes = {
+        (marker.producer_id, partition.partition_index): ErrorCode(partition.error_code)
+        for marker in answer.markers
+        for topic_result in marker.topics
+        for partition in topic_result.partitions
+    }
+    refused, unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == {
+        (8, 0): refused,
+        (8, 2): refused,
+        (7, 0): refused,
+        (7, 1): ErrorCode.NONE,
+        (7, 2): refused,
+        (7, 3): unknown,
+    }
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+    ends = [consumer.get_watermark_offsets(TopicPartition("orders", partition), 10)[1] for partition in range(3)]
+    consumer.close()
+    assert ends == [0, 1, 0]
 
 
 # The ids that `filled` puts into requests for each kind of coordinator.

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.control.nodes.led_markers import LedMarkers
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.handlers.cluster.replicas import election_response
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
     from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
     from odradek.protocol.struct import Buffer, Struct
+    from odradek.protocol.topic_partition import TopicPartition
     from odradek.storage.log_directory import LogDirectory
 
 # Fields that contain ids of groups or transactions. If a field is a list, its elements are ids, or structs with such a
@@ -224,7 +226,14 @@ class NodeBroker(HandlerBroker):
 
     @property
     def markers(self) -> TopicMarkerWriter:
-        return self._whole.markers
+        return LedMarkers(self._whole.markers, self._is_led_elsewhere)
+
+    def _is_led_elsewhere(self, topic_partition: TopicPartition) -> bool:
+        try:
+            self._partitions.get(*topic_partition)
+        except KafkaError as error:
+            return error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return False
 
     @property
     def verifier(self) -> Verifier:
