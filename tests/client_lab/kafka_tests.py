@@ -4,7 +4,7 @@ The tests would start a Kafka cluster in their own process. A class of the same 
 the class path, creates a cluster of `odradek serve --control` with the same number of nodes instead, and records its
 exchanges. The cluster emulates the release of the tests. The class aborts tests that need objects of Kafka's broker, or
 settings that Odradek refuses. The tests of Kafka Streams start their cluster with another class (`STREAMS_CLUSTER`),
-which is replaced in the same way by a cluster of one node.
+which is replaced in the same way.
 """
 
 from __future__ import annotations
@@ -117,7 +117,6 @@ LACKING = {  # reasons for failures, each examined; by class, or by `Outcome.tes
     "ReassignPartitionsCommandTest.testReassignment": SAME_PLACE,
     "ReassignPartitionsCommandTest.testThrottledReassignment": "needs settings of a node",
     "ResetConsumerGroupOffsetTest.testResetOffsetsWithPartitionNoneLeader": SAME_PLACE,
-    "RocksDBMetricsIntegrationTest": "needs three nodes",
     "ShareConsumerRackAwareTest.testShareConsumerWithRackAwareAssignor": IN_BROKER,
     "ShareConsumerTest.testRenewAcknowledgementInvalidStateRecord": "needs gauges of Kafka's broker",
     "ShareConsumerTest.testRenewAcknowledgementNoResultInPoll": "needs gauges of Kafka's broker",
