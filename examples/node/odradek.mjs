@@ -57,7 +57,7 @@ process.once("beforeExit", () => Promise.allSettled([...clusters].map((each) => 
  * control interface refuses a call, the method rejects with an Error that has the properties `status` and `problem`.
  */
 export class Cluster {
-  constructor({ id, bootstrap, listeners = [], ca_certificate, client_certificates }, options, test) {
+  constructor({ id, bootstrap, listeners = [], ca_certificate, client_certificates, schema_registry }, options, test) {
     this.test = test;
     this.ruled = "preset" in options || "fork" in options; // if true, the cluster may have rules
     this.id = id;
@@ -65,6 +65,7 @@ export class Cluster {
     this.listeners = listeners; // each with name, protocol, bootstrap and mechanisms
     this.caCertificate = ca_certificate; // PEM
     this.clientCertificates = client_certificates ?? {}; // PEM of key and certificate, by user
+    this.schemaRegistry = schema_registry; // URL, or null if the cluster has no schema registry
     this.path = `/clusters/${id}`;
     clusters.add(this);
   }

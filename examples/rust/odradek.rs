@@ -69,6 +69,11 @@ impl Cluster {
         text_of("ca_certificate", &self.told).replace("\\n", "\n")
     }
 
+    /// Returns the URL of the schema registry. Panics if the cluster has none.
+    pub fn schema_registry(&self) -> &str {
+        text_of("schema_registry", &self.told)
+    }
+
     /// Returns this user's key and certificate as PEM, for listeners that require client certificates.
     pub fn client_certificate(&self, user: &str) -> String {
         let behind = self.told.split("\"client_certificates\": ").nth(1);

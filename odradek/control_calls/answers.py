@@ -29,6 +29,7 @@ CLUSTER: Final = object_of(
     nodes=list_of(object_of(id=NUMBER, host=TEXT, port=NUMBER, state={"enum": ["running", "stopped"]})),
     listeners=list_of(object_of(name=TEXT, protocol=TEXT, bootstrap=TEXT, mechanisms=TEXTS)),
     ca_certificate={"type": ["string", "null"]},
+    schema_registry={"type": ["string", "null"], "description": "The URL of the schema registry, if it is enabled."},
     state={"enum": ["running", "crashed"]},
     emulates={"type": ["string", "null"]},
     checkpoints=TEXTS,

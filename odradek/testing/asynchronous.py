@@ -141,6 +141,7 @@ class Cluster:
         self.listeners = plain.listeners
         self.ca_certificate = plain.ca_certificate
         self.client_certificates = plain.client_certificates
+        self.schema_registry = plain.schema_registry
         self.clock = Clock(threads, plain.clock)
 
     async def __aenter__(self) -> Cluster:

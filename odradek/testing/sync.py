@@ -186,6 +186,7 @@ class Cluster:
     ca_certificate       certificate (PEM) of the authority that clients must trust; None if no certificate was created
                          for this cluster
     client_certificates  key and certificate (PEM) of each user, if a listener requests client certificates
+    schema_registry      URL of the schema registry; None if the cluster has none
     """
 
     def __init__(self, odradek: Odradek, name: str, told: Mapping[str, Json]) -> None:
@@ -194,6 +195,7 @@ class Cluster:
         self.listeners: Mapping[str, Mapping[str, Json]] = {each["name"]: each for each in told["listeners"]}
         self.ca_certificate: str | None = told["ca_certificate"]
         self.client_certificates: Mapping[str, str] = told.get("client_certificates", {})
+        self.schema_registry: str | None = told.get("schema_registry")
         self.clock = Clock(self)
         self._odradek = odradek
         self._recordings: list[Future[None]] = []

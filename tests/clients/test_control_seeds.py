@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -244,11 +245,25 @@ def test_a_preset_finds_the_topics_of_the_seed(odradek: Odradek) -> None:
         assert partition["last_stable_offset"] < partition["log_end_offset"]
 
 
+def ids_of_versions(kafka: Cluster) -> list[int]:
+    """Returns the ids of the schemas of `orders-value` in the registry of a cluster."""
+    url = urlsplit(kafka.call("GET", "")[1]["schema_registry"])
+    assert url.hostname is not None
+    connection = HTTPConnection(url.hostname, url.port, timeout=30)
+    connection.request("GET", "/subjects/orders-value/versions")
+    versions = json.loads(connection.getresponse().read())
+    found = []
+    for version in versions:
+        connection.request("GET", f"/subjects/orders-value/versions/{version}")
+        found.append(json.loads(connection.getresponse().read())["id"])
+    connection.close()
+    return found
+
+
 def test_schemas_of_a_seed_are_registered_and_encode_its_records_where_the_cluster_has_a_registry(
     odradek: Odradek,
 ) -> None:
-    port = free_port()
-    settings = {"odradek.schema.registry.enable": True, "odradek.schema.registry.port": port}
+    settings = {"odradek.schema.registry.enable": True}
     order = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
     seed: dict[str, Any] = {
         "schemas": [{"subject": "orders-value", "schema": order}],
@@ -258,12 +273,37 @@ def test_schemas_of_a_seed_are_registered_and_encode_its_records_where_the_clust
     }
     with odradek.cluster(seed=seed, settings=settings) as kafka:
         assert [each[1] for each in records(kafka, "orders", 0)] == [b"\0\0\0\0\1\x0a"]
-        connection = HTTPConnection("127.0.0.1", port, timeout=30)
-        connection.request("GET", "/subjects/orders-value/versions/latest")
-        assert json.loads(connection.getresponse().read())["id"] == 1
-        connection.close()
+        assert ids_of_versions(kafka) == [1]
     seed["topics"][0]["records"] = [{"value": {"id": "x"}}]
     with pytest.raises(
         Refused, match=r"seed\.topics\[0\]\.records\[0\]\.value: it does not fit the schema of orders-value"
     ):
         odradek.cluster(seed=seed, settings=settings)
+
+
+def test_a_schema_registry_on_a_free_port_is_reported_and_keeps_its_port_when_the_cluster_restarts(
+    odradek: Odradek,
+) -> None:
+    seed = {"schemas": [{"subject": "orders-value", "schema": {"type": "long"}}]}
+    settings = {"odradek.schema.registry.enable": True, "odradek.schema.registry.port": 0}
+    with odradek.cluster(seed=seed, settings=settings) as kafka:
+        url = kafka.schema_registry
+        assert url == kafka.call("GET", "")[1]["schema_registry"] != "http://localhost:0"
+        kafka.crash()
+        assert kafka.call("GET", "")[1]["schema_registry"] is None
+        kafka.restart()
+        assert kafka.call("GET", "")[1]["schema_registry"] == url
+        assert ids_of_versions(kafka) == [1]
+
+
+def test_the_schema_registry_of_a_fork_has_the_same_schemas_on_another_port(odradek: Odradek) -> None:
+    seed = {"schemas": [{"subject": "orders-value", "schema": {"type": "long"}}]}
+    settings = {"odradek.schema.registry.enable": True, "odradek.schema.registry.port": free_port()}
+    with (
+        odradek.cluster(seed=seed, settings=settings) as kafka,
+        odradek.cluster(fork=kafka) as fork,
+        odradek.cluster() as other,
+    ):
+        assert fork.schema_registry != kafka.schema_registry
+        assert ids_of_versions(fork) == [1]
+        assert other.schema_registry is None

@@ -41,6 +41,7 @@ type Cluster struct {
 	Listeners          map[string]Listener // by name, in upper case
 	CACertificate      string              // PEM of the CA to trust, if a listener uses TLS
 	ClientCertificates map[string]string   // PEM of key and certificate, by user
+	SchemaRegistry     string              // URL, if the cluster has a schema registry
 	t                  testing.TB
 	path               string
 	deleted            bool
@@ -62,12 +63,13 @@ func New(t testing.TB, options ...JSON) *Cluster {
 			Name, Protocol, Bootstrap string
 			Mechanisms                []string
 		}
-		CA      string            `json:"ca_certificate"`
-		Clients map[string]string `json:"client_certificates"`
+		CA       string            `json:"ca_certificate"`
+		Clients  map[string]string `json:"client_certificates"`
+		Registry string            `json:"schema_registry"`
 	}
 	k.Call("POST", "", body, &told)
 	k.ID, k.path, k.Bootstrap = told.ID, "/clusters/"+told.ID, strings.Split(told.Bootstrap, ",")
-	k.CACertificate, k.ClientCertificates = told.CA, told.Clients
+	k.CACertificate, k.ClientCertificates, k.SchemaRegistry = told.CA, told.Clients, told.Registry
 	for _, each := range told.Listeners {
 		addresses := strings.Split(each.Bootstrap, ",")
 		k.Listeners[each.Name] = Listener{each.Name, each.Protocol, addresses, each.Mechanisms}

@@ -57,7 +57,10 @@ GONE_PER_RETURN = 50  # freed memory is returned to the kernel after this many b
 RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
 LET_GO_MS = 500  # delay after a broker is closed, for callbacks of its connections; then the same delay for its objects
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
-MADE_WITH = {"odradek.control.requests.enable": "true"}  # default settings of clusters that tests create
+REGISTRY_PORT = "odradek.schema.registry.port"
+# Default settings of clusters that tests create. The schema registry, if it is enabled, gets a free port, as listeners
+# do.
+MADE_WITH = {"odradek.control.requests.enable": "true", REGISTRY_PORT: "0"}
 QUIET_TURNS = 3  # idle turns of the loop until a broker counts as idle, since one turn may leave work for the next
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
@@ -82,6 +85,7 @@ class Cluster:
     node_ids: Sequence[int] = ()  # the broker's own id is the first
     listeners_and_users: ListenersAndUsers = field(default_factory=ListenersAndUsers)
     ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; kept across restarts
+    registry_port: int = 0  # port of the schema registry; kept across restarts; 0 if the cluster has no registry
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     copied_states: CopiedLogStates = field(
         default_factory=dict
@@ -145,12 +149,14 @@ class Cluster:
 
     def as_json(self) -> dict[str, object]:
         nodes = [] if self.nodes is None else [node.as_json() for node in self.nodes]
+        registry = None if self.serving is None else self.serving.registry
         return {
             "id": self.id,
             "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
             "nodes": nodes,
             "listeners": [] if self.nodes is None else [*self._listeners(self.nodes)],
             "ca_certificate": None if self.listeners_and_users.issued is None else self.listeners_and_users.issued.ca,
+            "schema_registry": None if registry is None else registry.url,
             "state": "crashed" if self.serving is None else "running",
             "emulates": None if self.release is None else self.release.name,
             "checkpoints": sorted(self.checkpoints),
@@ -264,7 +270,11 @@ class Clusters:
         self._numbers += 1
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
-        inherited = source.settings if source is not None else {} if release is None else release.defaults
+        if source is not None:
+            # The registry of the source still listens on its port.
+            inherited = {each: value for each, value in source.settings.items() if each != REGISTRY_PORT}
+        else:
+            inherited = {} if release is None else dict(release.defaults)
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time, self._loop.time))
         cluster.release = release if source is None else source.release
         cluster.node_ids = node_ids
@@ -404,6 +414,8 @@ class Clusters:
         own = {"log.dirs": str(cluster.directory), "odradek.http.port": "-1", "node.id": str(node_id)}
         listener_settings = cluster.listeners_and_users.settings(node_id, cluster.ports)
         own |= {name: listener_settings[name] for name in LISTENER_SETTINGS & listener_settings.keys()}
+        if cluster.registry_port:
+            own[REGISTRY_PORT] = str(cluster.registry_port)
         began = self._objects.cluster_starting()
         try:
             settings = {**MADE_WITH, **listener_settings, **cluster.settings, **own}
@@ -418,6 +430,7 @@ class Clusters:
     async def _start(self, cluster: Cluster, serving: ServingBroker, steps: ControlledSteps) -> None:
         await serving.start()
         cluster.serving, cluster.is_cut_off = serving, False
+        cluster.registry_port = 0 if serving.registry is None else serving.registry.port
         nodes = steps.nodes = Nodes(serving, cluster.node_ids, cluster.ports)
         try:
             await nodes.open()

@@ -96,6 +96,9 @@ public @interface Odradek {
     /** Returns the CA certificate that clients must trust, as PEM. Throws if no listener uses TLS. */
     public String caCertificate() { return found("\"ca_certificate\": \"([^\"]+)\"", told).replace("\\n", "\n"); }
 
+    /** Returns the URL of the schema registry. Throws if the cluster has none. */
+    public String schemaRegistry() { return found("\"schema_registry\": \"([^\"]+)\"", told); }
+
     /** Returns this user's key and certificate as PEM, for listeners that require client certificates. */
     public String clientCertificate(String user) {
       return found("\"" + Pattern.quote(user) + "\": \"(-----BEGIN[^\"]+)\"", told).replace("\\n", "\n");
