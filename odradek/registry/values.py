@@ -116,6 +116,18 @@ def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) 
         raise DoesNotFitSchema("it is nested too deeply") from None
 
 
+def encode_text(text: bytes, schema_id: int, schema_type: str, schema: ParsedSchema) -> bytes:
+    """Returns the bytes of a JSON text in wire format. If the type of the schema is JSON, they contain the text as it
+    is written, because a number such as 10.00, or a name that occurs twice, would not survive parsing.
+
+    Raises DoesNotFitSchema, or ValueError if the text is not JSON.
+    """
+    encoded = encode(json.loads(text), schema_id, schema_type, schema)
+    if schema_type != JSON:
+        return encoded
+    return encoded[: HEADER.size] + text.decode(json.detect_encoding(text)).strip().encode()
+
+
 def _functions(
     schema_type: str,
 ) -> tuple[Callable[[bytes, Any, DecodingBudget], str], Callable[[Json, Any], bytes]]:

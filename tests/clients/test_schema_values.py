@@ -111,6 +111,16 @@ def test_keys_and_values_are_encoded_by_the_subjects_of_the_topic(at: Run, broke
     assert (shown["key"], shown["payload"]["id"]) == ("a", 1)
 
 
+def test_json_keeps_its_spelling_from_produce_to_consume(at: Run, broker: BrokerProcess) -> None:
+    topic = create_topic(broker.bootstrap, "spelling")
+    registered(at, f"{topic}-value", AUDIT, "JSON")
+    text = '{"who": "kate", "sum": 10.00, "sum": 9007199254740993.0}'
+    at("produce", "-t", topic, "--value-format", "json-schema", stdin=f"{text}\n")
+    consume = ("consume", "-t", topic, "-e", "--value-format", "json-schema")
+    assert at(*consume).stdout == f"{text}\n"
+    assert at(*consume, "--json").stdout.endswith(f', "payload": {text}}}\n')
+
+
 def test_a_value_may_have_another_subject_or_an_id(at: Run, broker: BrokerProcess) -> None:
     topic = create_topic(broker.bootstrap, "chosen")
     schema_id = registered(at, "shop.Click", CLICK, "PROTOBUF")

@@ -83,32 +83,31 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def json_render(parts_as_json: frozenset[str]) -> Render:
-    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON, and are embedded as such."""
+    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON, and are embedded as they are
+    written."""
     return partial(as_json, parts_as_json=parts_as_json)
 
 
 def as_json(record: ConsumerRecord, parts_as_json: frozenset[str] = frozenset()) -> bytes:
     """Formats a record as a JSON object on one line. Bytes that are not UTF-8 are replaced, while `-f` prints the
     original bytes."""
-    read = {part: _value if part in parts_as_json else _text for part in ("key", "value")}
-    return (
-        json.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "ts": record.timestamp_ms,
-                "headers": [[name, _text(value)] for name, value in record.headers],
-                "key": read["key"](record.key),
-                "payload": read["value"](record.value),
-            }
-        ).encode()
-        + b"\n"
+    start = json.dumps(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "ts": record.timestamp_ms,
+            "headers": [[name, _text(value)] for name, value in record.headers],
+        }
     )
+    key = _json(record.key, "key" in parts_as_json)
+    value = _json(record.value, "value" in parts_as_json)
+    return start.encode().removesuffix(b"}") + b', "key": ' + key + b', "payload": ' + value + b"}\n"
 
 
-def _value(content: bytes | None) -> object:
-    return None if content is None else json.loads(content)
+def _json(content: bytes | None, is_json: bool) -> bytes:
+    """Returns a key or a value as JSON. JSON is not parsed, because a number such as 10.00 would change."""
+    return content if is_json and content is not None else json.dumps(_text(content)).encode()
 
 
 def _text(content: bytes | None) -> object:

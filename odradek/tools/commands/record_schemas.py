@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -69,13 +68,13 @@ class RecordEncoder:
 
     def encoded(self, part: str, content: bytes | None) -> bytes | None:
         """Encodes a key or a value. Raises CommandError if the content is not JSON, or does not fit the schema."""
-        from odradek.registry.values import SchemaValueError, encode
+        from odradek.registry.values import SchemaValueError, encode_text
 
         schema = self.schemas.get(part)
         if schema is None or content is None:
             return content
         try:
-            return encode(json.loads(content), schema.schema_id, schema.kind, schema.parsed)
+            return encode_text(content, schema.schema_id, schema.kind, schema.parsed)
         except SchemaValueError as error:
             raise CommandError(f"the {part} does not fit the schema {schema.schema_id}: {error}") from error
         except ValueError as error:

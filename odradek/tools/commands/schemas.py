@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odradek.protocol.decoded.json_text import indented
 from odradek.tools.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD
 from odradek.tools.commands.options import DEFAULT_TIMEOUT_S, add_json, add_list
 from odradek.tools.commands.output import headings, print_object, print_rows
@@ -145,10 +145,9 @@ def show(registry: RegistryClient, options: argparse.Namespace) -> int:
 
 
 def _for_people(schema: str) -> str:
-    try:
-        return json.dumps(json.loads(schema), indent=2, ensure_ascii=False)
-    except ValueError:  # Protobuf, which is not JSON
-        return schema.rstrip("\n")
+    """Indents a schema in JSON. Returns any other schema, such as one for Protobuf, as it is."""
+    lines = indented(schema)
+    return schema.rstrip("\n") if lines is None else lines
 
 
 def register(registry: RegistryClient, options: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from odradek.registry.values import (
     TooMuchToDecode,
     decode,
     encode,
+    encode_text,
     schema_id_of,
 )
 
@@ -221,6 +222,19 @@ def test_json_stays_as_it_was_written_on_one_line() -> None:
     assert decode(HEAD + b"1" * 10_000, JSON, schema) == "1" * 10_000  # more digits than Python converts by default
     with pytest.raises(DoesNotFitSchema, match="JSON has no NaN"):
         decode(HEAD + b"[NaN]", JSON, schema)
+
+
+def test_a_json_text_is_encoded_as_it_is_written() -> None:
+    schema = parse(JSON, json.dumps({"type": "object", "properties": {"price": {"type": "number"}}}))
+    text = ' {"price": 10.00,  "id": 9007199254740993.0, "id": "é"}\n'
+    assert encode_text(text.encode(), 7, JSON, schema) == HEAD + text.strip().encode()
+    assert encode_text(text.encode("utf-16"), 7, JSON, schema) == HEAD + text.strip().encode()
+    assert encode_text(b" 1", 7, AVRO, avro("long")) == HEAD + b"\x02"
+    for unfit in (b'{"price": "x"}', b'{"price": NaN}', b'{"price": 1, "id": "\\ud800"}'):
+        with pytest.raises(DoesNotFitSchema):
+            encode_text(unfit, 7, JSON, schema)
+    with pytest.raises(ValueError, match="Expecting value"):
+        encode_text(b"x", 7, JSON, schema)
 
 
 def test_longs_of_avro_are_whole_numbers_and_protobuf_writes_them_as_texts() -> None:

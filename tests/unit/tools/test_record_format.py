@@ -47,6 +47,16 @@ def test_json_carries_what_is_not_text_replaced_and_null_as_null() -> None:
     assert json.loads(as_json(NULLS))["payload"] is None
 
 
+def test_a_part_that_is_json_keeps_its_spelling_inside_the_json_of_the_record() -> None:
+    number, twice = b"9007199254740993.0", '{"id": 10.00, "id": 1e2, "é": null}'.encode()
+    line = as_json(RECORD._replace(key=number, value=twice), frozenset({"key", "value"}))
+    assert line.endswith(b', "key": ' + number + b', "payload": ' + twice + b"}\n")
+    assert json.loads(line)["offset"] == 41
+    null = as_json(NULLS, frozenset({"key", "value"}))
+    assert (json.loads(null)["key"], json.loads(null)["payload"]) == (None, None)
+    assert as_json(RECORD, frozenset({"key"})).endswith(b', "key": key, "payload": "value"}\n')
+
+
 @pytest.mark.parametrize(("text", "expected"), [(":", b":"), (r"\t", b"\t"), ("%", b"%"), (r"\x00", b"\0")])
 def test_delimiters_are_text_with_escapes(text: str, expected: bytes) -> None:
     assert delimiter(text) == expected
