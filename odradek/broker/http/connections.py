@@ -20,6 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from odradek.broker.http.access import FOR_EVERYBODY
+from odradek.broker.http.json_answer import json_answer
 
 log = logging.getLogger("odradek.control")
 bugs = logging.getLogger("odradek.control.http")  # aiohttp logs exceptions of handlers here
@@ -102,7 +103,7 @@ def reserving(reserved: Reserved) -> Middleware:
         if request.protocol not in reserved:
             return await handler(request)
         if request.path not in FOR_EVERYBODY:
-            refused = web.json_response({"error": "too many connections"}, status=503)
+            refused = json_answer({"error": "too many connections"}, status=503)
             refused.force_close()
             return refused
         answer = await handler(request)

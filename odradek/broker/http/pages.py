@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from aiohttp.typedefs import Middleware
 from odradek.broker.http.access import Access, Refusal, is_login, refusal
 from odradek.broker.http.connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.http.exposition import CONTENT_TYPE, exposition
+from odradek.broker.http.json_answer import JSON, json_answer, json_line
 from odradek.broker.http.logins import CHALLENGE, USER, HttpLogins
 from odradek.broker.http.measures import Traffic, measure
 from odradek.broker.http.page.routes import CONTROLLED, add_page
@@ -103,7 +103,7 @@ class AccessRefused(web.HTTPException):
         self.status_code = refusal.status
         self.refusal = refusal
         body = {"error": refusal.text} if refusal.code is None else {"error": refusal.text, "code": refusal.code}
-        super().__init__(headers=refusal.headers, text=json.dumps(body), content_type="application/json")
+        super().__init__(headers=refusal.headers, text=json_line(body), content_type=JSON)
 
 
 def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Middleware:
@@ -136,7 +136,12 @@ def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Midd
             except web.HTTPRequestEntityTooLarge:
                 words = f"the body is larger than {BODY_BYTES >> 20} MiB"
                 raise AccessRefused(Refusal(413, words, code=ErrorCode.MESSAGE_TOO_LARGE.name)) from None
-        return await handler(request)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:  # such as 404 of the HTTP server itself
+            if error.text and not error.text.endswith("\n"):
+                error.text += "\n"
+            raise
 
     return guard
 
@@ -155,10 +160,10 @@ async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web
 
 async def healthz(broker: Broker, request: web.Request) -> web.Response:
     """Answers a liveness check: any response shows that the event loop is running."""
-    return web.json_response({"status": "ok", "offline_partitions": readiness(broker).offline})
+    return json_answer({"status": "ok", "offline_partitions": readiness(broker).offline})
 
 
 async def readyz(broker: Broker, request: web.Request) -> web.Response:
     found = readiness(broker)
     body = {"ready": found.is_ready, "loading": found.waiting_for, "offline_partitions": found.offline}
-    return web.json_response(body, status=200 if found.is_ready else 503)
+    return json_answer(body, status=200 if found.is_ready else 503)

@@ -6,7 +6,6 @@ and responses are JSON, and errors are problem documents. A call returns only af
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -28,6 +27,7 @@ from odradek.broker.control.odd.odd import PERCENT
 from odradek.broker.control.presets.table import PRESETS, bring_about, make_topics
 from odradek.broker.control.problems import Problem, check_known_fields, mapping, text, whole_number
 from odradek.broker.http.guard import LOCAL, refusal
+from odradek.broker.http.json_answer import json_answer
 from odradek.broker.http.page.routes import CONTROLLED
 from odradek.broker.http.pages import AccessRefused
 from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
@@ -87,11 +87,8 @@ async def as_problems(
 
 
 def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> web.Response:
-    return web.Response(
-        text=json.dumps(problem.document()),
-        status=problem.status,
-        content_type="application/problem+json",
-        headers=headers,
+    return json_answer(
+        problem.document(), status=problem.status, content_type="application/problem+json", headers=headers
     )
 
 
@@ -111,7 +108,7 @@ def guarded(
             return problem_answer(problem)
         if isinstance(answer, web.StreamResponse):
             return answer
-        return web.json_response(answer, status=call.status, headers=HEADERS)
+        return json_answer(answer, status=call.status, headers=HEADERS)
 
     return handle
 
@@ -496,7 +493,7 @@ async def wait_for(cluster: Cluster, request: web.Request, found: SentFields) ->
     timeout_ms = found.number_or_none("timeout_ms")
     timeout_ms = DEFAULT_WAIT_MS if timeout_ms is None else timeout_ms
     is_true, facts = await wait(cluster, condition, timeout_ms, lambda: request.transport is None)
-    return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
+    return json_answer(facts, status=200 if is_true else 408, headers=HEADERS)
 
 
 def paged(rows: Callable[[Cluster], Iterable[Row]]) -> ClusterHandler:

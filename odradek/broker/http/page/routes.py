@@ -26,6 +26,7 @@ from aiohttp import web
 
 from odradek.broker.api.context import Audit, Authorizer
 from odradek.broker.http.guard import LOCAL, refusal
+from odradek.broker.http.json_answer import JSON, json_answer
 from odradek.broker.http.logins import USER, client_of
 from odradek.broker.http.page.actions import ACTIONS as DATA_ACTIONS
 from odradek.broker.http.page.actions import Fields, PageAction
@@ -89,7 +90,6 @@ log = logging.getLogger("odradek.control")
 
 TOKEN_HEADER = "X-Odradek-Token"
 SETTING = "odradek.http.actions"
-JSON = "application/json"
 REFUSED = 409
 HTTP_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INVALID_REQUEST: 400,
@@ -123,7 +123,7 @@ class ActionRoutes:
         """Returns the actions and the token. Pages of other sites can send this request, but cannot read its
         response."""
         offered = {} if self.token is None else {name: sorted(action.fields) for name, action in ACTIONS.items()}
-        return web.json_response({"token": self.token, "actions": offered}, headers=self._headers)
+        return json_answer({"token": self.token, "actions": offered}, headers=self._headers)
 
     async def act(self, request: web.Request) -> web.Response:
         name = request.match_info["action"]
@@ -155,11 +155,11 @@ class ActionRoutes:
             client.close()
         told = {each: value for each, value in body.items() if each not in action.hidden} if action.hidden else body
         log.info("page: %s %s, requested by %s", name, json.dumps(told), request.remote)
-        return web.json_response(done, headers=self._headers)
+        return json_answer(done, headers=self._headers)
 
     def _error(self, status: int, words: str, code: ErrorCode | None = None) -> web.Response:
         body = {"error": words} if code is None else {"error": words, "code": code.name}
-        return web.json_response(body, status=status, headers=self._headers)
+        return json_answer(body, status=status, headers=self._headers)
 
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -212,7 +212,7 @@ class PageRoutes:
         async def handle(request: web.Request) -> web.StreamResponse:
             why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), self._names)
             if why is not None:
-                return web.json_response({"error": why}, status=403)
+                return json_answer({"error": why}, status=403)
             return await handler(request)
 
         return handle
@@ -228,7 +228,7 @@ class PageRoutes:
             try:
                 self._require(CLUSTER, request)
             except KafkaError as error:
-                return web.json_response({"error": str(error), "code": error.code.name}, status=FORBIDDEN)
+                return json_answer({"error": str(error), "code": error.code.name}, status=FORBIDDEN)
             return await handler(request)
 
         return handle if self._broker.config.odradek_http_token else self.guarded(handle)
@@ -246,23 +246,23 @@ class PageRoutes:
     async def api(self, request: web.Request) -> web.Response:
         name = request.match_info["view"]
         if name not in VIEWS:
-            return web.json_response({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
+            return json_answer({"error": f"there is no view {name}", "views": sorted(VIEWS)}, status=404)
         try:
             show, right = VIEWS[name]
             self._require(right, request)
-            return web.json_response(await self._view(show, request), headers=HEADERS)
+            return json_answer(await self._view(show, request), headers=HEADERS)
         except KeyError as missing:
-            return web.json_response({"error": f"the view {name} needs the parameter {missing}"}, status=400)
+            return json_answer({"error": f"the view {name} needs the parameter {missing}"}, status=400)
         except KafkaError as error:
             status = FORBIDDEN if error.code in DENIED else NOT_FOUND
-            return web.json_response({"error": str(error), "code": error.code.name}, status=status)
+            return json_answer({"error": str(error), "code": error.code.name}, status=status)
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Sends a view at once and after each change, at most once a second. Empty comments keep the connection
         open."""
         name = request.match_info["view"]
         if name not in VIEWS:
-            return web.json_response({"error": f"there is no view {name}"}, status=404)
+            return json_answer({"error": f"there is no view {name}"}, status=404)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         before = ""
         with suppress(ConnectionResetError):  # the browser has closed the page, possibly before the first event
@@ -287,10 +287,10 @@ class PageRoutes:
             if is_decoded(query):
                 data = (await decoded_json(served, query, data)).encode()
         except KeyError as missing:
-            return web.json_response({"error": f"the parameter {missing} is missing"}, status=400)
+            return json_answer({"error": f"the parameter {missing} is missing"}, status=400)
         except KafkaError as error:
             status = FORBIDDEN if error.code in DENIED else NOT_FOUND
-            return web.json_response({"error": str(error), "code": error.code.name}, status=status)
+            return json_answer({"error": str(error), "code": error.code.name}, status=status)
         name = quote("-".join(query[each] for each in ("topic", "partition", "offset") if each in query))
         suffix, media_type = (".json", JSON) if is_decoded(query) else ("", "application/octet-stream")
         disposition = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}{suffix}"}

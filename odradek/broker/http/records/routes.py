@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
+from odradek.broker.http.json_answer import json_answer
 from odradek.broker.http.logins import USER, client_of
 from odradek.broker.http.page.record_grammar import invalid, parse_record
 from odradek.broker.http.page.record_writing import (
@@ -103,7 +104,7 @@ class RecordRoutes:
         self._places = ReaderLimit()
 
     async def openapi(self, request: web.Request) -> web.Response:
-        return web.json_response(openapi_document(), headers=self._headers)
+        return json_answer(openapi_document(), headers=self._headers)
 
     async def write(self, request: web.Request) -> web.Response:
         if not self._broker.config.odradek_http_actions:
@@ -130,7 +131,7 @@ class RecordRoutes:
         if failed is not None:
             answer |= {"error": _words(failed, identity.principal), "code": failed.code.name}
             status = HTTP_STATUS.get(failed.code, CONFLICT)
-        return web.json_response(answer, status=status, headers=self._headers)
+        return json_answer(answer, status=status, headers=self._headers)
 
     async def _written(
         self, client: InProcessClient, topic: str, body: object, reader: ConnectionInfo
@@ -207,7 +208,7 @@ class RecordRoutes:
             self._require(request, query.topic, False)
             found = await reader.read()
         rest = json.dumps({"next": reader.next, "is_at_end": reader.is_at_end})
-        text = f'{{"records": [{", ".join(found)}], {rest[1:]}'
+        text = f'{{"records": [{", ".join(found)}], {rest[1:]}\n'
         return web.Response(text=text, content_type=JSON, headers=self._headers)
 
     async def _stream(
@@ -251,10 +252,10 @@ class RecordRoutes:
 
     def _refused(self, error: KafkaError, principal: str = "") -> web.Response:
         body = {"error": _words(error, principal), "code": error.code.name}
-        return web.json_response(body, status=HTTP_STATUS.get(error.code, CONFLICT), headers=self._headers)
+        return json_answer(body, status=HTTP_STATUS.get(error.code, CONFLICT), headers=self._headers)
 
     def _error(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> web.Response:
-        return web.json_response({"error": words}, status=status, headers={**self._headers, **(headers or {})})
+        return json_answer({"error": words}, status=status, headers={**self._headers, **(headers or {})})
 
 
 WORDS: Final[Mapping[ErrorCode, str]] = {
