@@ -85,6 +85,7 @@ class Container:
     user: str = ""  # "uid:gid", or empty for the image's user in group 0
     is_read_only: bool = False
     ports: Sequence[tuple[int, int]] = ((9092, 9092),)  # pairs of the port on the host and the port in the container
+    entry_point: Sequence[str] | None = None  # None for the image's
 
     def __post_init__(self) -> None:
         self.work.mkdir(parents=True, exist_ok=True)
@@ -132,31 +133,30 @@ class Container:
         for name in ("upper", "overlay", "merged"):
             (self.work / name).mkdir(exist_ok=True)
         merged = self.work / "merged"
-        if self.volume is not None and not self.volume.exists():
-            self.volume.mkdir(parents=True)  # An engine creates a named volume with the image's mode and owner.
-            made = (self.image.root / DATA.lstrip("/")).stat()
-            os.chown(self.volume, made.st_uid, made.st_gid)
-            os.chmod(self.volume, made.st_mode & 0o7777)
         hosts = self.work / "hosts"
         names = {"localhost": "127.0.0.1", self.hostname: self.address, **self.knows}
         hosts.write_text("".join(f"{address} {name}\n" for name, address in names.items()))
-        if self.is_read_only:
-            root = [f"mount --bind {self.image.root} {merged}"]
-        else:
-            layers = f"lowerdir={self.image.root},upperdir={self.work}/upper,workdir={self.work}/overlay"
-            root = [f"mount -t overlay overlay -o {layers} {merged}"]
-        binds = {"/etc/hosts": hosts, "/dev": Path("/dev"), **self.mounts}
-        if self.volume is not None:
-            binds[DATA] = self.volume
+        layers = f"lowerdir={self.image.root},upperdir={self.work}/upper,workdir={self.work}/overlay"
+        mounts = {**self.mounts, **({} if self.volume is None else {DATA: self.volume})}
+        for target, source in mounts.items():
+            if not source.exists():
+                self._create_volume(source, target)
+        entry_point = self.image.entry_point if self.entry_point is None else self.entry_point
+        binds = {"/etc/hosts": hosts, "/dev": Path("/dev"), **mounts}
         script = [
             "mount --make-rprivate /",
-            *root,
-            *([] if self.is_read_only else (f"mkdir -p {merged}{inside}" for inside in self.mounts)),
-            *(f"mount --rbind {outside} {merged}{inside}" for inside, outside in binds.items()),
+            f"mount -t overlay overlay -o {layers} {merged}",
+            *(
+                f"mkdir -p {merged}{os.path.dirname(target)} && touch {merged}{target}"
+                if source.is_file()
+                else f"mkdir -p {merged}{target}"
+                for target, source in self.mounts.items()
+            ),
+            *(f"mount --rbind {source} {merged}{target}" for target, source in binds.items()),
             f"mount -t proc proc {merged}/proc",
             *([f"mount -o remount,bind,ro {merged}"] if self.is_read_only else []),
             f"hostname {self.hostname}",
-            "exec " + self._in_root(merged, [*self.image.entry_point, *self.words], self.environment),
+            "exec " + self._in_root(merged, [*entry_point, *self.words], self.environment),
         ]
         namespaces = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
         with open(self.log_file, "ab") as log:
@@ -238,6 +238,13 @@ class Container:
             return connection.getresponse().status
         finally:
             connection.close()
+
+    def _create_volume(self, volume: Path, inside: str) -> None:
+        """Creates a named volume. Like an engine, gives it the mode and owner of the image's directory."""
+        volume.mkdir(parents=True)
+        made = (self.image.root / inside.lstrip("/")).stat()
+        os.chown(volume, made.st_uid, made.st_gid)
+        os.chmod(volume, made.st_mode & 0o7777)
 
     def _make_link(self) -> None:
         self._remove_link()
