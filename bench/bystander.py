@@ -26,7 +26,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S: Final = 120.0  # timeout for a response; the broker then counts as not responding
 PAUSE_S: Final = 0.002  # between two requests
-MOST_WAITS: Final = 3_000_000  # enough for over an hour
+MAX_WAITS: Final = 3_000_000  # enough for over an hour
 API_VERSIONS: Final = 3
 ASKING: Final = request_bytes(
     ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
@@ -64,8 +64,8 @@ class Bystander:
     def __init__(self, subject: HasProcess, used_s: Callable[[int], float] = cpu_seconds) -> None:
         """Creates the client. `used_s` returns the CPU time of a process, or of one of its threads."""
         fork = multiprocessing.get_context("fork")
-        self._wall: Any = RawArray("d", MOST_WAITS)
-        self._cpu: Any = RawArray("d", MOST_WAITS)
+        self._wall: Any = RawArray("d", MAX_WAITS)
+        self._cpu: Any = RawArray("d", MAX_WAITS)
         self._count: Any = RawValue("l", 0)
         self._process = fork.Process(target=self._ask, args=(subject.bootstrap, subject.pid, used_s), daemon=True)
 

@@ -88,14 +88,14 @@ class Extent:
     """The amount of work. `crowd` is the number of connections that send requests at the same time."""
 
     entries: int
-    most_entries: int
+    max_entries: int
     seconds: float
     bombs: int
     crowd: int
 
 
-FULL = Extent(entries=100_000, most_entries=1_000_000, seconds=5.0, bombs=1_000, crowd=500)
-QUICK = Extent(entries=10_000, most_entries=100_000, seconds=1.0, bombs=20, crowd=50)
+FULL = Extent(entries=100_000, max_entries=1_000_000, seconds=5.0, bombs=1_000, crowd=500)
+QUICK = Extent(entries=10_000, max_entries=100_000, seconds=1.0, bombs=20, crowd=50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def attacks(extent: Extent) -> Iterator[Attack]:
             yield Attack(f"{array}, {extent.entries:,} unknown", long(array, extent.entries))
     for array in long_arrays():
         if array.api_key in ASKED[:3] and array.path[-1] in ("topics", "partitions"):
-            yield Attack(f"{array}, {extent.most_entries:,} unknown", long(array, extent.most_entries))
+            yield Attack(f"{array}, {extent.max_entries:,} unknown", long(array, extent.max_entries))
     yield Attack(f"ApiVersions back to back, {extent.seconds:g} s", pipelined(extent.seconds))
     for array in long_arrays():
         if str(array) in CROWDED:

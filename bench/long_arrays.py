@@ -27,13 +27,13 @@ from tests.support.long_requests import KINDS, LongArray, long_arrays, long_requ
 from tests.support.wire import ClosedByBroker, Wire
 
 FEW: Final = 2_000
-MOST_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.bytes
+MAX_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.bytes
 # growth of the CPU time per entry from one size to the next, which is five or ten times larger
-MOST_GROWTH: Final = 4.0
+MAX_GROWTH: Final = 4.0
 NOTHING_S: Final = 0.1  # a CPU time so short that it proves nothing
 BY_THREADS_S: Final = 2e-6  # extra cost per entry of long requests, because they are decoded in threads
 TRIES: Final = 3  # measurements that must agree before growth is reported
-MOST_WAIT_S: Final = 0.25
+MAX_WAIT_S: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class ArrayCost:
 
 
 def is_too_fast(few: int, few_s: float, many: int, many_s: float) -> bool:
-    return many_s > NOTHING_S and many_s / many > MOST_GROWTH * (few_s / few + BY_THREADS_S)
+    return many_s > NOTHING_S and many_s / many > MAX_GROWTH * (few_s / few + BY_THREADS_S)
 
 
 def costs(
@@ -93,7 +93,7 @@ def seconds_of_one(subject: Subject, bystander: Bystander) -> float:
 
 def measure(subject: Subject, bystander: Bystander, cost: ArrayCost, kind: str, entries: int, own_s: float) -> None:
     frame = request_bytes(long_request(cost.array, entries, kind), cost.array.version, 1, "hostile")
-    if len(frame) > MOST_FRAME_BYTES:
+    if len(frame) > MAX_FRAME_BYTES:
         return
     of_kind = cost.cpu.setdefault(kind, {})
     fewer = max((n for n in of_kind), default=None)
@@ -107,7 +107,7 @@ def measure(subject: Subject, bystander: Bystander, cost: ArrayCost, kind: str, 
         worst_s = min(worst_s, waits.cpu[-1])
         best_s = min(best_s, max(took_s, 1e-6))
         grows = fewer is not None and is_too_fast(fewer, of_kind[fewer], entries, best_s)
-        if not grows and worst_s <= MOST_WAIT_S:
+        if not grows and worst_s <= MAX_WAIT_S:
             break
     of_kind[entries] = best_s
     cost.worst_s = max(cost.worst_s, worst_s)
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for cost in costs(subject, bystander, sizes, options.kinds.split(","), options.only):
             print(cost, flush=True)
             failures += cost.grows_too_fast()
-            if options.judge and cost.worst_s > MOST_WAIT_S:
+            if options.judge and cost.worst_s > MAX_WAIT_S:
                 failures.append(f"{cost.array}: another client waits for {cost.worst_s * 1e3:.0f} ms of CPU")
     for each in failures:
         print(each, file=sys.stderr)

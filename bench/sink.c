@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BUFFER = 128 * 1024, EVENTS = 256, MOST_TOGETHER = 256 };
+enum { BUFFER = 128 * 1024, EVENTS = 256, MAX_TOGETHER = 256 };
 
 typedef struct {
     int fd;
@@ -60,7 +60,7 @@ static unsigned requests_in(Peer *peer, const unsigned char *bytes, size_t size)
 }
 
 static void serve(Peer *peer) {
-    static char answers[MOST_TOGETHER * sizeof answer];
+    static char answers[MAX_TOGETHER * sizeof answer];
     ssize_t got = recv(peer->fd, buffer, BUFFER, 0);
     if (got <= 0) {
         close(peer->fd);
@@ -70,7 +70,7 @@ static void serve(Peer *peer) {
     require(write(data, buffer, (size_t)got) == got, "write");
     unsigned count = requests_in(peer, (unsigned char *)buffer, (size_t)got);
     for (unsigned done = 0; done < count;) {
-        unsigned together = count - done < MOST_TOGETHER ? count - done : MOST_TOGETHER;
+        unsigned together = count - done < MAX_TOGETHER ? count - done : MAX_TOGETHER;
         for (unsigned i = 0; i < together; i++) memcpy(answers + i * answer_size, answer, answer_size);
         if (send(peer->fd, answers, together * answer_size, MSG_NOSIGNAL) < 0) return; /* the connection will be closed */
         done += together;

@@ -39,7 +39,7 @@ PER_TRANSACTION = 250
 BATCHES = 8  # approximate number of batches in the query
 START_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 600
-MOST_FAILURES = 5  # failures of the query itself, for example because a broker was down for too long
+MAX_FAILURES = 5  # failures of the query itself, for example because a broker was down for too long
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class Query:
         if status is None:
             return
         self._failed += 1
-        if status == 0 or self._failed > MOST_FAILURES:
+        if status == 0 or self._failed > MAX_FAILURES:
             raise RuntimeError(f"the query has ended too early, with {status}:\n{self.log_text()}")
         say(f"the query has failed (exit status {status}), and is started again")
         self.start()

@@ -15,8 +15,8 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 
 TEXT, JSON = "text", "json"
 LOG_FORMATS = (TEXT, JSON)
-MOST_IN_LINE = 4_000  # maximum characters of a message, or of one line of a traceback
-MOST_LINES = 1_000  # maximum lines of a traceback; an error's message alone can have a large number of lines
+MAX_LINE_LENGTH = 4_000  # maximum characters of a message, or of one line of a traceback
+MAX_LINES = 1_000  # maximum lines of a traceback; an error's message alone can have a large number of lines
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
 # The environment variables that the apache/kafka image uses. The second one contains `logger=LEVEL` pairs, separated by
@@ -38,7 +38,7 @@ class TextLines(logging.Formatter):
         super().__init__(TEXT_LINE)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # the name in the standard library
-        record.message = shortened(record.message, MOST_IN_LINE)
+        record.message = shortened(record.message, MAX_LINE_LENGTH)
         return super().formatMessage(record)
 
     def formatException(self, exc_info: ExceptionInfo) -> str:
@@ -56,7 +56,7 @@ class JsonLines(logging.Formatter):
             .replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": shortened(record.getMessage(), MOST_IN_LINE),
+            "message": shortened(record.getMessage(), MAX_LINE_LENGTH),
             "pid": record.process,
         }
         if record.exc_info:
@@ -65,9 +65,9 @@ class JsonLines(logging.Formatter):
 
 
 def shortened_lines(traceback: str) -> str:
-    """Shortens each line of a traceback. Everything after the first MOST_LINES lines is shortened as if it were one
+    """Shortens each line of a traceback. Everything after the first MAX_LINES lines is shortened as if it were one
     line."""
-    lines = [shortened(each, MOST_IN_LINE) for each in traceback.split("\n", MOST_LINES)]
+    lines = [shortened(each, MAX_LINE_LENGTH) for each in traceback.split("\n", MAX_LINES)]
     return "\n".join(lines)
 
 

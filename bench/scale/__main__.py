@@ -115,8 +115,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    _, max_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
     if options.kept is not None:
         curves, about = read(options.kept)
     else:

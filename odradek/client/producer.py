@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 # A broker remembers the last five batches of each producer, and recognises them if they are sent again.
-MOST_IN_FLIGHT_IN_ORDER = 5
+MAX_IN_FLIGHT_IN_ORDER = 5
 RECORD_OVERHEAD_BYTES = 70  # maximum size of a record that is alone in its batch, without its key, value and headers
 
 
@@ -91,7 +91,7 @@ class Producer(ConnectedClient):
         compression_type: str | None = None,
         batch_size: int = 16_384,
         linger_ms: float = 5,
-        max_in_flight: int = MOST_IN_FLIGHT_IN_ORDER,
+        max_in_flight: int = MAX_IN_FLIGHT_IN_ORDER,
         max_request_size: int = 1_048_576,
         buffer_memory: int = 33_554_432,
         max_block_ms: float = 60_000,
@@ -149,8 +149,8 @@ class Producer(ConnectedClient):
         is_idempotent = ACKS[acks] == ALL if enable_idempotence is None else enable_idempotence
         if is_idempotent and ACKS[acks] != ALL:
             raise ValueError("enable_idempotence takes acks='all'")
-        if max_in_flight < 1 or (is_idempotent and max_in_flight > MOST_IN_FLIGHT_IN_ORDER):
-            raise ValueError(f"max_in_flight is at least 1, and at most {MOST_IN_FLIGHT_IN_ORDER} with idempotence")
+        if max_in_flight < 1 or (is_idempotent and max_in_flight > MAX_IN_FLIGHT_IN_ORDER):
+            raise ValueError(f"max_in_flight is at least 1, and at most {MAX_IN_FLIGHT_IN_ORDER} with idempotence")
         if transactional_id is not None and not is_idempotent:
             raise ValueError("a transactional_id takes idempotence")
         if two_phase_commit and transactional_id is None:

@@ -13,15 +13,15 @@ from odradek.control_calls.call import CallField, CallScope, ControlCall, FieldK
 from odradek.control_calls.rules import RULE
 
 BASE: Final = "/control/v1"
-MOST_PARTITIONS: Final = 10_000
-MOST_NODES: Final = 16
-MOST_LISTENERS: Final = 8
-MOST_USERS: Final = 100
-LONGEST_TTL_S: Final = 24 * 3600
-LONGEST_ADVANCE_MS: Final = 366 * 24 * 3600 * 1000
-LONGEST_WAIT_MS: Final = 600_000
+MAX_PARTITIONS: Final = 10_000
+MAX_NODES: Final = 16
+MAX_LISTENERS: Final = 8
+MAX_USERS: Final = 100
+MAX_TTL_S: Final = 24 * 3600
+MAX_ADVANCE_MS: Final = 366 * 24 * 3600 * 1000
+MAX_WAIT_MS: Final = 600_000
 DEFAULT_WAIT_MS: Final = 10_000
-MOST_ROWS: Final = 1000
+MAX_ROWS: Final = 1000
 CLOCK_MOVES: Final = ("freeze", "resume", "advance", "set")
 
 REFUSALS: Final[Mapping[int, str]] = {
@@ -59,14 +59,14 @@ SKIP = CallField(
     "skip", FieldKind.NUMBER, _whole_number(0, 2**31), "leave out the first N rows", option="--skip", metavar="N"
 )
 LIMIT = CallField(
-    "limit", FieldKind.NUMBER, _whole_number(0, MOST_ROWS), "return at most N rows", option="--limit", metavar="N"
+    "limit", FieldKind.NUMBER, _whole_number(0, MAX_ROWS), "return at most N rows", option="--limit", metavar="N"
 )
 LISTENER: Final = _object(
     {
         "name": {"type": "string"},
         "protocol": {"enum": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]},
         "port": _whole_number(0, 65535),
-        "ports": {"type": "array", "items": _whole_number(0, 65535), "minItems": 1, "maxItems": MOST_NODES},
+        "ports": {"type": "array", "items": _whole_number(0, 65535), "minItems": 1, "maxItems": MAX_NODES},
         "mechanisms": {
             "type": "array",
             "items": {"enum": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
@@ -130,12 +130,12 @@ CREATE = ControlCall(
             FieldKind.NUMBER_OR_NUMBERS,
             {
                 "oneOf": [
-                    _whole_number(1, MOST_NODES),
+                    _whole_number(1, MAX_NODES),
                     {
                         "type": "array",
                         "items": _whole_number(0, 2**31 - 1),
                         "minItems": 1,
-                        "maxItems": MOST_NODES,
+                        "maxItems": MAX_NODES,
                         "uniqueItems": True,
                     },
                 ]
@@ -148,7 +148,7 @@ CREATE = ControlCall(
         CallField(
             "topics",
             FieldKind.JSON_PAIRS,
-            {"type": "object", "additionalProperties": _whole_number(1, MOST_PARTITIONS)},
+            {"type": "object", "additionalProperties": _whole_number(1, MAX_PARTITIONS)},
             "a topic to create; may be given more than once",
             is_nullable=True,
             option="--topic",
@@ -157,7 +157,7 @@ CREATE = ControlCall(
         CallField(
             "ttl_s",
             FieldKind.NUMBER,
-            _whole_number(1, LONGEST_TTL_S),
+            _whole_number(1, MAX_TTL_S),
             "delete the cluster after N seconds",
             is_nullable=True,
             option="--ttl-s",
@@ -184,7 +184,7 @@ CREATE = ControlCall(
         CallField(
             "listeners",
             FieldKind.JSON_LIST,
-            {"type": "array", "minItems": 1, "maxItems": MOST_LISTENERS, "items": LISTENER},
+            {"type": "array", "minItems": 1, "maxItems": MAX_LISTENERS, "items": LISTENER},
             'a listener, such as {"protocol": "SASL_SSL", "port": 9093}; may be given more than once',
             is_nullable=True,
             option="--listener",
@@ -193,7 +193,7 @@ CREATE = ControlCall(
         CallField(
             "users",
             FieldKind.TEXT_PAIRS,
-            {"type": "object", "maxProperties": MOST_USERS, "additionalProperties": TEXT},
+            {"type": "object", "maxProperties": MAX_USERS, "additionalProperties": TEXT},
             "a user of the listeners; may be given more than once",
             is_nullable=True,
             option="--user",
@@ -286,7 +286,7 @@ LEASE = ControlCall(
         CallField(
             "ttl_s",
             FieldKind.NUMBER,
-            _whole_number(1, LONGEST_TTL_S),
+            _whole_number(1, MAX_TTL_S),
             "seconds from now; null: no lease",
             is_nullable=True,
             metavar="SECONDS",
@@ -496,7 +496,7 @@ MOVE_CLOCK = ControlCall(
     body=(
         CallField("freeze", FieldKind.TEXT, {"enum": [True]}),
         CallField("resume", FieldKind.TEXT, {"enum": [True]}),
-        CallField("advance_ms", FieldKind.NUMBER, _whole_number(0, LONGEST_ADVANCE_MS)),
+        CallField("advance_ms", FieldKind.NUMBER, _whole_number(0, MAX_ADVANCE_MS)),
         CallField("set_ms", FieldKind.NUMBER, _whole_number()),
     ),
     answer=answers.CLOCK,
@@ -538,7 +538,7 @@ WAIT = ControlCall(
         CallField(
             "timeout_ms",
             FieldKind.NUMBER,
-            _whole_number(0, LONGEST_WAIT_MS),
+            _whole_number(0, MAX_WAIT_MS),
             "how long to wait at most",
             option="--timeout-ms",
             metavar="N",

@@ -13,7 +13,7 @@ from odradek import __version__
 NEWEST_LINE: Final = "odradek.version"
 SINCE_LINE: Final = "odradek.readable.since"
 _PARTS: Final = 3  # MAJOR.MINOR.PATCH
-_MOST_DIGITS: Final = 9
+_MAX_DIGITS: Final = 9
 
 
 class Releases(NamedTuple):
@@ -43,8 +43,8 @@ def release_order(release: str) -> tuple[int, ...]:
     if not release:
         return ()
     parts = release.split(".")
-    if len(parts) != _PARTS or not all(each.isdecimal() and len(each) <= _MOST_DIGITS for each in parts):
-        return (10**_MOST_DIGITS,)
+    if len(parts) != _PARTS or not all(each.isdecimal() and len(each) <= _MAX_DIGITS for each in parts):
+        return (10**_MAX_DIGITS,)
     return tuple(map(int, parts))
 
 

@@ -210,9 +210,9 @@ def _compress_lz4(data: Bytes, level: int | None) -> bytes:
 def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
-    frame_end, most_bytes = _measure_lz4(data)
+    frame_end, max_bytes = _measure_lz4(data)
     try:
-        return _open_into(cramjam.lz4.decompress_into, data[:frame_end], most_bytes, limit_bytes)
+        return _open_into(cramjam.lz4.decompress_into, data[:frame_end], max_bytes, limit_bytes)
     except cramjam.DecompressionError as error:
         raise MalformedMessage(f"lz4: {error}") from None
 
@@ -231,7 +231,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
         raise MalformedMessage("lz4: blocks that depend on one another")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
     block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies this by four
-    position, end, most_bytes = 7 + (8 if content_size else 0), len(data), 0
+    position, end, max_bytes = 7 + (8 if content_size else 0), len(data), 0
     while position + 4 <= end:
         length = int.from_bytes(data[position : position + 4], "little")
         position += 4
@@ -239,11 +239,11 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
             position += 4 if content_checksum else 0
             if position > end:
                 break
-            return position, most_bytes
+            return position, max_bytes
         stored, length = length & _LZ4_STORED, length & ~_LZ4_STORED
         if length > block_bytes:
             raise MalformedMessage("lz4: a block longer than its frame allows")
-        most_bytes += length if stored else block_bytes
+        max_bytes += length if stored else block_bytes
         position += length + (4 if block_checksum else 0)
     raise MalformedMessage("lz4: the data ends too early")
 
@@ -262,9 +262,9 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
 
     if not data:
         return data  # like Kafka, treat a missing frame as no records rather than as an error
-    end, most_bytes = _measure_zstd(data)
+    end, max_bytes = _measure_zstd(data)
     try:
-        return _open_into(cramjam.zstd.decompress_into, data[:end], most_bytes, limit_bytes)
+        return _open_into(cramjam.zstd.decompress_into, data[:end], max_bytes, limit_bytes)
     except cramjam.DecompressionError as error:
         raise MalformedMessage(f"zstd: {error}") from None
 
@@ -272,11 +272,11 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
 def _measure_zstd(data: memoryview) -> tuple[int, int]:
     """Returns the end of the last frame and the maximum decompressed size of all frames, which are found by stepping
     over the blocks."""
-    position, end, most_bytes = 0, len(data), 0
+    position, end, max_bytes = 0, len(data), 0
     while True:
         if data[position : position + 4] == _ZSTD_MAGIC:
             position, frame_bytes = _measure_zstd_frame(data, position + 4)
-            most_bytes += frame_bytes
+            max_bytes += frame_bytes
         elif (
             bytes(data[position + 1 : position + 4]) == b"\x2a\x4d\x18" and data[position] >> 4 == 5
         ):  # this is a skippable frame
@@ -286,11 +286,11 @@ def _measure_zstd(data: memoryview) -> tuple[int, int]:
         if position > end:
             raise MalformedMessage("zstd: the data ends too early")
         if position == end:
-            return end, most_bytes
+            return end, max_bytes
 
 
 def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
-    end, most_bytes = len(data), 0
+    end, max_bytes = len(data), 0
     if position >= end:
         raise MalformedMessage("zstd: the data ends too early")
     flags = data[position]
@@ -304,9 +304,9 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
         if kind == 3 or size > _ZSTD_BLOCK_BYTES:
             raise MalformedMessage("zstd: unknown kind or size of block")
         position += 1 if kind == 1 else size  # a block of kind 1 is a single byte that is repeated
-        most_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
+        max_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
         if is_last:
-            return position + (4 if flags & 0x04 else 0), most_bytes
+            return position + (4 if flags & 0x04 else 0), max_bytes
     raise MalformedMessage("zstd: the data ends too early")
 
 
@@ -314,14 +314,14 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _open_into(
-    open_into: Callable[[memoryview, bytearray], int], data: memoryview, most_bytes: int, limit_bytes: int
+    open_into: Callable[[memoryview, bytearray], int], data: memoryview, max_bytes: int, limit_bytes: int
 ) -> memoryview:
     """Decompresses into a buffer of the maximum size.
 
     The unused end of the buffer costs nothing, because the system provides pages only when they are first written.
     """
-    if most_bytes <= limit_bytes:
-        room = bytearray(most_bytes)
+    if max_bytes <= limit_bytes:
+        room = bytearray(max_bytes)
         return memoryview(room)[: open_into(data, room)]
     import cramjam
 

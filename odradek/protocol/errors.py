@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from odradek.protocol.quoting import MOST_IN_MESSAGE, shortened
+from odradek.protocol.quoting import MAX_MESSAGE_LENGTH, shortened
 
 
 class ErrorCode(Enum):
@@ -172,7 +172,7 @@ class KafkaError(Exception):
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        if message is not None and len(message) > MOST_IN_MESSAGE:
+        if message is not None and len(message) > MAX_MESSAGE_LENGTH:
             message = shortened(message)
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code

@@ -58,13 +58,13 @@ class DecodedAnswer:
     end: int
 
 
-def api_and_version(frame: Buffer, least_bytes: int = REQUEST_START.size) -> tuple[int, int] | None:
-    """Returns the API key and version of a request, or None if the frame has fewer than `least_bytes`, by default the
+def api_and_version(frame: Buffer, min_bytes: int = REQUEST_START.size) -> tuple[int, int] | None:
+    """Returns the API key and version of a request, or None if the frame has fewer than `min_bytes`, by default the
     minimum size of a header.
 
     frame   without its length
     """
-    if len(frame) < least_bytes:
+    if len(frame) < min_bytes:
         return None
     key, version = KEY_AND_VERSION.unpack_from(frame)
     return key, version

@@ -12,14 +12,14 @@ from typing import Final
 
 from odradek.protocol.struct import Struct
 
-MOST_QUOTED: Final = 200  # maximum number of characters of one quoted value
+MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters of one quoted value
 # Maximum number of characters in a whole message, which has at most 8,000 bytes and fits into every response.
-MOST_IN_MESSAGE: Final = 2_000
-MOST_ELEMENTS: Final = 3  # number of elements shown of an array
-MOST_LEVELS: Final = 6  # number of levels shown of nested arrays and structs
+MAX_MESSAGE_LENGTH: Final = 2_000
+MAX_ELEMENTS: Final = 3  # number of elements shown of an array
+MAX_LEVELS: Final = 6  # number of levels shown of nested arrays and structs
 
 
-def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
+def shortened(text: str, most: int = MAX_MESSAGE_LENGTH) -> str:
     """Returns the text. If it is too long, its middle is replaced with a note of how many characters are omitted."""
     if len(text) <= most:
         return text
@@ -27,13 +27,13 @@ def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
     return f"{text[: most - ending]}…({len(text) - most} characters left out)…{text[len(text) - ending :]}"
 
 
-def quoted(value: object, most: int = MOST_QUOTED) -> str:
+def quoted(value: object, most: int = MAX_QUOTED_LENGTH) -> str:
     """Returns the `repr` of the value, shortened: only part of a long text or of long bytes is shown, and only the
     first elements of an array.
 
     most  maximum number of characters of each text within the value, not counting escapes added by `repr`
     """
-    return _quoted(value, most, MOST_LEVELS)
+    return _quoted(value, most, MAX_LEVELS)
 
 
 def _quoted(value: object, most: int, levels: int) -> str:
@@ -44,8 +44,8 @@ def _quoted(value: object, most: int, levels: int) -> str:
     if isinstance(value, (list, tuple)):
         if levels == 0:
             return f"[{len(value)} elements]"
-        shown = [_quoted(each, most, levels - 1) for each in value[:MOST_ELEMENTS]]
-        if len(value) > MOST_ELEMENTS:
+        shown = [_quoted(each, most, levels - 1) for each in value[:MAX_ELEMENTS]]
+        if len(value) > MAX_ELEMENTS:
             shown.append(f"…({len(value)} elements)")
         return f"[{', '.join(shown)}]"
     if isinstance(value, Struct):

@@ -26,7 +26,7 @@ VERSION: Final = 4
 _HEAD: Final = Packing(">8sHq")
 _BLOCK: Final = Packing(">IIB")  # size, CRC, compression
 _COUNTS: Final = Packing(">II")  # number of entries, number of items
-MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
+MAX_BLOCK_BYTES: Final = 256 * 1024 * 1024
 _NUMBERS_OF_AN_ENTRY: Final = 4
 _NUMBER_BYTES: Final = 8
 # The numbers of an entry: kind, flags and connection; time; waiting time and size of the body; exchange.
@@ -42,14 +42,14 @@ CONNECTION_SHIFT: Final = 16
 _FLAG_BITS: Final = (1 << CONNECTION_SHIFT) - 1
 _SHIFT: Final = 32
 _LOW_BITS: Final = (1 << _SHIFT) - 1
-MOST_WAITED_US: Final = _LOW_BITS
+MAX_WAIT_US: Final = _LOW_BITS
 # The number of an item: flags in the lowest bits, then the item's size.
 FIRST: Final = 1  # the first item of its run
 ANSWER: Final = 2  # the item is a response and begins with its length; other items are requests
 CUT: Final = 4
 ITEM_SHIFT: Final = 3
 _ITEM_BYTES: Final = 4
-MOST_ITEM_BYTES: Final = (1 << 8 * _ITEM_BYTES - ITEM_SHIFT) - 1
+MAX_ITEM_BYTES: Final = (1 << 8 * _ITEM_BYTES - ITEM_SHIFT) - 1
 _LENGTH_BYTES: Final = 4
 
 
@@ -160,7 +160,7 @@ class PackedEntries:
     def item(self, flags: int, body: Buffer) -> None:
         """Adds an item to the run.
 
-        body   at most MOST_ITEM_BYTES
+        body   at most MAX_ITEM_BYTES
         """
         self._bodies += body
         self._items.append(len(body) << ITEM_SHIFT | flags)
@@ -199,7 +199,7 @@ def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
             (MASKED if entry.is_masked else 0) | (BEHIND if entry.is_behind else 0) | (UNSURE if entry.is_unsure else 0)
         )
         exchange = 0 if entry.kind is Kind.RECEIVED else entry.exchange
-        waited_us = min(entry.waited_us, MOST_WAITED_US)
+        waited_us = min(entry.waited_us, MAX_WAIT_US)
         packed.add(entry.kind.value | flags, entry.connection, exchange, entry.time_us, waited_us, entry.body)
     return packed.pack()
 
@@ -244,7 +244,7 @@ class Recording:
         is damaged."""
         while head := self._read(_BLOCK.size):
             size, crc, compression = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0, 0)
-            if size > MOST_BLOCK_BYTES:
+            if size > MAX_BLOCK_BYTES:
                 raise MalformedMessage(f"the block at byte {self.position} announces {size} bytes")
             body = self._read(size)
             if len(head) < _BLOCK.size or len(body) < size:
@@ -253,7 +253,7 @@ class Recording:
             if crc32c(body) != crc:
                 raise MalformedMessage(f"the block at byte {self.position} is damaged: its CRC is wrong")
             if compression == Compression.ZSTD.value:
-                body = bytes(decompress(Compression.ZSTD, body, MOST_BLOCK_BYTES))
+                body = bytes(decompress(Compression.ZSTD, body, MAX_BLOCK_BYTES))
             elif compression != Compression.NONE.value:
                 raise MalformedMessage(f"the block at byte {self.position} has the unknown compression {compression}")
             for flags, entry in _entries(body):

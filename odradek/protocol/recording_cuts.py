@@ -26,19 +26,19 @@ IDS_SINCE: Final = 13
 ID_BYTES: Final = 16
 ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
-MOST_FRAME_BYTES: Final = 2**31 - 1
+MAX_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # smaller requests are not cut, because keeping them is cheaper
 # Number of bytes examined in a request with one batch; they contain the batch header unless names are very long.
 HEAD_BYTES: Final = 600
 NO_TAGS: Final = bytes(3)  # the empty lists of tags of partition, topic and request, after the batch
 TAGS_BYTES: Final = len(NO_TAGS)
 ONE: Final = 2  # encoding of the count 1 in flexible versions
-MOST_IN_ONE_BYTE: Final = 127
-MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values stand for null
+MAX_ONE_BYTE_VARINT: Final = 127
+MAX_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values stand for null
 MAGIC_AT: Final = 16
 # Maximum number of batches in a request that is cut. Larger requests are kept as they are, because all batches are
 # checked in one turn of the loop.
-MOST_BATCHES: Final = 1_000
+MAX_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch
 # The header of a batch from its length on. The first one has length, magic and CRC; the second one has length, magic,
@@ -85,22 +85,22 @@ def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
     size, head = len(frame), bytes(frame[:HEAD_BYTES])
     try:
         version, client_id_size = head[3], head[8] << 8 | head[9]
-        at = REQUEST_START.size + (client_id_size if client_id_size <= MOST_CLIENT_ID_BYTES else 0)
+        at = REQUEST_START.size + (client_id_size if client_id_size <= MAX_CLIENT_ID_BYTES else 0)
         if head[0] or head[1] != PRODUCE_KEY or head[2] or version < FLEXIBLE_SINCE:
             return None
-        if head[at] or head[at + 1] > MOST_IN_ONE_BYTE:
+        if head[at] or head[at + 1] > MAX_ONE_BYTE_VARINT:
             return None
         at += 1 + (head[at + 1] or 1) + ACKS_AND_TIMEOUT_BYTES
         if head[at] != ONE:
             return None
         topic_bytes = ID_BYTES if version >= IDS_SINCE else head[at + 1]
-        if topic_bytes > MOST_IN_ONE_BYTE or head[at + 1 + topic_bytes] != ONE:
+        if topic_bytes > MAX_ONE_BYTE_VARINT or head[at + 1 + topic_bytes] != ONE:
             return None
         at += 1 + topic_bytes + 1 + INDEX_BYTES
-        records_bytes, shift = head[at] & MOST_IN_ONE_BYTE, 7
-        while head[at] > MOST_IN_ONE_BYTE:
+        records_bytes, shift = head[at] & MAX_ONE_BYTE_VARINT, 7
+        while head[at] > MAX_ONE_BYTE_VARINT:
             at += 1
-            records_bytes |= (head[at] & MOST_IN_ONE_BYTE) << shift
+            records_bytes |= (head[at] & MAX_ONE_BYTE_VARINT) << shift
             shift += 7
         at += 1
         magic = head[at + MAGIC_AT]
@@ -167,7 +167,7 @@ def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
                 return []
             if crc32c(frame[at + CRC_START : end]) != crc:
                 return []
-            if len(places) == MOST_BATCHES:
+            if len(places) == MAX_BATCHES:
                 return []
             places.append((at, end))
             at = _behind_tags(frame, end, is_flexible)
@@ -261,7 +261,7 @@ def restore_body(body: bytes) -> bytes:
         sizes = unpack_from(f">{count * 2}I", body, _COUNT.size)
     except PackingError as error:
         raise MalformedMessage("a cut frame that ends in its sizes") from error
-    if sum(sizes) > MOST_FRAME_BYTES:
+    if sum(sizes) > MAX_FRAME_BYTES:
         raise MalformedMessage(f"a cut frame of {sum(sizes)} bytes")
     at = _COUNT.size * (1 + 2 * count)
     parts: list[bytes] = []

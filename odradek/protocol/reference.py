@@ -25,7 +25,7 @@ NUMBERS: Mapping[str, Any] = {
     "float64": c.Float64b,
     "uuid": c.Bytes(16),
 }
-LONGEST_STRING = 0x7FFF
+MAX_STRING_LENGTH = 0x7FFF
 
 
 @cache
@@ -128,7 +128,7 @@ COMPACT_LENGTH = c.ExprAdapter(c.VarInt, lambda found, _: found - 1, lambda valu
 
 
 def string_size(context: Any) -> int:
-    if context.length > LONGEST_STRING:
+    if context.length > MAX_STRING_LENGTH:
         raise c.RangeError(f"a string of {context.length} bytes")
     return int(context.length)
 

@@ -32,7 +32,7 @@ OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "field": ("name", "type", "doc", "default", "order", "aliases"),
 }
 WHOLE_NUMBERS: Final = {"int": 31, "long": 63}  # number of bits without the sign
-MOST_FIELDS: Final = 10_000  # fields of one record; the library compares each name with all others
+MAX_FIELDS: Final = 10_000  # fields of one record; the library compares each name with all others
 
 
 class AvroSchema:
@@ -124,8 +124,8 @@ def _check_sizes(document: Json) -> None:
         each = waiting.pop()
         if isinstance(each, dict):
             fields = each.get("fields")
-            if isinstance(fields, list) and len(fields) > MOST_FIELDS:
-                raise ValueError(f"the record {each.get('name')} has {len(fields)} fields; the most are {MOST_FIELDS}")
+            if isinstance(fields, list) and len(fields) > MAX_FIELDS:
+                raise ValueError(f"the record {each.get('name')} has {len(fields)} fields; the most are {MAX_FIELDS}")
             waiting.extend(each.values())
         elif isinstance(each, list):
             waiting.extend(each)

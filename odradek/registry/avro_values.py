@@ -26,7 +26,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 BITS: Final = {"int": 32, "long": 64}
-MOST_DIGITS: Final = 10_000  # maximum number of digits of a decimal; longer ones would take seconds to convert
+MAX_DIGITS: Final = 10_000  # maximum number of digits of a decimal; longer ones would take seconds to convert
 NOT_A_NUMBER: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NAMED: Final = ("record", "error", "enum", "fixed")
 # Errors that Avro's library raises for bytes that are not a value of the schema.
@@ -54,10 +54,10 @@ class _TextDecoder(avro.io.BinaryDecoder):
 
     def read_decimal_from_fixed(self, precision: int, scale: int, size: int) -> Any:
         content = self.read(size)
-        if size > MOST_DIGITS // 3:
+        if size > MAX_DIGITS // 3:
             raise avro.errors.AvroException(f"a decimal of {size} bytes")
         unscaled = int.from_bytes(content, "big", signed=True)
-        return format(Decimal(unscaled).scaleb(-scale, Context(prec=MOST_DIGITS)), "f")
+        return format(Decimal(unscaled).scaleb(-scale, Context(prec=MAX_DIGITS)), "f")
 
 
 def _text(convert: Callable[[int], str], number: int) -> str | int:
@@ -278,8 +278,8 @@ def _bytes_or_decimal(value: Json, schema: Any, path: str) -> bytes:
     scale = schema.get_prop("scale")
     try:
         number = Decimal(str(value))
-        _require(number.is_finite() and abs(number.adjusted()) < MOST_DIGITS // 4, value, "a decimal", path)
-        scaled = number.scaleb(scale, Context(prec=MOST_DIGITS))
+        _require(number.is_finite() and abs(number.adjusted()) < MAX_DIGITS // 4, value, "a decimal", path)
+        scaled = number.scaleb(scale, Context(prec=MAX_DIGITS))
     except DecimalException:
         _require(False, value, "a decimal", path)
     _require(scaled == scaled.to_integral_value(), value, f"a decimal with {scale} digits behind the point", path)

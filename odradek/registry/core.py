@@ -23,10 +23,10 @@ DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
 # Limit on the size of a schema. A larger one would not fit into a record of
 # `_schemas` with the default max.message.bytes.
-MOST_SCHEMA_BYTES: Final = 1_000_000
-MOST_REFERENCES: Final = 1_000  # maximum number, including indirect references
-MOST_REFERENCE_DEPTH: Final = 100  # a reference of a reference has depth 2
-MOST_REFERENCED_BYTES: Final = 4_000_000  # maximum total size of the referenced schemas
+MAX_SCHEMA_BYTES: Final = 1_000_000
+MAX_REFERENCES: Final = 1_000  # maximum number, including indirect references
+MAX_REFERENCE_DEPTH: Final = 100  # a reference of a reference has depth 2
+MAX_REFERENCED_BYTES: Final = 4_000_000  # maximum total size of the referenced schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,8 @@ class Registry:
     def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, SchemaSource]:
         """Returns the schema both in the form in which it is stored and in the form in which it was sent."""
         size = len(text.text.encode())
-        if size > MOST_SCHEMA_BYTES:
-            raise errors.invalid_schema(f"it has {size} bytes; the most are {MOST_SCHEMA_BYTES}")
+        if size > MAX_SCHEMA_BYTES:
+            raise errors.invalid_schema(f"it has {size} bytes; the most are {MAX_SCHEMA_BYTES}")
         text = replace(text, references=tuple(self._numbered(each) for each in text.references))
         source = self._source(text)
         parsed = self.facts.parsed(source)
@@ -268,19 +268,19 @@ class Registry:
             reference, depth, is_complete = waiting.pop()
             if reference.name in found:
                 continue
-            if len(found) + len(waiting) > MOST_REFERENCES:
-                raise errors.invalid_schema(f"it has more than {MOST_REFERENCES} references")
-            if depth > MOST_REFERENCE_DEPTH:
+            if len(found) + len(waiting) > MAX_REFERENCES:
+                raise errors.invalid_schema(f"it has more than {MAX_REFERENCES} references")
+            if depth > MAX_REFERENCE_DEPTH:
                 raise errors.invalid_schema(
-                    f"its references refer to others more than {MOST_REFERENCE_DEPTH} times, down to {reference.name}"
+                    f"its references refer to others more than {MAX_REFERENCE_DEPTH} times, down to {reference.name}"
                 )
             version = self._referenced(reference)
             if is_complete:
                 found[reference.name] = reference, version.text.text
                 size += len(version.text.text)
-                if size > MOST_REFERENCED_BYTES:
+                if size > MAX_REFERENCED_BYTES:
                     raise errors.invalid_schema(
-                        f"the schemas that it refers to have more than {MOST_REFERENCED_BYTES} bytes together"
+                        f"the schemas that it refers to have more than {MAX_REFERENCED_BYTES} bytes together"
                     )
             else:
                 waiting.append((reference, depth, True))

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, cast
 
 from odradek.registry.schemas import ParsedSchema, Reference, SchemaText, parse
 
-MOST_PARSED: Final = 1_000  # maximum number of parsed schemas in the cache
-MOST_PARSED_BYTES: Final = 8 << 20  # maximum total size of their texts, including the texts of their references
+MAX_CACHED_SCHEMAS: Final = 1_000  # maximum number of parsed schemas in the cache
+MAX_PARSED_BYTES: Final = 8 << 20  # maximum total size of their texts, including the texts of their references
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ParsedSchemas:
             if source not in self._parsed:
                 self._parsed[source] = found
                 self._bytes += source.size
-            while len(self._parsed) > MOST_PARSED or self._bytes > MOST_PARSED_BYTES:
+            while len(self._parsed) > MAX_CACHED_SCHEMAS or self._bytes > MAX_PARSED_BYTES:
                 oldest, _ = self._parsed.popitem(last=False)
                 self._bytes -= oldest.size
         return found

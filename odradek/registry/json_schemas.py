@@ -42,7 +42,7 @@ NOT_COVERED: Final = (
 )
 SUMS: Final = ("anyOf", "oneOf")
 # Maximum number of pairs of subschemas to compare, so that one request cannot occupy a thread for long.
-MOST_COMPARISONS: Final = 100_000
+MAX_COMPARISONS: Final = 100_000
 
 
 class JsonSchema:
@@ -180,7 +180,7 @@ class _Comparison:
         self._writers = writers
         self._readers = readers
         self._running: set[tuple[int, int]] = set()  # pairs whose comparison is in progress
-        self._left = MOST_COMPARISONS
+        self._left = MAX_COMPARISONS
 
     def of(self, writer: _Place, reader: _Place, path: str) -> Iterator[Incompatibility]:
         writer, reader = self._writers.resolved(writer), self._readers.resolved(reader)

@@ -14,8 +14,8 @@ from odradek.registry.schemas import Json
 from odradek.registry.values import DecodingBudget, DoesNotFitSchema, NotInWireFormat, json_text
 
 FIRST_MESSAGE: Final = b"\0"  # stands for the list of indexes [0]
-MOST_INDEXES: Final = 100  # Protobuf's limit on the nesting of messages
-LONGEST_NUMBER: Final = 5  # maximum size of a varint in bytes
+MAX_INDEXES: Final = 100  # Protobuf's limit on the nesting of messages
+MAX_VARINT_BYTES: Final = 5  # maximum size of a varint in bytes
 ANY: Final = "google.protobuf.Any"  # contains another message in encoded form
 # Errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
 REFUSALS: Final = (json_format.Error, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)
@@ -87,7 +87,7 @@ def _indexes(payload: bytes) -> tuple[list[int], int]:
     count, position = _number(payload, 0)
     if count == 0:
         return [0], position
-    if not 0 < count <= MOST_INDEXES:
+    if not 0 < count <= MAX_INDEXES:
         raise NotInWireFormat(f"its list of message indexes has the length {count}")
     indexes = []
     for _ in range(count):
@@ -99,7 +99,7 @@ def _indexes(payload: bytes) -> tuple[list[int], int]:
 def _number(payload: bytes, position: int) -> tuple[int, int]:
     """Reads a zigzag varint. Returns its value and the position after it."""
     number = 0
-    for length, byte in enumerate(payload[position : position + LONGEST_NUMBER]):
+    for length, byte in enumerate(payload[position : position + MAX_VARINT_BYTES]):
         number |= (byte & 0x7F) << 7 * length
         if not byte & 0x80:
             return (number >> 1) ^ -(number & 1), position + length + 1

@@ -18,8 +18,8 @@ from odradek.seeds.plan import Place, SeedError
 if TYPE_CHECKING:
     import yaml
 
-MOST_DEPTH: Final = 50
-MOST_NODES: Final = 2_000_000  # limited because YAML aliases can turn a small file into a large tree
+MAX_DEPTH: Final = 50
+MAX_NODES: Final = 2_000_000  # limited because YAML aliases can turn a small file into a large tree
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -39,7 +39,7 @@ class Node:
         return self.value
 
 
-def read_value(value: object, place: Place, depth: int = MOST_DEPTH) -> Node:
+def read_value(value: object, place: Place, depth: int = MAX_DEPTH) -> Node:
     """Converts a value returned by `json.loads` to a tree. Raises SeedError."""
     if depth == 0:
         raise _too_deep(place)
@@ -73,7 +73,7 @@ def read_yaml(text: str, root: Place) -> Node:
         document = loader.get_single_node()
         if document is None:
             raise _at(root, 1).error("the document is empty")
-        return _Yaml(loader).node(document, _at(root, document.start_mark.line + 1), MOST_DEPTH)
+        return _Yaml(loader).node(document, _at(root, document.start_mark.line + 1), MAX_DEPTH)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
@@ -89,7 +89,7 @@ def _at(root: Place, line: int) -> Place:
 
 
 def _too_deep(place: Place) -> SeedError:
-    return place.error(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
+    return place.error(f"{place.subject} is nested more than {MAX_DEPTH} levels deep")
 
 
 class _Json:
@@ -100,7 +100,7 @@ class _Json:
         self._scalars = json.JSONDecoder(parse_constant=self._constant)
 
     def document(self) -> Node:
-        node, at = self._value(self._skip(0), _at(self._root, 1), MOST_DEPTH)
+        node, at = self._value(self._skip(0), _at(self._root, 1), MAX_DEPTH)
         at = self._skip(at)
         if at != len(self._text):
             raise self._error(at, "nothing may follow the document")
@@ -189,7 +189,7 @@ class _Json:
 class _Yaml:
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
-        self._left = MOST_NODES
+        self._left = MAX_NODES
         self._scalar_tags: Mapping[str, tuple[type, ...]] = {
             "tag:yaml.org,2002:null": (type(None),),
             "tag:yaml.org,2002:bool": (bool,),
@@ -204,7 +204,7 @@ class _Yaml:
         if depth == 0:
             raise _too_deep(place)
         if self._left < 0:
-            raise place.error(f"the document has more than {MOST_NODES:,} values, with those of its aliases")
+            raise place.error(f"the document has more than {MAX_NODES:,} values, with those of its aliases")
         if isinstance(found, yaml.SequenceNode):
             rows = [
                 self.node(each, place.at(index, each.start_mark.line + 1), depth - 1)

@@ -205,7 +205,7 @@ def _epoch(leader_epoch: int) -> int | None:
 
 
 # Above this size, sending from the file is cheaper even if the bytes are in memory.
-LEAST_SENT_BYTES: Final = 512 * 1024
+MIN_SENT_BYTES: Final = 512 * 1024
 
 
 class LogBounds(Protocol):
@@ -281,7 +281,7 @@ class LogReader:
             return ReadResult([], 0, start_offset)
         row = self._segments.all
         end = upper_bound(row, len(row.segments) - 1, position + size_bytes, log_end_offset)
-        is_sent = is_sent and size_bytes >= LEAST_SENT_BYTES
+        is_sent = is_sent and size_bytes >= MIN_SENT_BYTES
         if is_sent and (in_file := row.segments[-1].slice(size_bytes, position)) is not None:
             return ReadResult([], size_bytes, end, in_file)
         return ReadResult(chunks, size_bytes, end)

@@ -25,7 +25,7 @@ from odradek.storage.disk import Buffer, Disk, DiskFile
 logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
-LEAST_SLICE_BYTES: Final = 256 * 1024  # for smaller slices, the extra system calls cost more than copying
+MIN_SLICE_BYTES: Final = 256 * 1024  # for smaller slices, the extra system calls cost more than copying
 _INDEX_INTERVAL_BYTES: Final = 4096  # distance between entries of a rebuilt index; any distance is valid
 _WALK_BYTES: Final = 4096  # bytes to read at once when looking for a batch: about one index interval
 
@@ -333,7 +333,7 @@ class Segment:
     def slice(self, size_bytes: int, position: int) -> FileSlice | None:
         """Returns a slice that can be sent from the file. Returns None if a buffer is cheaper, or if the bytes are not
         cached."""
-        if size_bytes < LEAST_SLICE_BYTES:
+        if size_bytes < MIN_SLICE_BYTES:
             return None
         file = self.file
         return FileSlice(file, position, size_bytes) if file.is_cached_at(size_bytes, position) else None

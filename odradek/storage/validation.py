@@ -51,7 +51,7 @@ _MAGIC_POSITION: Final = 16
 _SMALLEST_LENGTH: Final = 14  # minimum value of the length field for any magic, checked before anything else
 _LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_LONGEST_LENGTH: Final = 5  # maximum size of the varint before a record
+_MAX_SIZE_VARINT_BYTES: Final = 5  # maximum size of the varint before a record
 
 # Limits for checks on the loop. They allow reading records for about 5 ms, and exclude compressed batches that could
 # become very large.
@@ -371,7 +371,7 @@ def _decompressed_records(
     (docs/spec/kafka-4.4.md#s4-3).
     """
     source = header.compression
-    allowed_bytes = header.record_count * (rules.max_record_bytes + _LONGEST_LENGTH)
+    allowed_bytes = header.record_count * (rules.max_record_bytes + _MAX_SIZE_VARINT_BYTES)
     limit_bytes = opens_bytes if source is Compression.NONE else min(opens_bytes, allowed_bytes)
     try:
         return decompress(source, batch[HEADER_BYTES:], limit_bytes)

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from odradek.testing import sync
 from odradek.testing.sync import Json
 
-MOST_CALLS = 256  # maximum number of concurrent calls; further calls wait
+MAX_CALLS = 256  # maximum number of concurrent calls; further calls wait
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,7 +58,7 @@ class Odradek:
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.plain = sync.Odradek(host, port, token=token)
-        self.threads = ThreadPoolExecutor(MOST_CALLS, "odradek-testing")
+        self.threads = ThreadPoolExecutor(MAX_CALLS, "odradek-testing")
 
     @classmethod
     async def start(cls, **settings: str) -> Odradek:

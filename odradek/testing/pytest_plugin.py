@@ -32,8 +32,8 @@ OPTION = "--odradek"
 CONTROL = "ODRADEK_CONTROL"  # environment variable that replaces the option, for runs in several languages
 TOKEN = "ODRADEK_TOKEN"
 ADDRESS = "odradek_address"  # key in pytest-xdist's `workerinput`
-MOST_EXCHANGES = 20  # number of exchanges at the end of a report
-MOST_CHARACTERS = 400  # maximum number of characters for one exchange
+MAX_EXCHANGES = 20  # number of exchanges at the end of a report
+MAX_LENGTH = 400  # maximum number of characters for one exchange
 SHARED_PROCESS = pytest.StashKey["SharedProcess"]()
 CLUSTER = pytest.StashKey["Cluster"]()
 HAS_FAILED = pytest.StashKey[bool]()
@@ -217,7 +217,7 @@ def describe_cluster(cluster: Cluster) -> str:
     last exchanges, oldest first."""
     lines = [f"{waiting} at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
-    exchanges = cluster.requests()[-MOST_EXCHANGES:]
+    exchanges = cluster.requests()[-MAX_EXCHANGES:]
     for exchange in exchanges:
         lines += exchange_lines(exchange, exchanges[0]["received_ms"])
     return "\n".join(lines) or "no client has sent a request"
@@ -237,7 +237,7 @@ def exchange_lines(exchange: Mapping[str, Json], begin_ms: int) -> list[str]:
 
 def shortened_json(value: Json) -> str:
     text = json.dumps(value)
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+    return text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "…"
 
 
 def errors_in(answer: Json) -> list[str]:

@@ -26,7 +26,7 @@ from odradek.testing.advertised import Address, addresses_in, is_same_place
 
 TICK_S: Final = 0.005
 ADDRESS_CHECK_S: Final = 2.0  # maximum time that `close` waits for pending look-ups of host names
-MOST_ADDRESSES: Final = 1000
+MAX_ADDRESSES: Final = 1000
 CORRELATION_ID: Final = slice(4, 8)  # position of the correlation id in a request without its length
 
 
@@ -83,7 +83,7 @@ class RecordingProxy:
     def check_advertised(self, addresses: Iterable[Address]) -> None:
         """Checks whether the addresses that a response gave to clients belong to the proxy."""
         for address in addresses:
-            if address not in self._addresses and len(self._addresses) < MOST_ADDRESSES:
+            if address not in self._addresses and len(self._addresses) < MAX_ADDRESSES:
                 self._addresses.add(address)
                 task = asyncio.ensure_future(self._check_address(address))
                 self._address_checks.add(task)

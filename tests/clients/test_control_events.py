@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.network.kept_exchanges import MOST_EXCHANGES, SPARE_EXCHANGES
+from odradek.broker.network.kept_exchanges import MAX_EXCHANGES, SPARE_EXCHANGES
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.testing.sync import Cluster, Odradek
@@ -94,7 +94,7 @@ def test_a_request_whose_client_has_gone_is_over(odradek: Odradek, kafka: Cluste
 
 
 def test_a_reader_that_is_too_slow_is_told_what_it_has_missed(odradek: Odradek, kafka: Cluster) -> None:
-    count = MOST_EXCHANGES + SPARE_EXCHANGES + 1
+    count = MAX_EXCHANGES + SPARE_EXCHANGES + 1
     with Wire(kafka.bootstrap, "a") as wire:
         for _ in range(count):
             wire.ask(MetadataRequest(topics=[]), 12)

@@ -28,7 +28,7 @@ from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
 WARM_UP = 20  # After this number of clusters, everything that is created once per process exists.
-MOST_BYTES = 2_000  # A cluster may leave this much in caches that are not full yet.
+MAX_BYTES = 2_000  # A cluster may leave this much in caches that are not full yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,6 @@ async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
                     await asyncio.sleep(0.1)
         await until_let_go(lives)
         assert not grown(left(), before)
-        assert (held_bytes() - bytes_before) / COUNT < MOST_BYTES
+        assert (held_bytes() - bytes_before) / COUNT < MAX_BYTES
     finally:
         tracemalloc.stop()

@@ -61,7 +61,7 @@ SEEDS = int(os.environ.get("SEEDS", "2"))
 FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # These are seeds. The memory of AGAIN is measured.
 CALLS = 12  # the number of calls in a sequence
 MARK = "residue"  # Every name that a sequence uses contains this text.
-MOST_BYTES = 50_000  # A sequence may leave this much for kept requests. A leaked broker has 150,000 bytes.
+MAX_BYTES = 50_000  # A sequence may leave this much for kept requests. A leaked broker has 150,000 bytes.
 BEGINNING = "fresh"
 SOON_MS = 60_000  # By then the broker has completed delayed work, such as recording completions.
 WHERE = {"topic": f"{MARK}-topic", "group": f"{MARK}-group", "transactional_id": f"{MARK}-id"}
@@ -316,6 +316,6 @@ async def test_resets_do_not_use_up_memory(scene: Scene) -> None:
     try:
         await all_of_them()
         used = [await all_of_them() for _ in range(3)]
-        assert min(after - before for before, after in pairwise(used)) / len(AGAIN) < MOST_BYTES
+        assert min(after - before for before, after in pairwise(used)) / len(AGAIN) < MAX_BYTES
     finally:
         tracemalloc.stop()

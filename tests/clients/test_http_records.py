@@ -28,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from odradek.broker.http.records.reading import FORMATS, MOST_READERS
+from odradek.broker.http.records.reading import FORMATS, MAX_READERS
 from odradek.tools.commands.schema_options import TYPES
 from tests.support.broker_process import BrokerProcess
 
@@ -297,7 +297,7 @@ def test_a_topic_that_does_not_exist_is_not_read(http: Http) -> None:
 def test_a_client_that_goes_makes_room(http: Http) -> None:
     http.write("crowded", {"value": "x"})
     head = b"GET /api/topics/crowded/records HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
-    clients = [socket.create_connection(("localhost", http.port), 60) for _ in range(MOST_READERS)]
+    clients = [socket.create_connection(("localhost", http.port), 60) for _ in range(MAX_READERS)]
     try:
         for client in clients:
             client.sendall(head)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from odradek.broker.http.page.record_browsing import MOST_BYTES, MOST_RECORDS
+from odradek.broker.http.page.record_browsing import MAX_BYTES, MAX_RECORDS
 from odradek.broker.http.page.records import PIECE_BYTES, SHOWN
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 
@@ -68,7 +68,7 @@ def all_of(broker: BrokerProcess, **query: object) -> list[Any]:
     while True:
         page = ask(broker, "records", **query, **({"at": at} if at else {}))
         assert len(page["records"]) <= SHOWN
-        assert page["looked_at"] < 2 * MOST_RECORDS
+        assert page["looked_at"] < 2 * MAX_RECORDS
         found += page["records"]
         at = page["next"]
         if page["is_done"]:
@@ -134,10 +134,10 @@ def test_the_work_of_a_request_does_not_grow_with_the_topic(broker: BrokerProces
     newest = ask(broker, "records", topic="many")
     assert offsets(newest["records"]) == list(range(MANY - 1, MANY - 1 - SHOWN, -1))
     rare = ask(broker, "records", topic="many", path="$.no.such")
-    assert 0 < rare["looked_at"] < 2 * MOST_RECORDS
+    assert 0 < rare["looked_at"] < 2 * MAX_RECORDS
     assert not rare["is_done"]
     assert offsets(all_of(broker, topic="many", find="value-77777")) == [77_777]
-    assert MANY * 60 < MOST_BYTES * 2  # A few requests are therefore enough to find the text above.
+    assert MANY * 60 < MAX_BYTES * 2  # A few requests are therefore enough to find the text above.
 
 
 def test_json_is_as_it_was_written(broker: BrokerProcess) -> None:

@@ -37,7 +37,7 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 NODES = (1, 4, 9)
 PARTITIONS = 4
 PER_MOVE = 60  # number of records that are added at each move
-MOST_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when a leader or coordinator moves
+MAX_RECORDS_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when a leader or coordinator moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
 HANGS_S = 20.0  # longer than the nine seconds after which the cluster notices an unclean stop
@@ -235,7 +235,7 @@ def test_the_copy_equals_its_source_once_and_in_order(
         wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
         for _ in range(MOVES):
             source.grow()
-            wait_for_copies(watcher, processes, source.count - MOST_BEHIND, may_hang=may_hang)
+            wait_for_copies(watcher, processes, source.count - MAX_RECORDS_BEHIND, may_hang=may_hang)
             time.sleep(rng.uniform(0.0, 0.2))  # so that the move may happen anywhere in a transaction
             mover.move()
         mover.finish()

@@ -32,7 +32,7 @@ pytestmark = needs_kafka
 
 FEW: dict[str, object] = {"offsets.topic.num.partitions": 1, "share.coordinator.state.topic.num.partitions": 1}
 GROUP_RESOURCE = 32
-MOST = {
+MAX_SETTINGS = {
     "consumer.session.timeout.ms": "60000",
     "consumer.heartbeat.interval.ms": "15000",
     "consumer.assignment.interval.ms": "15000",
@@ -42,7 +42,7 @@ MOST = {
     "share.delivery.count.limit": "10",
     "share.partition.max.record.locks": "4000",
 }
-LEAST = {
+MIN_SETTINGS = {
     "consumer.session.timeout.ms": "45000",
     "consumer.heartbeat.interval.ms": "5000",
     "share.session.timeout.ms": "45000",
@@ -124,7 +124,7 @@ def observed(broker: Broker) -> dict[str, Any]:
 def seen_of(broker: Broker) -> list[Any]:
     with broker:
         with Wire(broker.bootstrap) as wire:
-            for group, settings in (("least", LEAST), ("most", MOST)):
+            for group, settings in (("least", MIN_SETTINGS), ("most", MAX_SETTINGS)):
                 for name in (group, f"{group}-shares"):
                     answer = alter(wire, name, settings)
                     assert answer.error_code == 0, answer

@@ -28,7 +28,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.crash.copier import GAVE_UP, IDLE_S, Job, copied
 
 PATIENCE_MS = 5_000
-BACKOFF_MS, MOST_BACKOFF_MS = 20, 200
+BACKOFF_MS, MAX_BACKOFF_MS = 20, 200
 
 
 class OwnCopier:
@@ -52,7 +52,7 @@ class OwnCopier:
             heartbeat_interval_ms=300,
             request_timeout_ms=PATIENCE_MS,
             retry_backoff_ms=BACKOFF_MS,
-            retry_backoff_max_ms=MOST_BACKOFF_MS,
+            retry_backoff_max_ms=MAX_BACKOFF_MS,
         )
         self._producer = Producer(
             bootstrap_servers=job.bootstrap,
@@ -61,7 +61,7 @@ class OwnCopier:
             linger_ms=2,
             request_timeout_ms=PATIENCE_MS,
             retry_backoff_ms=BACKOFF_MS,
-            retry_backoff_max_ms=MOST_BACKOFF_MS,
+            retry_backoff_max_ms=MAX_BACKOFF_MS,
         )
 
     async def run(self) -> None:

@@ -28,8 +28,8 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 SETTINGS: dict[str, object] = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 TOPICS = [f"topic-{number}" for number in range(6)]
 TOPIC, LITERAL, READ, DENY, ALLOW, ANY, VERSION = 2, 3, 3, 2, 3, 1, 3
-LONGEST_ROUND_S = 0.4
-MOST_ROUNDS = 100  # A kill may come before the first change is acknowledged.
+MAX_ROUND_S = 0.4
+MAX_ROUNDS = 100  # A kill may come before the first change is acknowledged.
 
 Acl = tuple[str, int]  # topic, permission
 State = frozenset[Acl]
@@ -121,7 +121,7 @@ def test_acls_are_those_of_a_prefix_of_the_changes_with_all_that_was_acknowledge
         while number < ROUNDS or changed == 0:
             changes = Changes(broker, rng, state)
             changes.start()
-            changes.join(rng.random() * LONGEST_ROUND_S)
+            changes.join(rng.random() * MAX_ROUND_S)
             broker.kill9()
             changes.join()
             broker.start()
@@ -130,4 +130,4 @@ def test_acls_are_those_of_a_prefix_of_the_changes_with_all_that_was_acknowledge
             assert state in allowed, f"SEED={SEED}, round {number}"
             changed += changes.count
             number += 1
-            assert number < MOST_ROUNDS, "nothing was ever changed"
+            assert number < MAX_ROUNDS, "nothing was ever changed"

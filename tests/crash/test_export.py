@@ -21,7 +21,7 @@ from tests.support.oracle import REPOSITORY
 from tests.support.written_log import WrittenLog
 
 ROUNDS = int(os.environ.get("ROUNDS", "10"))
-LONGEST_S = 0.15  # the usual duration of an export
+EXPORT_DURATION_S = 0.15  # the usual duration of an export
 HOUR_MS = 60 * 60 * 1_000
 EXPORT = (
     "import sys\n"
@@ -55,7 +55,7 @@ def test_an_export_that_is_killed_anywhere_is_complete_in_the_end(tmp_path: Path
             log.end(7, commit=commit, epoch=number % 30_000)
             if commit:
                 committed.update(range(first, first + count))
-        killed += was_killed(log.data, out, rng.uniform(0, LONGEST_S))
+        killed += was_killed(log.data, out, rng.uniform(0, EXPORT_DURATION_S))
         found = offsets(out)
         assert max(found.values(), default=1) == 1
         assert found.keys() <= committed.keys()

@@ -22,8 +22,8 @@ ROUNDS = min(20, int(os.environ.get("ROUNDS", "20")))
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 CLIENTS = 4
 SUBJECTS = [f"subject-{number}" for number in range(5)]
-LONGEST_ROUND_S = 0.8
-MOST_ROUNDS = 100  # Rounds continue beyond ROUNDS, up to this limit, until a schema is acknowledged.
+MAX_ROUND_S = 0.8
+MAX_ROUNDS = 100  # Rounds continue beyond ROUNDS, up to this limit, until a schema is acknowledged.
 Acknowledged = dict[tuple[str, str], int]  # id by subject and schema
 
 
@@ -89,7 +89,7 @@ def test_ids_stay_unique_and_no_acknowledged_schema_is_lost(tmp_path: Path) -> N
             clients = [Registrations(broker, f"c{number}_{each}", rng.randrange(1 << 32)) for each in range(CLIENTS)]
             for each in clients:
                 each.start()
-            time.sleep(rng.random() * LONGEST_ROUND_S)  # a random moment of the storm, not a wait for an event
+            time.sleep(rng.random() * MAX_ROUND_S)  # a random moment of the storm, not a wait for an event
             broker.kill9()
             for each in clients:
                 each.join()
@@ -103,4 +103,4 @@ def test_ids_stay_unique_and_no_acknowledged_schema_is_lost(tmp_path: Path) -> N
             assert changed == {}, f"SEED={SEED}, round {number}: ids changed their meaning"
             ids = by_id
             number += 1
-            assert number < MOST_ROUNDS, "no schema was ever acknowledged"
+            assert number < MAX_ROUNDS, "no schema was ever acknowledged"

@@ -22,12 +22,12 @@ REPOSITORY: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.absp
 PRODUCT: Final = os.path.join(REPOSITORY, "odradek") + os.sep
 FULL_SYNC: Final = 51  # F_FULLFSYNC on macOS
 WAIT_TIMEOUT: Final = 258
-MOST_FRAMES: Final = 6  # between a function of the product and the call of the operating system
+MAX_FRAMES: Final = 6  # between a function of the product and the call of the operating system
 
 
 def is_called_by_the_product() -> bool:
     frame = sys._getframe(2)
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         if frame.f_code.co_filename.startswith(PRODUCT):
             return True
         if frame.f_back is None:

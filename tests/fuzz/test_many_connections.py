@@ -17,7 +17,7 @@ from tests.support.wire import Wire
 
 MANY = 10_000
 FILES_BESIDE = 500  # other open files of the two processes
-MOST_BYTES_EACH = 8 * 1024  # memory of the broker for a connection that sends nothing
+MAX_BYTES_EACH = 8 * 1024  # memory of the broker for a connection that sends nothing
 SLOW_PEERS = 500
 
 
@@ -58,12 +58,12 @@ def test_ten_thousand_connections_are_opened_and_left(tmp_path: Path) -> None:
             ask(early)
             with Wire(broker.bootstrap, timeout_s=60) as late:
                 ask(late)
-            assert memory_bytes(broker) - before < count * MOST_BYTES_EACH
+            assert memory_bytes(broker) - before < count * MAX_BYTES_EACH
         ask(early)
         with connections(broker, count // 5), Wire(broker.bootstrap, timeout_s=60) as late:
             ask(late)
             # The broker reuses the memory of the first connections.
-            assert memory_bytes(broker) - before < count * MOST_BYTES_EACH
+            assert memory_bytes(broker) - before < count * MAX_BYTES_EACH
 
 
 def test_peers_that_send_their_requests_byte_by_byte_keep_nobody_waiting(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_peers_that_send_their_requests_byte_by_byte_keep_nobody_waiting(tmp_pat
             for each in slow:
                 each.sendall(frame[position : position + 1])
             ask(quick)
-        assert memory_bytes(broker) - before < SLOW_PEERS * MOST_BYTES_EACH
+        assert memory_bytes(broker) - before < SLOW_PEERS * MAX_BYTES_EACH
         for each in slow:
             each.sendall(frame[-1:])
         assert all(len(each.recv(4)) == 4 for each in slow)

@@ -58,7 +58,7 @@ EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
 NOW_MS = 1_800_000_000_000
 LENGTH_BYTES = 4
-MOST_BYTES_MORE = 400  # how much larger a response may be than its request
+MAX_ADDITIONAL_BYTES = 400  # how much larger a response may be than its request
 RIGHT, WRONG = "right password", "wrong password"
 SALT = b"salt of alice"
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
@@ -147,7 +147,7 @@ def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> N
     match reaction:
         case Answer(chunks) | Failure(_, chunks):
             answers.append(b"".join(in_memory(chunks)))
-            assert len(answers[-1]) <= len(frame) + MOST_BYTES_MORE
+            assert len(answers[-1]) <= len(frame) + MAX_ADDITIONAL_BYTES
         case PassThrough.SERVE:
             authentication.api_versions_answered(bytes(14))
         case PassThrough.REFUSE | HangUp():

@@ -82,7 +82,7 @@ def computing_in_turns(timers: VirtualTimers) -> TargetComputations:
 
         timers.after(1, turn)
 
-    return TargetComputations(most_at_once=0, run=run)
+    return TargetComputations(max_unsliced=0, run=run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.handlers.records.fetch import fetch
 from odradek.broker.metadata.image import TopicImage
-from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, MOST_ROTATING
+from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, MAX_LONG_REQUESTS
 from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -519,12 +519,12 @@ async def test_a_fetch_of_very_many_partitions_lets_others_have_their_turn_in_be
 
 async def test_many_long_fetches_at_a_time_have_one_slice_in_each_turn(scene: Scene) -> None:
     partitions = [want(index) for index in range(2 * ENTRIES_PER_SLICE)]
-    replies = [scene.fetch(*partitions, min_bytes=0) for _ in range(MOST_ROTATING)]
+    replies = [scene.fetch(*partitions, min_bytes=0) for _ in range(MAX_LONG_REQUESTS)]
     done = []
-    for _ in range(2 * MOST_ROTATING):
+    for _ in range(2 * MAX_LONG_REQUESTS):
         await asyncio.sleep(0)
         done.append(sum(isinstance(reply, Deferred) and reply.is_done for reply in replies))
-    assert done[-1] == MOST_ROTATING
+    assert done[-1] == MAX_LONG_REQUESTS
     assert all(after - before <= 1 for before, after in pairwise(done))
 
 

@@ -18,7 +18,7 @@ from odradek.broker.coordinators.verification import TransactionalProducer, Unve
 from odradek.broker.http.exposition import exposition
 from odradek.broker.http.measures import (
     LATE_AFTER_MS,
-    MOST_PENDING,
+    MAX_PENDING,
     DiskMeasure,
     LoopMeasure,
     Measures,
@@ -273,7 +273,7 @@ def test_pending_records_are_shown_by_share_partition_and_transaction(scene: Txn
 
 
 def test_however_many_share_partitions_wait_a_scrape_has_some_rows_and_the_whole_number(scene: TxnShareBroker) -> None:
-    count = MOST_PENDING + 30
+    count = MAX_PENDING + 30
     topic = scene.shared_topic("T", partition_count=count)
     for index in range(count):
         scene.produce("T", 2, index=index)
@@ -283,7 +283,7 @@ def test_however_many_share_partitions_wait_a_scrape_has_some_rows_and_the_whole
     assert set(producer.codes(member, {(topic, index): [(0, 1, ACCEPT)] for index in range(count)})) == {NONE}  # type: ignore[arg-type]
     found = Scrape(scene)
     assert found[PENDING] == 2 * count
-    assert len(found.all_of(PENDING_HERE)) == MOST_PENDING
+    assert len(found.all_of(PENDING_HERE)) == MAX_PENDING
 
 
 # --- KIP-1289: TransactionPartitionsCount.

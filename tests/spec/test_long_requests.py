@@ -64,7 +64,7 @@ from tests.support.long_requests import (
 )
 
 FEW, MANY = 100, 800
-MOST_GROWTH = 1.5  # allowed growth of the calls per entry
+MAX_GROWTH = 1.5  # allowed growth of the calls per entry
 LONG = 8_000  # A request with this number of entries has LONG_REQUEST_BYTES.
 IN_MANY_TURNS = (  # These requests change something. One turn with MAX_ENTRIES entries would take too long.
     "ALTER_CONFIGS-resources",
@@ -159,9 +159,9 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, as
             cost(array, kind, FEW)  # The first call imports the modules that the request needs.
             few, many = cost(array, kind, FEW), cost(array, kind, MANY)
             # A timer of the broker may have fired meanwhile and imported modules.
-            if many * FEW > MOST_GROWTH * few * MANY:
+            if many * FEW > MAX_GROWTH * few * MANY:
                 many = min(cost(array, kind, MANY) for _ in range(3))
-            if many * FEW > MOST_GROWTH * few * MANY:
+            if many * FEW > MAX_GROWTH * few * MANY:
                 too_fast.append((str(array), kind, few, many))
     assert too_fast == []
 

@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import request_class
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from odradek.protocol.quoting import MOST_IN_MESSAGE, MOST_QUOTED, quoted, shortened
+from odradek.protocol.quoting import MAX_MESSAGE_LENGTH, MAX_QUOTED_LENGTH, quoted, shortened
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
 from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
@@ -92,16 +92,16 @@ def test_a_request_of_long_strings_is_answered_in_few_words(
         said = list(texts(broker.ask(broker.connection("User:alice"), request, version)))
     except ConnectionClosed as closed:
         said = [("error_message", str(closed))]
-    assert [text for name, text in said if name in WORDS and len(str(text)) > 2 * MOST_IN_MESSAGE] == []
+    assert [text for name, text in said if name in WORDS and len(str(text)) > 2 * MAX_MESSAGE_LENGTH] == []
     # A bug would cause a traceback and the error UNKNOWN_SERVER_ERROR.
     assert "Traceback" not in log_text(caplog)
-    assert len(log_text(caplog)) < 5 * MOST_IN_MESSAGE
+    assert len(log_text(caplog)) < 5 * MAX_MESSAGE_LENGTH
 
 
 def test_a_refusal_is_shortened_wherever_it_is_raised() -> None:
     refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"there is no {BACKSLASHES}, since it is too long")
     assert refusal.message is not None
-    assert len(refusal.message) < MOST_IN_MESSAGE + 100
+    assert len(refusal.message) < MAX_MESSAGE_LENGTH + 100
     assert refusal.message.startswith("there is no \\")
     assert refusal.message.endswith(", since it is too long")
     assert str(refusal) == f"INVALID_REQUEST: {refusal.message}"
@@ -109,12 +109,12 @@ def test_a_refusal_is_shortened_wherever_it_is_raised() -> None:
 
 def test_a_quoted_value_shows_the_beginning_of_each_part_and_how_much_there_is() -> None:
     assert quoted("pay") == "'pay'"
-    assert quoted(BACKSLASHES) == f"{BACKSLASHES[:MOST_QUOTED]!r}…(30000 characters)"
-    assert quoted(bytes(1_000)) == f"{bytes(MOST_QUOTED)!r}…(1000 bytes)"
+    assert quoted(BACKSLASHES) == f"{BACKSLASHES[:MAX_QUOTED_LENGTH]!r}…(30000 characters)"
+    assert quoted(bytes(1_000)) == f"{bytes(MAX_QUOTED_LENGTH)!r}…(1000 bytes)"
     assert quoted([1, 2, 3, 4, 5]) == "[1, 2, 3, …(5 elements)]"
     assert quoted(None) == "None"
     request = MetadataRequest(topics=[MetadataRequestTopic(name=BACKSLASHES)] * 100_000)
-    assert len(quoted(request)) < 10 * MOST_QUOTED
+    assert len(quoted(request)) < 10 * MAX_QUOTED_LENGTH
     assert "…(100000 elements)" in quoted(request)
 
 

@@ -92,7 +92,7 @@ class Meter(Protocol):
     """The quotas of the client that sent a request; see `odradek.broker.api.metered.MeteredRequest`."""
 
     @property
-    def most_fetched_bytes(self) -> int | None:
+    def max_fetched_bytes(self) -> int | None:
         """The maximum size of one fetch, or None if it is unlimited."""
 
     def throttles_fetch(self, answer: Message) -> bool:

@@ -40,7 +40,7 @@ from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
 
-MOST_BITS: Final = 64  # number of buckets in a histogram of times, one for each possible bit length of a time in µs
+MAX_BITS: Final = 64  # number of buckets in a histogram of times, one for each possible bit length of a time in µs
 REQUEST_START: Final = Packing(">Iih")  # API key and version as a single number, correlation id, size of the client id
 
 B = TypeVar("B")  # the type of the handlers' `broker` parameter
@@ -129,7 +129,7 @@ class Route(Generic[B]):
         self.throttled_ms = 0  # total of the throttle times in responses
         self.fast_path: FastPath | None = None
         self.local_s = self.remote_s = 0.0
-        self.answered_in = [0] * MOST_BITS
+        self.answered_in = [0] * MAX_BITS
         if served.serves(version):
             self.read = reader(request_class(self.key), version)
             self.encode = response_writer(self.key, response_class(self.key), version)

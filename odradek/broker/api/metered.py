@@ -32,7 +32,7 @@ class MeteredClient(Protocol):
     in ms."""
 
     @property
-    def most_fetched_bytes(self) -> int | None: ...
+    def max_fetched_bytes(self) -> int | None: ...
     def record_produce(self, size_bytes: int, now_ms: float) -> int: ...
     def record_fetch(self, size_bytes: int, now_ms: float) -> int: ...
     def record_handling(self, time_s: float, now_ms: float) -> int: ...
@@ -107,9 +107,9 @@ class MeteredRequest(PendingRequest[B]):
     # The following methods are called by handlers.
 
     @property
-    def most_fetched_bytes(self) -> int | None:
+    def max_fetched_bytes(self) -> int | None:
         """The maximum size of one fetch, or None if it is unlimited."""
-        return self._client.most_fetched_bytes
+        return self._client.max_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:
         """Returns whether this Fetch response exceeds the quota. If so, the response is not counted and must be

@@ -90,9 +90,9 @@ def contradictions(
         except InvalidSetting as error:
             yield Contradiction(name, current_text(name), str(error))
     yield from uncreatable(lambda name: getattr(config, name.replace(".", "_")), brokers)
-    most_ms = config.group_max_session_timeout_ms
-    if config.group_min_session_timeout_ms > most_ms:
-        why = f"must not exceed group.max.session.timeout.ms ({most_ms})"
+    max_ms = config.group_max_session_timeout_ms
+    if config.group_min_session_timeout_ms > max_ms:
+        why = f"must not exceed group.max.session.timeout.ms ({max_ms})"
         yield Contradiction("group.min.session.timeout.ms", config.group_min_session_timeout_ms, why)
     yield from impossible_consumer_groups(config)
 

@@ -39,7 +39,7 @@ class UpdateMode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-MOST_DIGITS = 19  # maximum number of digits of a LONG; Python refuses to parse numbers with thousands of digits
+MAX_DIGITS = 19  # maximum number of digits of a LONG; Python refuses to parse numbers with thousands of digits
 
 
 class InvalidSetting(ValueError):
@@ -317,7 +317,7 @@ def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
         return lowered == "true"
     if kind in INTEGER_LIMITS:
         digits = text[1:] if text[:1] in ("+", "-") else text
-        is_number = digits.isdecimal() and digits.isascii() and len(digits.lstrip("0")) <= MOST_DIGITS
+        is_number = digits.isdecimal() and digits.isascii() and len(digits.lstrip("0")) <= MAX_DIGITS
         number = int(digits.lstrip("0") or "0") * (-1 if text[:1] == "-" else 1) if is_number else None
         if number is None or not -INTEGER_LIMITS[kind] <= number < INTEGER_LIMITS[kind]:
             raise invalid_setting(name, given, f"Not a number of type {kind.name}")

@@ -37,14 +37,14 @@ DURATION: Final = re.compile(
 MAX_SECONDS: Final = (1 << 63) - 1
 # Maximum number of characters in a text that is parsed. Longer texts cannot be valid durations, and Python refuses to
 # parse very long numbers.
-LONGEST_DURATION: Final = 1_000
+MAX_DURATION_LENGTH: Final = 1_000
 
 
 def duration_ms(text: str) -> int | None:
     """Returns the duration in milliseconds, rounded down, or None if the text is not a duration or exceeds 64 bits of
     seconds."""
     found = DURATION.fullmatch(text)
-    if found is None or len(text) > LONGEST_DURATION:
+    if found is None or len(text) > MAX_DURATION_LENGTH:
         return None
     days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
     nanos = int(((found["fraction"] or "") + "0" * 9)[:9])

@@ -232,7 +232,7 @@ class ShareCoordinator:
 R = TypeVar("R")
 
 FIRST_RETRY_MS: Final = 10
-LONGEST_RETRY_MS: Final = 500
+MAX_RETRY_MS: Final = 500
 RETRIABLE: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -316,4 +316,4 @@ class LocalPersister:
                 if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > until_ms:
                     raise
             await sleep(self._timers, retry_ms)
-            retry_ms = min(2 * retry_ms, LONGEST_RETRY_MS)
+            retry_ms = min(2 * retry_ms, MAX_RETRY_MS)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_AT_ONCE: Final = 1_000  # maximum number of tasks and members to assign without slicing; takes 2 to 5 ms
+MAX_UNSLICED: Final = 1_000  # maximum number of tasks and members to assign without slicing; takes 2 to 5 ms
 
 
 class Tasks:
@@ -32,12 +32,12 @@ class Tasks:
 
 
 class TargetComputations:
-    def __init__(self, most_at_once: int = MOST_AT_ONCE, run: Callable[[Iterator[None]], None] | None = None) -> None:
+    def __init__(self, max_unsliced: int = MAX_UNSLICED, run: Callable[[Iterator[None]], None] | None = None) -> None:
         """
-        most_at_once  the maximum amount of work that is done within the request that needs the target
+        max_unsliced  the maximum amount of work that is done within the request that needs the target
         run           runs all steps later, interleaved with other work of the event loop; by default `Tasks.run`
         """
-        self._most_at_once = most_at_once
+        self._max_unsliced = max_unsliced
         self._run = Tasks().run if run is None else run
         self._notify: Callable[[str, Any], None] = _ignore_result
         self._steps: dict[str, Steps[Any]] = {}  # by group, in the order of the requests; the first one is running
@@ -50,7 +50,7 @@ class TargetComputations:
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
         """Computes the target of a group; see `ClusterView.compute_target`."""
-        if work <= self._most_at_once:
+        if work <= self._max_unsliced:
             return run_to_end(steps)
         if group_id not in self._steps:
             self._steps[group_id] = steps

@@ -3,7 +3,7 @@
 A client chooses the expression, and every topic name has to be compared with it. To limit the cost, other clients are
 served during a search, groups that use the same expression share one search, and later searches compare only the names
 of new topics. Each turn of the loop runs one slice of one search, however many groups are waiting, and the number of
-searches in progress is limited. An expression that needs far more work than usual is refused (MOST_WORK).
+searches in progress is limited. An expression that needs far more work than usual is refused (MAX_WORK).
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from odradek.broker.groups.common.registry import FoundTopics
 from odradek.broker.patterns.re2 import InvalidPattern, Pattern, check
 from odradek.broker.runtime.slices import Steps, work_in_slices
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.quoting import MOST_QUOTED, quoted, shortened
+from odradek.protocol.quoting import MAX_QUOTED_LENGTH, quoted, shortened
 
 logger = logging.getLogger(__name__)
 
-MOST_WORK: Final = 30_000_000  # maximum work units of a pattern per search; about ten seconds of CPU time
+MAX_WORK: Final = 30_000_000  # maximum work units of a pattern per search; about ten seconds of CPU time
 # Number of steps that a search runs before the next search gets its turn. They take a few milliseconds.
 STEPS_PER_ROUND: Final = 150
-MOST_BEGUN: Final = 16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search
+MAX_RUNNING_SEARCHES: Final = (
+    16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search
+)
 NAMES_PER_STEP: Final = 20
-MOST_EXPRESSIONS: Final = 1_000  # maximum number of expressions in the cache
-MOST_NAMES: Final = 1_000_000  # maximum total number of topic names in the cache
+MAX_EXPRESSIONS: Final = 1_000  # maximum number of expressions in the cache
+MAX_NAMES: Final = 1_000_000  # maximum total number of topic names in the cache
 
 
 class TopicNames(NamedTuple):
@@ -85,20 +87,22 @@ def check_regex(regex: str) -> None:
     try:
         check(regex)
     except InvalidPattern as error:
-        what = f"SubscribedTopicRegex `{shortened(regex, MOST_QUOTED)}` is not a valid regular expression: {error}."
+        what = (
+            f"SubscribedTopicRegex `{shortened(regex, MAX_QUOTED_LENGTH)}` is not a valid regular expression: {error}."
+        )
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what) from None
 
 
 class TopicSearches:
-    def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], most_work: int = MOST_WORK) -> None:
+    def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], max_work: int = MAX_WORK) -> None:
         """Creates an object with an empty cache.
 
         topics     returns the version of the cluster's topics, and their names
-        most_work  maximum work units of a pattern; a search that exceeds them is abandoned
+        max_work   maximum work units of a pattern; a search that exceeds them is abandoned
         """
         self.work = 0  # total work of all patterns so far
         self._topics = topics
-        self._most_work = most_work
+        self._max_work = max_work
         self._notify: Callable[[str], None] = _ignore_end
         self._names = TopicNames(-1, frozenset())
         self._results: dict[str, SearchResult] = {}  # by expression, the most recently used last
@@ -121,7 +125,7 @@ class TopicSearches:
         cost."""
         if regex in self._costly:
             what = (
-                f"SubscribedTopicRegex `{shortened(regex, MOST_QUOTED)}` needs more than {self._most_work:,} steps"
+                f"SubscribedTopicRegex `{shortened(regex, MAX_QUOTED_LENGTH)}` needs more than {self._max_work:,} steps"
                 " to be matched against the topics of this cluster. Write a simpler expression, or list the topics."
             )
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
@@ -162,7 +166,7 @@ class TopicSearches:
     def _all_steps(self) -> Iterator[None]:
         """Runs the searches in turn until no search is left. Yields after each step."""
         while self._running or self._waiting:
-            while self._waiting and len(self._running) < MOST_BEGUN:
+            while self._waiting and len(self._running) < MAX_RUNNING_SEARCHES:
                 self._running.append(self._waiting.popleft())
             search = self._running.popleft()
             yield from self._steps_of(search)
@@ -248,7 +252,7 @@ class TopicSearches:
                 matching.append(name)
             self.work += pattern.work - work
             work = pattern.work
-            if work > self._most_work:
+            if work > self._max_work:
                 self._refuse(regex)
                 return SearchResult(all_names, frozenset())
             if number % NAMES_PER_STEP == 0:
@@ -267,12 +271,12 @@ class TopicSearches:
             self._cached_names -= len(before.matching)
         self._results[regex] = found
         self._cached_names += len(found.matching)
-        while len(self._results) > MOST_EXPRESSIONS or (self._cached_names > MOST_NAMES and len(self._results) > 1):
+        while len(self._results) > MAX_EXPRESSIONS or (self._cached_names > MAX_NAMES and len(self._results) > 1):
             oldest = next(iter(self._results))
             self._cached_names -= len(self._results.pop(oldest).matching)
 
     def _refuse(self, regex: str) -> None:
-        if len(self._costly) >= MOST_EXPRESSIONS:
+        if len(self._costly) >= MAX_EXPRESSIONS:
             del self._costly[next(iter(self._costly))]
         self._costly[regex] = None
 

@@ -92,8 +92,8 @@ class PendingFetch:
         self._isolation = IsolationLevel.of(request.isolation_level)
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._meter = context.meter
-        if self._meter is not None and self._meter.most_fetched_bytes is not None:
-            self._max_bytes = min(self._max_bytes, self._meter.most_fetched_bytes)
+        if self._meter is not None and self._meter.max_fetched_bytes is not None:
+            self._max_bytes = min(self._max_bytes, self._meter.max_fetched_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._must_answer = request.max_wait_ms <= 0

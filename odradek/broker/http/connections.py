@@ -36,20 +36,20 @@ Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reser
 class HttpLimits:
     """Limits of one HTTP port.
 
-    most_connections   maximum number of ordinary connections
+    max_connections    maximum number of ordinary connections
     reserve            number of additional connections, which serve only health checks, so that monitoring works even
                        if all ordinary connections are in use. If yet another connection arrives, the oldest additional
                        one is closed
     request_timeout_s  longest time for a TLS handshake, and for the head of a request. The latter counts from the start
                        of the connection or from the previous response
-    most_headers       maximum number of headers per request
+    max_headers        maximum number of headers per request
     max_line_bytes     maximum size of each header and of the request line
     """
 
-    most_connections: int = 200
+    max_connections: int = 200
     reserve: int = 8
     request_timeout_s: float = 30.0
-    most_headers: int = 64
+    max_headers: int = 64
     max_line_bytes: int = 8190  # large, since browsers send the cookies of all servers on localhost to each of them
 
 
@@ -77,11 +77,11 @@ async def serve_http(app: web.Application, bound: socket, context: ssl.SSLContex
         keepalive_timeout=limits.request_timeout_s,
         max_line_size=limits.max_line_bytes,
         max_field_size=limits.max_line_bytes,
-        max_headers=limits.most_headers,
+        max_headers=limits.max_headers,
     )
     await runner.setup()
     assert runner.server is not None
-    bound.listen(limits.most_connections)
+    bound.listen(limits.max_connections)
     connections = HttpConnections(runner.server, bound, context, limits, reserved)
     accepting = asyncio.get_running_loop().create_task(connections.accept())
 
@@ -135,7 +135,7 @@ class HttpConnections:
                 await asyncio.sleep(PAUSE_S)
                 continue
             taken = len(self._making) + len(self._server.connections)
-            is_reserved = taken >= self._limits.most_connections
+            is_reserved = taken >= self._limits.max_connections
             task = self._loop.create_task(self._add_connection(peer, is_reserved=is_reserved))
             if is_reserved:
                 self._in_reserve.append(task)

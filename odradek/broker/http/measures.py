@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
 METRICS = "metrics"  # name of this work in the loop watch
-MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; totals include the other rows
-MOST_LAGS = 1000  # maximum number of groups for which the lag is computed
+MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals include the other rows
+MAX_LAGS = 1000  # maximum number of groups for which the lag is computed
 SHARE = "share"
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
@@ -155,7 +155,7 @@ class GroupMeasure(NamedTuple):
     offsets     the number of committed offsets of groups of all types
     rebalances  number of rebalances by type of group; see `GroupCore.rebalances`
     counts      other counts, by their names in `groups.common.outcome.COUNTED`; see `GroupCore.counts`
-    lags        lags of at most `MOST_LAGS` groups that have an offset or a partition. Share groups have no lag
+    lags        lags of at most `MAX_LAGS` groups that have an offset or a partition. Share groups have no lag
     left_out    number of further groups that have an offset or a partition, but are not in `lags`
     """
 
@@ -211,7 +211,7 @@ class ShareMeasure(NamedTuple):
     txn_pending       number of records whose acknowledgement waits for the end of a transaction, as the share
                       coordinator counts them; None while it loads
     txn_lock_expired  number of pending records that were released since the process started because their lock expired
-    pending           pending records by share partition and transaction; at most `MOST_PENDING` rows
+    pending           pending records by share partition and transaction; at most `MAX_PENDING` rows
     dead_letters      one row for each group that has had dead letters
     """
 
@@ -397,10 +397,10 @@ async def group_measure(groups: GroupCoordinator, broker: Broker) -> GroupMeasur
 
     try:
         await visit_in_slices(groups.shards, add, broker.watch, METRICS)
-        await visit_in_slices(found[:MOST_LAGS], add_lag, broker.watch, METRICS)
+        await visit_in_slices(found[:MAX_LAGS], add_lag, broker.watch, METRICS)
     except KafkaError:  # the coordinator is loading
         return None
-    return GroupMeasure(states, offsets, rebalances, counts, lags, max(0, len(found) - MOST_LAGS))
+    return GroupMeasure(states, offsets, rebalances, counts, lags, max(0, len(found) - MAX_LAGS))
 
 
 async def transaction_measure(
@@ -451,7 +451,7 @@ async def pending_measure(broker: Broker) -> ShareMeasure:
     def add(shard: Shard[StateCore]) -> None:
         nonlocal total
         total += shard.read_state(lambda core: core.pending_count)
-        rows.extend(islice(shard.read_state(lambda core: pending_rows(core, names)), max(0, MOST_PENDING - len(rows))))
+        rows.extend(islice(shard.read_state(lambda core: pending_rows(core, names)), max(0, MAX_PENDING - len(rows))))
 
     try:
         await visit_in_slices(broker.share_coordinator.shards, add, broker.watch, METRICS)

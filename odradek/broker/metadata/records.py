@@ -74,11 +74,11 @@ def record_version(record: Message, metadata_version: int) -> int:
         if metadata_version >= since:
             return version
     if type(record).__name__ == "BrokerRegistrationChangeRecord":
-        return _least_version(record)
+        return _min_version(record)
     return 0
 
 
-def _least_version(record: Any) -> int:
+def _min_version(record: Any) -> int:
     if record.cordoned_log_dirs is not None:
         return 3
     if record.log_dirs:

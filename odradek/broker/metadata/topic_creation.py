@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.metadata")
 
 NO_REASON_TO_COMPLAIN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-MOST_COMPLAINTS = 1_000  # maximum number of logged messages to remember, so that they are not logged again
+MAX_REMEMBERED_MESSAGES = 1_000  # maximum number of logged messages to remember, so that they are not logged again
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
@@ -153,7 +153,7 @@ class TopicCreation:
         second."""
         if what in self._complaints:
             return
-        if len(self._complaints) >= MOST_COMPLAINTS:
+        if len(self._complaints) >= MAX_REMEMBERED_MESSAGES:
             self._complaints.clear()
         self._complaints.add(what)
         log.warning("%s", what)

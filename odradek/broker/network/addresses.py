@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.connection")
 
 ROUTES: Final = Path("/proc/net/route")
-MOST_WARNINGS: Final = 20  # maximum number of client hosts to warn about, since one wrong setting can affect hundreds
+MAX_WARNINGS: Final = 20  # maximum number of client hosts to warn about, since one wrong setting can affect hundreds
 
 
 class ClientAddresses:
@@ -53,7 +53,7 @@ class ClientAddresses:
 
     def _warn(self, told: Address, connection: ConnectionInfo) -> None:
         client = connection.client_host
-        if client in self._warned or len(self._warned) == MOST_WARNINGS:
+        if client in self._warned or len(self._warned) == MAX_WARNINGS:
             return
         self._warned.add(client)
         setting = "odradek.advertise.published" if self._is_by_arrival else "advertised.listeners"

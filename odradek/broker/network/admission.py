@@ -138,7 +138,7 @@ class RequestMemory:
 
 
 # Maximum number of connections that are held because their addresses connect too fast. Further ones are closed at once.
-MOST_HELD: Final = 1_000
+MAX_HELD_CONNECTIONS: Final = 1_000
 
 
 class CreationRates(Protocol):
@@ -205,7 +205,7 @@ class Admissions:
             held_ms = rates.held_ms(info.client_host)
             if held_ms > 0:
                 self.held_at[info.listener].add(held_ms)
-                if len(self._held) >= MOST_HELD:
+                if len(self._held) >= MAX_HELD_CONNECTIONS:
                     return Admission.REFUSED
                 self._held[newcomer] = self._timers.after(held_ms, newcomer.abort)
                 return Admission.HELD

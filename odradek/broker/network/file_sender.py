@@ -20,7 +20,7 @@ from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 from odradek.system.sockets import CORK, send_buffers
 
-MOST_BUFFERS: Final = 512  # maximum number of buffers per system call; IOV_MAX is 1024
+MAX_BUFFERS: Final = 512  # maximum number of buffers per system call; IOV_MAX is 1024
 
 
 class UnsentChunks:
@@ -43,7 +43,7 @@ class UnsentChunks:
         if isinstance(first, FileSlice):
             return first.behind(sent_bytes) if sent_bytes else first
         buffers: list[Buffer] = [memoryview(first)[sent_bytes:] if sent_bytes else first]
-        for chunk in chunks[at + 1 : at + MOST_BUFFERS]:
+        for chunk in chunks[at + 1 : at + MAX_BUFFERS]:
             if isinstance(chunk, FileSlice):
                 break
             buffers.append(chunk)
@@ -60,7 +60,7 @@ class UnsentChunks:
 
 log = logging.getLogger("odradek.connection")
 
-MOST_PER_TURN_BYTES: Final = 1024 * 1024  # number of bytes to send from files before other work of the loop runs
+MAX_BYTES_PER_TURN: Final = 1024 * 1024  # number of bytes to send from files before other work of the loop runs
 
 
 class StopReason(Enum):
@@ -170,7 +170,7 @@ class FileSender:
         if self._transport.get_write_buffer_size():  # an earlier response was written in this turn of the loop
             return StopReason.NO_ROOM
         unsent, descriptor = self._unsent, self._socket.fileno()
-        left_bytes = MOST_PER_TURN_BYTES
+        left_bytes = MAX_BYTES_PER_TURN
         while (step := unsent.next()) is not None:
             if not isinstance(step, FileSlice):
                 unsent.sent(send_buffers(self._socket, step))
@@ -207,7 +207,7 @@ class FileSender:
         """Reads the next portion into the page cache in a thread."""
         step = self._unsent.next()
         assert isinstance(step, FileSlice)
-        size_bytes = min(step.size_bytes, MOST_PER_TURN_BYTES)
+        size_bytes = min(step.size_bytes, MAX_BYTES_PER_TURN)
         self._loop.run_in_executor(None, step.file.read_at, size_bytes, step.position).add_done_callback(self._warm)
 
     def _warm(self, portion: asyncio.Future[Buffer]) -> None:
@@ -217,7 +217,7 @@ class FileSender:
         if error is not None:
             self._give_up(error)
             return
-        self._cached_bytes = MOST_PER_TURN_BYTES
+        self._cached_bytes = MAX_BYTES_PER_TURN
         self._send_on()
 
     def _give_up(self, error: BaseException) -> None:

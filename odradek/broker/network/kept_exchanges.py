@@ -1,7 +1,7 @@
 """The recent requests of a controlled broker and their responses, as its clients saw them.
 
 To keep the cost low, a connection stores only the time and the bytes that are in memory anyway; nothing is decoded
-until the exchanges are read. If a request or a response is longer than MOST_KEPT_BYTES or may contain a secret, its
+until the exchanges are read. If a request or a response is longer than MAX_KEPT_BYTES or may contain a secret, its
 content is not stored, only its size and, for a request, its first HEAD_BYTES.
 """
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection
     from odradek.broker.runtime.controlled_time import Pace
 
-MOST_EXCHANGES: Final = 1_000
-SPARE_EXCHANGES: Final = 100  # the oldest exchanges are dropped when MOST_EXCHANGES is exceeded by more than this
-MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_KEPT_BYTES: Final = 16 * 1024  # maximum size of a stored request or response
+MAX_EXCHANGES: Final = 1_000
+SPARE_EXCHANGES: Final = 100  # the oldest exchanges are dropped when MAX_EXCHANGES is exceeded by more than this
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_KEPT_BYTES: Final = 16 * 1024  # maximum size of a stored request or response
 HEAD_BYTES: Final = 8  # the start of a frame: API key, version, correlation id
 
 
@@ -62,7 +62,7 @@ class PacedClock(Protocol):
 
 
 class KeptExchanges:
-    """The last exchanges of one cluster, across its restarts: at most MOST_EXCHANGES, and at most MOST_BYTES in
+    """The last exchanges of one cluster, across its restarts: at most MAX_EXCHANGES, and at most MAX_BYTES in
     total."""
 
     __slots__ = ("clients", "dropped", "exchanges", "kept_bytes", "now_s", "time")
@@ -85,7 +85,7 @@ class KeptExchanges:
         return enumerate(list(self.exchanges), self.dropped + 1)
 
     def trim(self) -> None:
-        while len(self.exchanges) > MOST_EXCHANGES or self.kept_bytes > MOST_BYTES:
+        while len(self.exchanges) > MAX_EXCHANGES or self.kept_bytes > MAX_BYTES:
             oldest = self.exchanges.popleft()
             self.dropped += 1
             self.kept_bytes -= oldest.kept_bytes
@@ -120,7 +120,7 @@ class ObservedClient(ExchangeObserver):
         kept = self._kept
         size = len(frame)
         is_secret = size < HEAD_BYTES or frame[1] in SECRET_KEYS
-        request = bytes(frame if size <= MOST_KEPT_BYTES and not is_secret else frame[:HEAD_BYTES])
+        request = bytes(frame if size <= MAX_KEPT_BYTES and not is_secret else frame[:HEAD_BYTES])
         exchange = KeptExchange()
         exchange.received = (self._connection_id, kept.time.pace, kept.now_s(), request, size, not is_secret)
         exchange.answered = None
@@ -130,7 +130,7 @@ class ObservedClient(ExchangeObserver):
         exchanges = kept.exchanges
         exchanges.append(exchange)
         kept.kept_bytes += len(request)
-        if kept.kept_bytes > MOST_BYTES or len(exchanges) > MOST_EXCHANGES + SPARE_EXCHANGES:
+        if kept.kept_bytes > MAX_BYTES or len(exchanges) > MAX_EXCHANGES + SPARE_EXCHANGES:
             kept.trim()
         return False
 
@@ -143,14 +143,14 @@ class ObservedClient(ExchangeObserver):
             return
         kept = self._kept
         answer, size = (chunks[0], len(chunks[0])) if len(chunks) == 1 else (None, sum(map(len, chunks)))
-        if size > MOST_KEPT_BYTES or not exchange.received[5]:
+        if size > MAX_KEPT_BYTES or not exchange.received[5]:
             answer = None
         elif answer is None and size:
             answer = b"".join(in_memory(chunks))
         exchange.answered = (kept.time.pace, kept.now_s(), answer, size, False)
         if answer is not None:
             kept.kept_bytes += size
-            if kept.kept_bytes > MOST_BYTES:
+            if kept.kept_bytes > MAX_BYTES:
                 kept.trim()
 
     def closed_without_response(self, is_newest: bool) -> None:
@@ -161,7 +161,7 @@ class ObservedClient(ExchangeObserver):
     def _introduce(self, frame: memoryview) -> None:
         """Registers the client with the beginning of its first request."""
         clients, key = self._kept.clients, id(self._info)
-        self.first_request = bytes(frame[:MOST_KEPT_BYTES])
+        self.first_request = bytes(frame[:MAX_KEPT_BYTES])
         clients[key] = self
         self._info.when_closed(self._closed)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection, ObserverFactory
 
 # With Kafka's default of 50, connections are dropped when many clients start at once. A longer queue costs nothing.
-LEAST_BACKLOG: Final = 128
+MIN_BACKLOG: Final = 128
 RECEIVE_BUFFER_BYTES: Final = 128 * 1024
 SWEEPS_PER_IDLE_TIME: Final = 8  # an idle connection is closed after connections.max.idle.ms plus up to 1/8 of it
 
@@ -153,7 +153,7 @@ class Server:
     async def listen(self, bound: socket.socket) -> None:
         """Starts to accept connections on a socket from `bind`. The server will close the socket."""
         self._listener = await self.loop.create_server(
-            lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
+            lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, MIN_BACKLOG)
         )
         if self.limits.max_idle_ms is not None:
             self._sweep_later(self.limits.max_idle_ms)

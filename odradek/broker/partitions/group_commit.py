@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, SyncTicket
 
 PARALLEL_SYNCS: Final = 4
-MOST_BITS: Final = 64  # maximum number of bits of a duration in µs
+MAX_BITS: Final = 64  # maximum number of bits of a duration in µs
 
 
 class ParkedFetch(Protocol):
@@ -118,7 +118,7 @@ class LogSyncs:
         """Creates an object without any syncs. `workers` are threads that only run syncs, so that a sync need not wait
         for longer work."""
         self.time_s = 0.0
-        self.durations = [0] * MOST_BITS
+        self.durations = [0] * MAX_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
         # Partitions that wait for a thread. Data written during the wait is included in the sync.

@@ -175,7 +175,7 @@ class Pattern:
 
     # Captured groups. If there are several possible matches, the result is the one that Perl, Java and RE2 prefer.
 
-    def capture(self, text: str, begin: int, *, whole: bool, most_work: int) -> Captures | None:
+    def capture(self, text: str, begin: int, *, whole: bool, max_work: int) -> Captures | None:
         """Finds the first match at or after `begin`. If `whole` is set, the match must start at `begin` and end at the
         end of the text.
 
@@ -207,7 +207,7 @@ class Pattern:
                 if taking >> position & 1:
                     threads.append((position, captures))
             self.work += 1 + len(active) * self._cost
-            if self.work - work_before > most_work:
+            if self.work - work_before > max_work:
                 raise TooMuchWork
         return found
 

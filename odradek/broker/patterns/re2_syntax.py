@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeAlias
 
-from odradek.protocol.quoting import MOST_QUOTED, shortened
+from odradek.protocol.quoting import MAX_QUOTED_LENGTH, shortened
 
 MAX_REPEAT = 1000
 MAX_SIZE = 10_000  # maximum number of nodes in a parsed pattern, with its repetitions expanded
 MAX_DEPTH = 100  # maximum depth of nested groups
-LONGEST_REPETITION = 21  # length of {123456789,123456789}; with longer numbers, the brace is an ordinary character
+MAX_REPETITION_LENGTH = 21  # length of {123456789,123456789}; with longer numbers, the brace is an ordinary character
 WITHOUT_LIMIT = None
 
 CharTest: TypeAlias = Callable[[str], bool]
@@ -135,7 +135,7 @@ def parse(pattern: str) -> Node:
     parser = _PatternParser(pattern)
     node = parser.choice()
     if not parser.at_end:
-        raise InvalidPattern("unexpected ): " + shortened(pattern, MOST_QUOTED))
+        raise InvalidPattern("unexpected ): " + shortened(pattern, MAX_QUOTED_LENGTH))
     _check_size(node)
     return node
 
@@ -230,7 +230,7 @@ class _PatternParser:
                 return least, most
         if not self._peek("{"):
             return None
-        end = self._pattern.find("}", self._at, self._at + LONGEST_REPETITION)
+        end = self._pattern.find("}", self._at, self._at + MAX_REPETITION_LENGTH)
         first, comma, last = self._pattern[self._at + 1 : end].partition(",") if end >= 0 else ("", "", "")
         if not _is_number(first) or not (last == "" or _is_number(last)):
             return None  # this brace is an ordinary character
@@ -285,7 +285,7 @@ class _PatternParser:
             raise InvalidPattern("expression nests too deeply")
         inner = self.choice()
         if not self._skip(")"):
-            raise InvalidPattern("missing closing ): " + shortened(self._pattern, MOST_QUOTED))
+            raise InvalidPattern("missing closing ): " + shortened(self._pattern, MAX_QUOTED_LENGTH))
         self._depth -= 1
         self._flags = before
         return PatternGroup(number, inner) if number else inner
@@ -375,7 +375,7 @@ class _PatternParser:
             name = self._until(":]", "missing closing ]")
             members = POSIX_CLASSES.get(name.removeprefix("^"))
             if members is None:
-                raise InvalidPattern("invalid character class range: [:" + shortened(name, MOST_QUOTED) + ":]")
+                raise InvalidPattern("invalid character class range: [:" + shortened(name, MAX_QUOTED_LENGTH) + ":]")
             found = members
             return (lambda one: one not in found) if name.startswith("^") else (lambda one: one in found)
         if self._peek("\\"):
@@ -416,5 +416,5 @@ def _unicode_class(name: str) -> CharTest:
         return lambda one: category(one).startswith(name)
     begins = SCRIPTS.get(name)
     if begins is None:
-        raise InvalidPattern("invalid character class range: \\p{" + shortened(name, MOST_QUOTED) + "}")
+        raise InvalidPattern("invalid character class range: \\p{" + shortened(name, MAX_QUOTED_LENGTH) + "}")
     return lambda one: name_of(one, "").startswith(begins)

@@ -44,7 +44,7 @@ CLIENT_ID_AT: Final = 10
 ID_AT: Final = 2  # offset of the transactional id from the end of the client id
 TOPIC_AT: Final = 7  # offset of the first topic from the end of the transactional id
 NONE, ONE = 0, 2
-MOST_IN_ONE_BYTE: Final = 127
+MAX_ONE_BYTE_VARINT: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
 # Maximum number of bytes between the client id and the records, where the transactional id and the topic's name have at
 # most 126 bytes each.
@@ -54,7 +54,7 @@ CORRELATION_ID_AT: Final = 4  # position in a response, after the response's len
 CORRELATION_ID: Final = Packing(">i")
 # The fields that differ between responses for one partition: base offset, log append time, log start offset.
 NUMBERS: Final = Packing(">qqq")
-MOST_KNOWN: Final = 100_000
+MAX_CACHED_PARTITIONS: Final = 100_000
 WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
 
 
@@ -110,10 +110,10 @@ class ProduceFastPath:
             end = start + topic_size + COUNT_AND_INDEX_BYTES
             records_size = head[end]
             size_end = end + 1
-            if records_size > MOST_IN_ONE_BYTE:
+            if records_size > MAX_ONE_BYTE_VARINT:
                 records_size += (head[size_end] - 1) * 128
                 size_end += 1
-                if head[size_end - 1] > MOST_IN_ONE_BYTE:
+                if head[size_end - 1] > MAX_ONE_BYTE_VARINT:
                     records_size += (head[size_end] - 1) * 16384
                     size_end += 1
         except (PackingError, IndexError):
@@ -122,9 +122,9 @@ class ProduceFastPath:
         records_end = records_at + records_size - 1
         if (
             tags
-            or id_size > MOST_IN_ONE_BYTE
+            or id_size > MAX_ONE_BYTE_VARINT
             or topics != ONE
-            or topic_size > MOST_IN_ONE_BYTE
+            or topic_size > MAX_ONE_BYTE_VARINT
             or (acks != -1 and acks != 1)
             or records_size <= 0
             or len(frame) != records_end + TAGS
@@ -182,7 +182,7 @@ class ProduceFastPath:
             return None
         if partition.is_internal:  # the general path checks which clients may write to internal topics
             return None
-        if len(self._known) >= MOST_KNOWN:  # The cache probably contains deleted topics.
+        if len(self._known) >= MAX_CACHED_PARTITIONS:  # The cache probably contains deleted topics.
             self._known.clear()
         known = self._known[key] = CachedPartition(partition, *answer_form(self.route.version, partition))
         return known

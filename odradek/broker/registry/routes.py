@@ -61,7 +61,7 @@ SCHEMA_FIELDS: Final = frozenset(
 NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
-MOST_BODY_BYTES: Final = 4 << 20  # a schema takes more bytes as JSON
+MAX_BODY_BYTES: Final = 4 << 20  # a schema takes more bytes as JSON
 # Size of the pieces of a long response; the loop serves other clients between two pieces.
 PIECE_CHARACTERS: Final = 64 << 10
 LARGE_BODY_BYTES: Final = 64 << 10  # bodies from this size on are parsed in a thread
@@ -103,7 +103,7 @@ class RegistryRoutes:
         self._cluster_id = cluster_id
 
     def application(self) -> web.Application:
-        app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[self._errors])
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._errors])
         subject, version = "/subjects/{subject}", "/subjects/{subject}/versions/{version}"
         routes: list[tuple[str, str, Handler]] = [
             ("GET", "/", self.root),
@@ -416,7 +416,7 @@ class RegistryRoutes:
         except ConnectionResetError:  # the client has disconnected
             raise web.HTTPBadRequest from None
         except web.HTTPRequestEntityTooLarge:
-            raise RegistryError(413, f"The body has more than {MOST_BODY_BYTES} bytes") from None
+            raise RegistryError(413, f"The body has more than {MAX_BODY_BYTES} bytes") from None
         if len(content) > LARGE_BODY_BYTES:
             return await in_thread(self._workers, lambda: _parsed_body(content))
         return _parsed_body(content)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from odradek.registry.schemas import ParsedSchema
 
 FORBIDDEN: Final = 403
-MOST_SCHEMAS: Final = 100  # maximum number of schemas parsed for one call
+MAX_SCHEMAS: Final = 100  # maximum number of schemas parsed for one call
 # Maximum number of subjects with the same schema that are searched for one that the client may read.
-MOST_PLACES: Final = 1_000
+MAX_SUBJECTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class RegistryValues:
         schemas: dict[tuple[int, str], _UsableSchema] = {}
         for schema_id, content in zip(ids, contents, strict=True):
             if schema_id is not None and (schema_id, content.part) not in schemas:
-                is_one_more = len(schemas) < MOST_SCHEMAS
+                is_one_more = len(schemas) < MAX_SCHEMAS
                 subject = f"{topic}-{content.part}"
                 schemas[schema_id, content.part] = (
                     await self._schema(schema_id, subject, rights)
@@ -140,7 +140,7 @@ def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[
         if version.schema_id == schema_id:
             yield subject, version.number
             break
-    yield from islice(registry.state.places_of(schema_id, with_deleted=True), MOST_PLACES)
+    yield from islice(registry.state.places_of(schema_id, with_deleted=True), MAX_SUBJECTS)
 
 
 def _decoded(data: bytes, schema: _UsableSchema, left: DecodingBudget, limits: DecodingLimits) -> DecodedContent:

@@ -27,7 +27,7 @@ LONG_S = 0.005
 WARN_S = 1.0
 BUSY_TICK_MS = 50
 IDLE_TICK_MS = 1000  # interval of the ticks while no requests arrive
-MOST_BITS = 64  # maximum number of bits of a delay in µs
+MAX_BITS = 64  # maximum number of bits of a delay in µs
 GARBAGE_COLLECTION = "garbage collection"
 
 
@@ -48,7 +48,7 @@ class LoopWatch:
     """
 
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        self.tick_delays = [0] * MOST_BITS
+        self.tick_delays = [0] * MAX_BITS
         self.late_s = 0.0
         self.blocking: dict[str, LongRuns] = {}
         self._timers = timers

@@ -94,16 +94,16 @@ def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch
 
 
 ENTRIES_PER_SLICE: Final = 250
-# Size of the first slice of a request that arrives while MOST_ROTATING others are in progress.
-ENTRIES_IN_A_CROWD: Final = 50
+# Size of the first slice of a request that arrives while MAX_LONG_REQUESTS others are in progress.
+ENTRIES_PER_SLICE_UNDER_LOAD: Final = 50
 # Maximum number of long requests in progress. The partial responses of more requests would take too much memory.
-MOST_ROTATING: Final = 8
+MAX_LONG_REQUESTS: Final = 8
 NAMES_PER_RUN: Final = 5_000  # number of names that are sorted without a pause, which takes 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and finally returns the response
 # The steps, the reply, and the size of the request's frame, or 0 if the frame is not long.
 LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
 # Maximum total size of the frames that are being handled. Once decoded, they take twenty times as much memory.
-MOST_DECODED_BYTES: Final = 2 * 1024 * 1024
+MAX_DECODED_BYTES: Final = 2 * 1024 * 1024
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
@@ -171,11 +171,11 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 class Rotation:
     """The long requests of an event loop. In each turn, one slice of one request is run, however many requests there
-    are. The MOST_ROTATING oldest requests take turns.
+    are. The MAX_LONG_REQUESTS oldest requests take turns.
 
-    While MOST_ROTATING requests are in progress, each turn has one additional slice, which all new requests share for
-    their first entries. If that slice is used up, a new request begins in a later turn, ahead of waiting requests that
-    have already begun.
+    While MAX_LONG_REQUESTS requests are in progress, each turn has one additional slice, which all new requests share
+    for their first entries. If that slice is used up, a new request begins in a later turn, ahead of waiting requests
+    that have already begun.
 
     Frames are decoded in the order of their arrival, as soon as there is room in memory for the decoded requests.
     """
@@ -217,19 +217,19 @@ class Rotation:
 
     def _decode_next(self) -> None:
         undecoded = self._undecoded
-        while undecoded and (not self._decoded_bytes or self._decoded_bytes + undecoded[0][0] <= MOST_DECODED_BYTES):
+        while undecoded and (not self._decoded_bytes or self._decoded_bytes + undecoded[0][0] <= MAX_DECODED_BYTES):
             frame_bytes, begin = undecoded.popleft()
             self._decoded_bytes += frame_bytes
             begin()
 
     @property
     def is_full(self) -> bool:
-        return len(self._rotating) == MOST_ROTATING
+        return len(self._rotating) == MAX_LONG_REQUESTS
 
     def take_first_slice(self) -> int:
         """Returns how many entries of a request may be processed before the request is added, and deducts them from the
         slice that new requests share in this turn."""
-        entries = 0 if self._unbegun else min(ENTRIES_IN_A_CROWD, self._entries_left)
+        entries = 0 if self._unbegun else min(ENTRIES_PER_SLICE_UNDER_LOAD, self._entries_left)
         self._entries_left -= entries
         return entries
 
@@ -254,8 +254,8 @@ class Rotation:
         self._entries_left = ENTRIES_PER_SLICE
         while self._unbegun and self._entries_left:
             request = self._unbegun.popleft()
-            self._entries_left -= ENTRIES_IN_A_CROWD
-            if not self._ends_within(ENTRIES_IN_A_CROWD, request):
+            self._entries_left -= ENTRIES_PER_SLICE_UNDER_LOAD
+            if not self._ends_within(ENTRIES_PER_SLICE_UNDER_LOAD, request):
                 self._waiting.append(request)
         if self._rotating:
             request = self._rotating.popleft()

@@ -13,7 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 # Maximum total size of the compressed batches that wait or are being decompressed.
-MOST_OPENED_BYTES: Final = 256 * 1024 * 1024
+MAX_OPENED_BYTES: Final = 256 * 1024 * 1024
 # An idle thread ends after this time, because a process may contain many brokers that do not need threads.
 IDLE_S: Final = 2.0
 # Maximum time that one turn of the loop spends on the results of jobs before other work is done.
@@ -200,17 +200,17 @@ class DecompressionWorkers:
     """Workers that decompress batches. The total size of waiting batches is limited, because a batch stays in memory
     even after its client has disconnected: it may belong to a Produce request with acks=0."""
 
-    __slots__ = ("_held_bytes", "_most_bytes", "_workers")
+    __slots__ = ("_held_bytes", "_max_bytes", "_workers")
 
-    def __init__(self, workers: Workers, most_bytes: int = MOST_OPENED_BYTES) -> None:
+    def __init__(self, workers: Workers, max_bytes: int = MAX_OPENED_BYTES) -> None:
         self._workers = workers
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._held_bytes = 0
 
     def run(self, size_bytes: int, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> bool:
         """Like `Workers.run`, for a job that occupies this many bytes. Returns False and runs nothing if the total
         would become too large."""
-        if self._held_bytes and self._held_bytes + size_bytes > self._most_bytes:
+        if self._held_bytes and self._held_bytes + size_bytes > self._max_bytes:
             return False
         self._held_bytes += size_bytes
         self._workers.run(job, partial(self._ended, size_bytes, then))

@@ -3,7 +3,7 @@ audit log.
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
 (docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, permissions at DEBUG, and decisions without consequences
-at TRACE. A request may name 100,000 topics, so after MOST_LINES lines the decisions of a request are only counted.
+at TRACE. A request may name 100,000 topics, so after MAX_LINES lines the decisions of a request are only counted.
 Otherwise, a client could fill the disk.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
 
-MOST_LINES = 100  # maximum number of lines per request for individual decisions
-LONGEST_NAME = 300  # maximum number of characters of a resource's name in a line; topic names have at most 249
+MAX_LINES = 100  # maximum number of lines per request for individual decisions
+MAX_NAME_LENGTH = 300  # maximum number of characters of a resource's name in a line; topic names have at most 249
 # The number of decisions in a request is logged when it reaches one of these values.
 COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
@@ -125,10 +125,10 @@ def line_of(
     if said in audited.lines:
         return None
     audited.count += 1
-    if len(audited.lines) < MOST_LINES:
+    if len(audited.lines) < MAX_LINES:
         audited.lines.add(said)
         return audit_line(context, operation, resource, name, ruling)
-    if audited.count == MOST_LINES + 1:
+    if audited.count == MAX_LINES + 1:
         return (
             f"{request_words(context)} names so many resources that its other decisions are not logged one by one;"
             f" the last one that is: {audit_line(context, operation, resource, name, ruling)}"
@@ -153,7 +153,7 @@ def audit_line(
     return printable(
         f"Principal = {connection.principal} is {'Allowed' if ruling.is_allowed else 'Denied'}"
         f" operation = {operation.name} from host = {connection.client_host}"
-        f" on resource = {kind}:{PatternType.LITERAL.name}:{shortened(name, LONGEST_NAME)}"
+        f" on resource = {kind}:{PatternType.LITERAL.name}:{shortened(name, MAX_NAME_LENGTH)}"
         f" for request = {request} with resourceRefCount = 1 based on rule {ruling}"
     )
 

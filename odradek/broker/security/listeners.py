@@ -49,6 +49,6 @@ def tls_handshakes(
         listener,
         certificates,
         loop,
-        most_in_flight=config.odradek_ssl_handshakes_max,
+        max_in_flight=config.odradek_ssl_handshakes_max,
         timeout_ms=config.odradek_authentication_timeout_ms,
     )

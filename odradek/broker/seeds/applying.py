@@ -82,7 +82,7 @@ COMMIT_WITH_NAMES: Final = 9
 FETCH_OFFSETS_WITH_NAMES: Final = 9
 GROUP_KEY: Final = 0
 ASK_AGAIN_S: Final = 0.02
-MOST_ATTEMPTS: Final = 1_500
+MAX_ATTEMPTS: Final = 1_500
 COORDINATOR_NOT_READY: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE.value,
@@ -239,7 +239,7 @@ class _Seeding:
     async def _find_coordinator(self, group: SeedGroup) -> None:
         """Waits until the topic of the committed offsets exists. The first request creates that topic."""
         request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group.name])
-        for _ in range(MOST_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             (found,) = (await self._client.ask(request, FindCoordinatorResponse)).coordinators
             if found.error_code not in COORDINATOR_NOT_READY:
                 return _check(found.error_code, found.error_message, group.place)
@@ -253,7 +253,7 @@ class _Seeding:
             for topic, offsets in by_topic.items()
         ]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group.name, topics=topics)])
-        for _ in range(MOST_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             answer = await self._client.ask(request, OffsetFetchResponse, max_version=FETCH_OFFSETS_WITH_NAMES)
             (found,) = answer.groups
             if found.error_code not in COORDINATOR_NOT_READY:

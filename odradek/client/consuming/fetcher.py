@@ -126,8 +126,8 @@ class Fetcher:
     def _fetchable_by_node(self) -> dict[int, list[AssignedPartition]]:
         """Returns the partitions that need records, by the node to fetch from."""
         found: dict[int, list[AssignedPartition]] = {}
-        most_bytes = FULL_FETCHES * self._settings.max_partition_bytes
-        for assigned in self._positions.fetchable(most_bytes, self._settings.max_bytes):
+        max_bytes = FULL_FETCHES * self._settings.max_partition_bytes
+        for assigned in self._positions.fetchable(max_bytes, self._settings.max_bytes):
             leader = self._cluster.leader(assigned.topic_partition)
             if leader is None or leader.node_id is None:
                 continue

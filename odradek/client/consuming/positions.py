@@ -231,11 +231,11 @@ class Positions:
             if each.offset >= 0
         }
 
-    def fetchable(self, most_bytes: int, most_bytes_in_all: int) -> list[AssignedPartition]:
+    def fetchable(self, max_partition_bytes: int, max_total_bytes: int) -> list[AssignedPartition]:
         """Returns the partitions to fetch from: those that are ready, are not paused, have no Fetch in flight, and have
-        less than `most_bytes` buffered."""
+        less than `max_partition_bytes` buffered."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
-        if in_hand >= most_bytes_in_all:
+        if in_hand >= max_total_bytes:
             return []
         return [
             each
@@ -244,7 +244,7 @@ class Positions:
             and not each.is_paused
             and not each.is_fetching
             and each.error is None
-            and each.fetched_bytes < most_bytes
+            and each.fetched_bytes < max_partition_bytes
         ]
 
     def move_to_end(self, assigned: AssignedPartition) -> None:
@@ -252,9 +252,9 @@ class Positions:
         size (KIP-74)."""
         self._assigned[assigned.topic_partition] = self._assigned.pop(assigned.topic_partition)
 
-    def has_enough_buffered(self, most_bytes: int) -> bool:
+    def has_enough_buffered(self, max_partition_bytes: int) -> bool:
         """Returns whether at least this many bytes are buffered for any one partition."""
-        return any(each.fetched_bytes >= most_bytes and not each.is_paused for each in self._assigned.values())
+        return any(each.fetched_bytes >= max_partition_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
         """Returns an error for the application, if there is one. Each error is returned once; afterwards the failed

@@ -16,13 +16,13 @@ class Backoff:
     """An exponential backoff whose delay doubles after each failure, as in Kafka's clients (KIP-580)."""
 
     first_ms: float
-    most_ms: float
+    max_ms: float
     rng: random.Random = field(default_factory=random.Random, compare=False)
 
     def delay_s(self, failures: int) -> float:
         """Returns the delay in seconds after this many consecutive failures. `failures` is at least 1."""
         doubled = self.first_ms * 2.0 ** min(failures - 1, 30)
-        return min(doubled, self.most_ms) * self.rng.uniform(1 - JITTER, 1 + JITTER) / 1000
+        return min(doubled, self.max_ms) * self.rng.uniform(1 - JITTER, 1 + JITTER) / 1000
 
 
 @dataclass(slots=True)

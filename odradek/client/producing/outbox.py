@@ -29,7 +29,7 @@ from odradek.protocol.errors import ErrorCode
 
 NONE = -1
 # More records than a batch can hold, so that the halves of a batch have lower orders than the next batch.
-MOST_RECORDS = 2**31
+MAX_RECORDS = 2**31
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
@@ -72,7 +72,7 @@ class Outbox:
         if self.waiting:
             self.waiting[-1].is_closed = True
         batch = ProducerBatch(self._orders, created_at, timestamp_ms)
-        self._orders += MOST_RECORDS
+        self._orders += MAX_RECORDS
         self.waiting.append(batch)
         return batch
 

@@ -93,7 +93,7 @@ class TransactionSession:
         self._request_timeout_ms = request_timeout_ms
         self._on_error = on_error
         self._on_progress = on_progress
-        self._concurrent = Backoff(min(CONCURRENT_BACKOFF_MS, cluster.backoff.first_ms), cluster.backoff.most_ms)
+        self._concurrent = Backoff(min(CONCURRENT_BACKOFF_MS, cluster.backoff.first_ms), cluster.backoff.max_ms)
         self.state = ProducerTxnState.UNINITIALIZED
         self.error: ClientError | None = None
         self.identity: ProducerIdentity | None = None

@@ -18,7 +18,7 @@ from odradek.client.security.settings import OAUTHBEARER, SecuritySettings
 from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_login_module
 
 TIMEOUT_S = 30
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TokenEndpoint:
             raise ValueError(f"the token endpoint is an http, https or file URL, not {scheme!r}")
         if scheme == "file":
             with urlopen(self.url) as file:
-                return str(file.read(MOST_BYTES).decode()).strip()
+                return str(file.read(MAX_BYTES).decode()).strip()
         grant = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
         request = Request(self.url, urlencode(grant).encode())
         secret = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
@@ -60,7 +60,7 @@ class TokenEndpoint:
         request.add_header("Accept", "application/json")
         try:
             with urlopen(request, timeout=TIMEOUT_S) as answer:
-                found = json.loads(answer.read(MOST_BYTES))
+                found = json.loads(answer.read(MAX_BYTES))
         except HTTPError as refused:  # without the body, which may repeat the secret
             raise OSError(f"{self.url} answered {refused.code} {refused.reason}") from None
         if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):

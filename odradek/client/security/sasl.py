@@ -34,7 +34,7 @@ from odradek.protocol.scram import (
     server_signature,
 )
 
-MOST_ITERATIONS = 1_000_000  # about half a second of work; a server that requires more may be malicious
+MAX_ITERATIONS = 1_000_000  # about half a second of work; a server that requires more may be malicious
 CONTROL_A = "\x01"
 TAKES_NOTICE = b"\x01"
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
@@ -125,7 +125,7 @@ class ScramExchange:
         nonce = self._client_first.nonce
         if not server_first.nonce.startswith(nonce) or server_first.nonce == nonce:
             raise SaslError("the server's nonce does not continue the client's")
-        if not MIN_ITERATIONS <= server_first.iterations <= MOST_ITERATIONS:
+        if not MIN_ITERATIONS <= server_first.iterations <= MAX_ITERATIONS:
             raise SaslError(f"the server asks for {server_first.iterations} iterations")
         mechanism = self._mechanism
         unproven = ClientFinal.unproven_text(self._client_first, server_first.nonce)

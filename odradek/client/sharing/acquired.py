@@ -318,7 +318,7 @@ def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 _OFFSET = attrgetter("offset")
-MOST_OFFSETS = 1 << 24  # maximum number of offsets in one range; a broker that reports more must be faulty
+MAX_OFFSETS = 1 << 24  # maximum number of offsets in one range; a broker that reports more must be faulty
 _share_record_of = partial(tuple.__new__, ShareRecord)
 
 
@@ -367,7 +367,7 @@ class _RecordReader:
 
     def read(self, acquired: AcquiredRecords) -> None:
         first, last = acquired.first_offset, acquired.last_offset
-        if not 0 <= last - first < MOST_OFFSETS:
+        if not 0 <= last - first < MAX_OFFSETS:
             self.found.damage = f"the broker says that the offsets {first} to {last} were acquired"
             return
         stop = max(first, min(last + 1, self._end_offset))

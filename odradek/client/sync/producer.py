@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-MOST_WAITING_BYTES = 1024 * 1024  # limit on the bytes that `send` has accepted and the loop has not read yet
+MAX_WAITING_BYTES = 1024 * 1024  # limit on the bytes that `send` has accepted and the loop has not read yet
 OVERHEAD_BYTES = 100  # estimated size of a record in addition to its key and value
 
 
@@ -96,7 +96,7 @@ class Producer(Blocking[producer.Producer]):
         if not self._is_passing:
             self._is_passing = True
             self._background.call_soon(self._begin_to_pass)
-        if self._taken_bytes - self._passed_bytes > MOST_WAITING_BYTES:
+        if self._taken_bytes - self._passed_bytes > MAX_WAITING_BYTES:
             super()._wait(lambda: self._after_sending(_nothing, raises=False))
         return future
 

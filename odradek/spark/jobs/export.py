@@ -226,14 +226,14 @@ class DirectoryChunk:
         return read_task(self.task, self.options, ARROW)
 
 
-def _cut_at(found: PartitionSurvey, start: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cuts a range at the survey's places into parts of at most `most_bytes`. A part may be larger if it consists of a
+def _cut_at(found: PartitionSurvey, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cuts a range at the survey's places into parts of at most `max_bytes`. A part may be larger if it consists of a
     single place."""
     at, size_bytes = start, 0
     for place in found.places:
         if place.offset <= start:
             size_bytes = 0
-        elif size_bytes + place.size_bytes > most_bytes and place.offset < end:
+        elif size_bytes + place.size_bytes > max_bytes and place.offset < end:
             yield at, place.offset
             at, size_bytes = place.offset, 0
         size_bytes += place.size_bytes

@@ -172,14 +172,14 @@ def next_plan(
     return Plan(number, kept | start, kept | end, tuple(chunks), {**known, **topic_ids})
 
 
-def cut(start: Offsets, end: Offsets, most_records: int) -> list[ExportChunk]:
-    """Cuts ranges into chunks of `most_records` offsets. The boundaries are multiples of that number, so the files of
+def cut(start: Offsets, end: Offsets, max_records: int) -> list[ExportChunk]:
+    """Cuts ranges into chunks of `max_records` offsets. The boundaries are multiples of that number, so the files of
     later exports are aligned too."""
     chunks = []
     for each in sorted(start):
         at = start[each]
         while at < end[each]:
-            until = min(end[each], (at // most_records + 1) * most_records)
+            until = min(end[each], (at // max_records + 1) * max_records)
             chunks.append(ExportChunk(each.topic, each.partition, at, until))
             at = until
     return chunks

@@ -26,7 +26,7 @@ from odradek.system.files import sync_directory
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024  # size of the columns in memory
 WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit on the buffered rows of all days together
-MOST_DAYS = 500  # limit per chunk, because each day has an open file
+MAX_DAYS = 500  # limit per chunk, because each day has an open file
 
 
 def write_chunk(
@@ -128,9 +128,9 @@ class _Days:
         self._folder.rmdir()
 
     def _opened(self, name: str, schema: pa.Schema) -> _Day:
-        if len(self._days) >= MOST_DAYS:
+        if len(self._days) >= MAX_DAYS:
             raise ExportError(
-                f"the timestamps of one chunk are of more than {MOST_DAYS} days: export with --no-dates, into a"
+                f"the timestamps of one chunk are of more than {MAX_DAYS} days: export with --no-dates, into a"
                 " directory of its own"
             )
         path = self._folder / f"{name or 'all'}.parquet"

@@ -13,7 +13,7 @@ from odradek.spark.jobs.charts import WIDE, Bar, bars, columns, shares
 from odradek.spark.jobs.profile_facts import Distribution, LogFacts, Profile
 from odradek.spark.jobs.shown import size
 
-_MOST_PARTITIONS = 40
+_MAX_PARTITIONS = 40
 _EXACTNESS = "the number of keys is right to some percent, and the quantiles are to a tenth."
 _STYLE = Path(__file__).parent / "assets" / "profile.css"
 
@@ -107,7 +107,7 @@ def _over_time(profile: Profile) -> str:
 def _partitions(profile: Profile) -> str:
     largest = sorted(profile.partitions, key=lambda each: -each.records)
     mean = profile.records / max(1, len(largest))
-    shown = sorted(largest[:_MOST_PARTITIONS], key=lambda each: each.partition)
+    shown = sorted(largest[:_MAX_PARTITIONS], key=lambda each: each.partition)
     rows = [
         Bar(
             f"partition {each.partition}",

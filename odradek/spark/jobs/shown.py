@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MOST_CHARACTERS = 120
+MAX_LENGTH = 120
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,7 +35,7 @@ def shown(value: object) -> str | None:
             text = f"0x{bytes(value).hex()}"
     else:
         text = str(value)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
 
 
 def size(count: float) -> str:

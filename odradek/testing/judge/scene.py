@@ -1,7 +1,7 @@
 """Stores the state that rules keep between exchanges, and the results of the rules.
 
 State is looked up by type and key (a connection, a producer id and epoch, a transactional id, a member, a session). The
-MOST_STATES most recently used states of each type are kept. The same limit applies to ids that join connections.
+MAX_STATES most recently used states of each type are kept. The same limit applies to ids that join connections.
 Results are stored with the connection of the judged request. Connections with the same producer id and epoch, member
 id, or telemetry client instance id are treated as one client.
 """
@@ -18,8 +18,8 @@ from odradek.testing.judge.exchanges import Connection, Exchange
 from odradek.testing.judge.topics import Topics
 
 T = TypeVar("T")
-MOST_STATES: Final = 20_000
-MOST_PROOF: Final = 4  # maximum number of exchanges in a proof
+MAX_STATES: Final = 20_000
+MAX_PROOF_EXCHANGES: Final = 4  # maximum number of exchanges in a proof
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Scene:
         found = states.get(key)
         if found is None:
             found = states[key] = kind()
-            if len(states) > MOST_STATES:
+            if len(states) > MAX_STATES:
                 states.popitem(last=False)
         else:
             states.move_to_end(key)
@@ -107,7 +107,7 @@ class Scene:
         tally.broken += 1
         if tally.first is None:
             proof = [each for each in before if each is not None and each is not exchange]
-            tally.first = Finding(why, [*proof[-MOST_PROOF + 1 :], exchange])
+            tally.first = Finding(why, [*proof[-MAX_PROOF_EXCHANGES + 1 :], exchange])
 
     def decide(self, rule: str, is_kept: bool, exchange: Exchange, why: str, *before: Exchange | None) -> None:
         if is_kept:
@@ -132,7 +132,7 @@ class Scene:
         seen_at = self._seen_at
         other = seen_at.setdefault(id_, connection.number)
         seen_at.move_to_end(id_)
-        if len(seen_at) > MOST_STATES:
+        if len(seen_at) > MAX_STATES:
             seen_at.popitem(last=False)
         if other != connection.number:
             one, two = sorted((self._client_of(other), self._client_of(connection.number)))

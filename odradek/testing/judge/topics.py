@@ -14,7 +14,7 @@ from odradek.protocol.struct import ZERO_UUID
 
 K = TypeVar("K")
 V = TypeVar("V")
-MOST_TOPICS: Final = 20_000
+MAX_TOPICS: Final = 20_000
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Topics:
     """The topics that requests contained, and the names that responses gave for other topic ids. For each of the two,
     the `most` most recently used entries are kept."""
 
-    def __init__(self, most: int = MOST_TOPICS) -> None:
+    def __init__(self, most: int = MAX_TOPICS) -> None:
         self._most = most
         self._by_name: OrderedDict[str, Topic] = OrderedDict()
         self._by_id: OrderedDict[bytes, Topic] = OrderedDict()

@@ -15,7 +15,7 @@ from odradek.testing.judge.scene import Client, Tally
 KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
 ALWAYS_COUNT: Final = frozenset({Level.LOSS, Level.MUST})
-MOST_SHOWN: Final = 40  # maximum number of elements of a list in a proof
+MAX_SHOWN_ELEMENTS: Final = 40  # maximum number of elements of a list in a proof
 
 
 @dataclass(slots=True)
@@ -168,6 +168,6 @@ def _shortened(value: object) -> Json:
     if isinstance(value, Mapping):
         return {str(name): _shortened(each) for name, each in value.items()}
     if isinstance(value, list):
-        more: list[Json] = [f"and {len(value) - MOST_SHOWN} more"] if len(value) > MOST_SHOWN else []
-        return [*map(_shortened, value[:MOST_SHOWN]), *more]
+        more: list[Json] = [f"and {len(value) - MAX_SHOWN_ELEMENTS} more"] if len(value) > MAX_SHOWN_ELEMENTS else []
+        return [*map(_shortened, value[:MAX_SHOWN_ELEMENTS]), *more]
     return value if isinstance(value, str | int | bool) or value is None else str(value)

@@ -15,7 +15,7 @@ from typing import IO, Final
 PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of all clients with an included driver
 START_TIMEOUT_S: Final = 120.0  # limit for the first command, because some drivers are compiled then
 EXIT_TIMEOUT_S: Final = 15.0
-MOST_READ_BYTES: Final = 1 << 16
+MAX_READ_BYTES: Final = 1 << 16
 
 
 class Unimplemented(Exception):
@@ -83,7 +83,7 @@ class DrivenClient:
             left_s = until_s - time.monotonic()
             if left_s <= 0 or not select.select([out], [], [], left_s)[0]:
                 raise DriverGone(f"`{what}` hangs")
-            data = os.read(out.fileno(), MOST_READ_BYTES)
+            data = os.read(out.fileno(), MAX_READ_BYTES)
             if not data:
                 raise DriverGone(f"the driver ended in `{what}`, with status {self._process.wait()}")
             self._unread += data

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from odradek.testing.sync import Json
 
 KEPT, BROKEN, COMMAND_FAILED, NOTHING = 0, 1, 2, 3
-MOST_READ_BYTES = 1 << 20
-MOST_SEED = 1 << 31
-MOST_RARE_SHOWN = 8
+MAX_READ_BYTES = 1 << 20
+MAX_SEED = 1 << 31
+MAX_SHOWN_RARE_ANSWERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
             if start is not None:
                 numbers[start] = entry.exchange
     yield "the command failed. Its broker had given it answers that are lawful but rare (docs/judge.md), last:"
-    for each in recent[-MOST_RARE_SHOWN:]:
+    for each in recent[-MAX_SHOWN_RARE_ANSWERS:]:
         if "api" not in each:
             yield f"  {each['name']}"
             continue
@@ -267,7 +267,7 @@ def _seed(options: argparse.Namespace) -> int:
     """Returns the seed for odd responses; 0 means none. If the options give no seed, chooses one and prints it."""
     if options.odd is not None:
         return int(options.odd)
-    seed = randrange(1, MOST_SEED)
+    seed = randrange(1, MAX_SEED)
     print(
         f"the broker will give some answers that are lawful but rare; --odd {seed} repeats them, --odd 0 avoids them",
         file=sys.stderr,
@@ -314,7 +314,7 @@ def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
             return False
         print(f"attached to {host}:{port}; press Ctrl-C to end and to print the verdict", file=sys.stderr, flush=True)
         with recording.open("wb") as file:
-            while data := response.read1(MOST_READ_BYTES):
+            while data := response.read1(MAX_READ_BYTES):
                 file.write(data)
                 file.flush()
         complain("odradek judge", _end_reason(recording))

@@ -19,7 +19,7 @@ from odradek.tools.commands.errors import NOT_FOUND, NOT_PERMITTED, REFUSED, UNR
 from odradek.tools.commands.schema_options import DEFAULT_URL, VARIABLE
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-MOST_REFERENCES: Final = 1_000  # maximum number of references of one schema, including indirect ones
+MAX_REFERENCES: Final = 1_000  # maximum number of references of one schema, including indirect ones
 ADVICE: Final[Mapping[int, str]] = {
     40401: "`odradek schemas list` shows all subjects. Names are case-sensitive.",
     40402: "`odradek schemas show SUBJECT` lists the versions of a subject.",
@@ -97,8 +97,8 @@ class RegistryClient:
             if is_complete:
                 found[reference.name] = reference, texts[reference.name].text
                 continue
-            if len(texts) == MOST_REFERENCES or reference.name in texts:
-                raise CommandError(f"the schema refers to itself, or has more than {MOST_REFERENCES} references")
+            if len(texts) == MAX_REFERENCES or reference.name in texts:
+                raise CommandError(f"the schema refers to itself, or has more than {MAX_REFERENCES} references")
             texts[reference.name] = self.version(reference.subject, reference.version).text
             waiting.append((reference, True))
             waiting.extend((each, False) for each in reversed(texts[reference.name].references))

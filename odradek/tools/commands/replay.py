@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.testing.replay.player import Control, FoundDifference, ReplayResult
 
 SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
-MOST_SHOWN = 3  # maximum number of exchanges shown for one difference
+MAX_SHOWN_EXCHANGES = 3  # maximum number of exchanges shown for one difference
 
 
 def parse_explanation(text: str) -> tuple[str, str]:
@@ -140,8 +140,8 @@ def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]
         places.setdefault((each.api, each.version, each.difference.path), []).append(each)
     for (api, version, path), those in places.items():
         first = those[0].difference
-        numbers = ", ".join(str(each.exchange) for each in those[:MOST_SHOWN])
-        more = f" and {len(those) - MOST_SHOWN} more" if len(those) > MOST_SHOWN else ""
+        numbers = ", ".join(str(each.exchange) for each in those[:MAX_SHOWN_EXCHANGES])
+        more = f" and {len(those) - MAX_SHOWN_EXCHANGES} more" if len(those) > MAX_SHOWN_EXCHANGES else ""
         yield f"{api} v{version} {path or 'as a whole'}: recorded {first.recorded}, live {first.live}"
         yield f"    exchange {numbers}{more}"
     is_open = sum(each.is_open for each in replayed.differences)

@@ -25,7 +25,7 @@ _ETHERNET: Final = bytes.fromhex("020000000001 020000000002 0800")
 _IP: Final = Packing(">BBHHHBBH4s4s")
 _TCP: Final = Packing(">HHIIBBHHH")
 _PSEUDO: Final = Packing(">4s4sBBH")
-MOST_SEGMENT_BYTES: Final = 60_000  # an IPv4 packet has at most 65,535 bytes
+MAX_SEGMENT_BYTES: Final = 60_000  # an IPv4 packet has at most 65,535 bytes
 KAFKA_PORT: Final = 9092
 FIRST_CLIENT: Final = int(ipaddress.IPv4Address("10.1.0.0"))
 FIRST_NODE: Final = int(ipaddress.IPv4Address("10.0.0.1"))
@@ -110,8 +110,8 @@ def _closing_packets(capture: _Capture, at_us: int) -> Iterator[bytes]:
 def _frame_packets(sender: _Endpoint, receiver: _Endpoint, frame: bytes, at_us: int) -> Iterator[bytes]:
     """Yields the packets of a frame, which is passed without its length. Yields nothing for an empty frame."""
     data = LENGTH.pack(len(frame)) + frame if frame else b""
-    for start in range(0, len(data), MOST_SEGMENT_BYTES):
-        part = data[start : start + MOST_SEGMENT_BYTES]
+    for start in range(0, len(data), MAX_SEGMENT_BYTES):
+        part = data[start : start + MAX_SEGMENT_BYTES]
         yield _packet(sender, receiver, PUSH | ACK, part, at_us)
         sender.sequence = (sender.sequence + len(part)) % 2**32
 

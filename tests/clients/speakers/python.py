@@ -127,7 +127,7 @@ def _python_poll(consumer: Any, timeout_s: float) -> list[ReceivedRecord]:
 
 # If a poll of kafka-python 3.0.12 ends just when the response to SyncGroup arrives, the client loses the assignment
 # permanently.
-LEAST_PYTHON_POLL_S = 1.0
+MIN_PYTHON_POLL_S = 1.0
 
 
 class _PythonMember(Member):
@@ -135,7 +135,7 @@ class _PythonMember(Member):
         self._consumer, self._topic = consumer, topic
 
     def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]:
-        return _python_poll(self._consumer, max(timeout_s, LEAST_PYTHON_POLL_S))
+        return _python_poll(self._consumer, max(timeout_s, MIN_PYTHON_POLL_S))
 
     def assignment(self) -> set[int]:
         return {owned.partition for owned in self._consumer.assignment()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.configuration.broker_settings import SCHEMA_LEVELS
-from odradek.registry.avro_schemas import MOST_FIELDS
+from odradek.registry.avro_schemas import MAX_FIELDS
 from odradek.registry.core import LATEST, Registration, Registry
 from odradek.registry.errors import RegistryError
 from odradek.registry.levels import LEVELS
@@ -330,7 +330,7 @@ def test_a_record_with_too_many_fields_is_refused_before_it_is_parsed(scene: Sce
     def fields(count: int) -> list[dict[str, str]]:
         return [{"name": f"f{number}", "type": "int"} for number in range(count)]
 
-    inner = {"type": "record", "name": "Wide", "fields": fields(MOST_FIELDS + 1)}
+    inner = {"type": "record", "name": "Wide", "fields": fields(MAX_FIELDS + 1)}
     for schema in (inner, {"type": "array", "items": ["null", inner]}):
         with pytest.raises(RegistryError, match="the record Wide has 10001 fields; the most are 10000") as refused:
             scene.registry.register("wide", Registration(SchemaText("AVRO", json.dumps(schema))))

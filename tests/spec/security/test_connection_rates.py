@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from odradek.broker.api.context import ConnectionInfo
-from odradek.broker.network.admission import MOST_HELD, Admission, Admissions, ConnectionLimits
+from odradek.broker.network.admission import MAX_HELD_CONNECTIONS, Admission, Admissions, ConnectionLimits
 from odradek.broker.network.server import bind
 from odradek.broker.security.quotas.connections import FIRST_CLEARANCE, ConnectionRates
 from odradek.broker.security.quotas.entities import QuotaEntity
@@ -137,7 +137,7 @@ def test_scenario_148_one_too_many_is_held_and_then_closed() -> None:
 
 def test_no_more_are_held_than_there_is_room_for() -> None:
     door = Door(rates=Rates(held_ms=700))
-    assert {door.comes()[1] for _ in range(MOST_HELD)} == {Admission.HELD}
+    assert {door.comes()[1] for _ in range(MAX_HELD_CONNECTIONS)} == {Admission.HELD}
     assert door.comes()[1] is Admission.REFUSED
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.security.quotas.metering import LONGEST_THROTTLE_MS, SampledRate, TokenBucket, Windows
+from odradek.broker.security.quotas.metering import MAX_THROTTLE_MS, SampledRate, TokenBucket, Windows
 
 WINDOWS = Windows(11, 1000)
 T0 = 1_800_000_000_000
@@ -69,8 +69,8 @@ def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
 
 
 def test_a_throttle_fits_into_its_field_however_small_the_limit() -> None:
-    assert rate((1e12, 0)).throttle_ms(0.001, T0) == LONGEST_THROTTLE_MS
-    assert rate((1, 0)).throttle_ms(0, T0) == LONGEST_THROTTLE_MS
+    assert rate((1e12, 0)).throttle_ms(0.001, T0) == MAX_THROTTLE_MS
+    assert rate((1, 0)).throttle_ms(0, T0) == MAX_THROTTLE_MS
 
 
 def test_a_limit_that_is_no_number_limits_nothing() -> None:

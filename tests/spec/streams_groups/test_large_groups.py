@@ -343,7 +343,7 @@ def test_little_work_is_done_at_once_and_much_work_later_one_group_after_another
     async def scenario() -> None:
         log: list[str] = []
         ended: list[tuple[str, str]] = []
-        computations = TargetComputations(most_at_once=10)
+        computations = TargetComputations(max_unsliced=10)
         computations.when_computed(lambda group_id, result: ended.append((group_id, result)))
         assert computations.compute("small", 10, counting(2, log, "s")) == "s"
         assert computations.compute("g", 11, counting(2, log, "g")) is None
@@ -369,7 +369,7 @@ def test_a_computation_that_fails_is_logged_and_leaves_the_others_alone() -> Non
 
     async def scenario() -> None:
         ended: list[str] = []
-        computations = TargetComputations(most_at_once=0)
+        computations = TargetComputations(max_unsliced=0)
         computations.when_computed(lambda group_id, _: ended.append(group_id))
         computations.compute("bad", 1, failing())
         computations.compute("good", 1, counting(1, [], "good"))

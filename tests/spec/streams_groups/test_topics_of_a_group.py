@@ -2,7 +2,7 @@
 (docs/spec/streams-groups.md#s4, #s13-3, #s13-5)."""
 
 from odradek.broker.groups.common.group import TimerKey, TimerKind
-from odradek.broker.groups.streams.limits import MOST_TASKS, MOST_TOPICS
+from odradek.broker.groups.streams.limits import MAX_TASKS, MAX_TOPICS
 from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP
 from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, refused, subtopology, topology
@@ -149,14 +149,14 @@ def test_the_delay_of_a_deleted_group_is_stopped() -> None:
 
 def test_a_topology_of_too_many_topics_is_refused() -> None:
     scene = StreamsScene()
-    names = [f"s{number}" for number in range(MOST_TOPICS)]
+    names = [f"s{number}" for number in range(MAX_TOPICS)]
     assert scene.member("a", reads=topology(subtopology("0", names))) == refused(ErrorCode.STREAMS_INVALID_TOPOLOGY)
     assert scene.last_error == "The topology has 5001 subtopologies and topics; this broker allows 5000."
     assert scene.member("a", reads=topology(subtopology("0", names[:-1]))).code == OK
 
 
 def test_a_topology_of_too_many_tasks_is_refused() -> None:
-    scene = StreamsScene(topics={"wide": MOST_TASKS + 1}, reads=topology(subtopology("0", ["wide"])))
+    scene = StreamsScene(topics={"wide": MAX_TASKS + 1}, reads=topology(subtopology("0", ["wide"])))
     assert scene.member("a") == refused(ErrorCode.STREAMS_INVALID_TOPOLOGY)
     assert scene.last_error == "The topology has 20001 tasks; this broker allows 20000 in a group."
     assert scene.log == []

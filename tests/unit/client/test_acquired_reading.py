@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.common.values import TopicPartition
-from odradek.client.sharing.acquired import GAP, MOST_OFFSETS, OPEN, REJECT, RELEASE, FetchedShareRecords, read_acquired
+from odradek.client.sharing.acquired import GAP, MAX_OFFSETS, OPEN, REJECT, RELEASE, FetchedShareRecords, read_acquired
 from odradek.protocol.batch_header import (
     HEADER_BYTES,
     NO_LEADER_EPOCH,
@@ -97,7 +97,7 @@ def test_offsets_whose_records_did_not_come_are_released_and_no_gaps() -> None:
     assert ranges(read(b"", (5, 6, 1))) == [(5, bytes([RELEASE] * 2))]
 
 
-@pytest.mark.parametrize(("first", "last"), [(5, 4), (0, MOST_OFFSETS)])
+@pytest.mark.parametrize(("first", "last"), [(5, 4), (0, MAX_OFFSETS)])
 def test_ranges_that_cannot_be_are_damage(first: int, last: int) -> None:
     found = read(batch(0, 1), (first, last, 1))
     assert (ranges(found), given(found)) == ([], [])

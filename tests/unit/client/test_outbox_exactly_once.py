@@ -20,7 +20,7 @@ from odradek.protocol.compression import Compression
 
 SEEDS = range(400)
 BATCHES = 40
-MOST_IN_FLIGHT = 5
+MAX_IN_FLIGHT = 5
 CACHED = 5
 LIMIT_BYTES = 1_000
 
@@ -109,7 +109,7 @@ class World:
             for lost in self.outbox.begin_epoch(self.identity):
                 self.settle(lost, "given up")
             self.trace.append(f"epoch {self.identity.producer_epoch}")
-        if len(self.outbox.in_flight) < MOST_IN_FLIGHT:
+        if len(self.outbox.in_flight) < MAX_IN_FLIGHT:
             batch = self.outbox.next_to_send(self.identity)
             if batch is not None:
                 self.outbox.mark_sent(batch, self.identity)

@@ -17,7 +17,7 @@ from odradek.protocol.messages.fetch_response import FetchableTopicResponse, Fet
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.recording_cuts import (
-    MOST_BATCHES,
+    MAX_BATCHES,
     UncheckedCut,
     cut_answer,
     cut_request,
@@ -94,8 +94,8 @@ def test_a_produce_request_with_anything_unusual_is_kept_whole(version: int) -> 
 
 def test_a_request_of_very_many_batches_is_kept_whole() -> None:
     small = batch(b"s")
-    assert cut_request(produce(12, *[small] * MOST_BATCHES)) is not None
-    assert cut_request(produce(12, *[small] * (MOST_BATCHES + 1))) is None
+    assert cut_request(produce(12, *[small] * MAX_BATCHES)) is not None
+    assert cut_request(produce(12, *[small] * (MAX_BATCHES + 1))) is None
 
 
 @pytest.mark.parametrize("version", range(9, ProduceRequest.MAX_VERSION + 1))

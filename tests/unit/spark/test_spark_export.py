@@ -29,7 +29,7 @@ from odradek.spark.jobs.export_plan import (
     observe_nothing,
 )
 from odradek.spark.jobs.inputs import input_of
-from odradek.spark.jobs.parquet import MOST_DAYS
+from odradek.spark.jobs.parquet import MAX_DAYS
 from tests.support.batches import NOW_MS
 from tests.support.written_log import WrittenLog
 
@@ -260,12 +260,12 @@ def test_another_log_under_the_same_name_is_refused(log: WrittenLog, tmp_path: P
 
 def test_timestamps_of_too_many_days_are_told_and_can_be_left_undated(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "data")
-    log.append([NewRecord(b"k", b"v", day * DAY_MS) for day in range(MOST_DAYS + 1)])
+    log.append([NewRecord(b"k", b"v", day * DAY_MS) for day in range(MAX_DAYS + 1)])
     with pytest.raises(ExportError, match="more than 500 days: export with --no-dates"):
         exported(log, tmp_path / "out")
     export_with(at_once, source(log), tmp_path / "undated", ExportOptions(by_date=False))
     (only,) = (tmp_path / "undated").glob("topic=t/*.parquet")
-    assert pq.ParquetFile(only).metadata.num_rows == MOST_DAYS + 1
+    assert pq.ParquetFile(only).metadata.num_rows == MAX_DAYS + 1
 
 
 def test_a_plan_begins_where_the_last_one_has_ended() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.spark.jobs.inputs import InputError, input_of, one_topic, topics_in
 from odradek.spark.jobs.session import bar, drawn
-from odradek.spark.jobs.shown import MOST_CHARACTERS, shown, size
+from odradek.spark.jobs.shown import MAX_LENGTH, shown, size
 from odradek.tools.commands.errors import REFUSED
 from odradek.tools.commands.spark_jobs import columns_of
 from tests.support.oracle import REPOSITORY
@@ -100,7 +100,7 @@ def test_values_are_shown_as_text_where_they_are_text() -> None:
     assert (shown(None), shown(7)) == (None, "7")
     long = shown(b"x" * 500)
     assert long is not None
-    assert len(long) == MOST_CHARACTERS
+    assert len(long) == MAX_LENGTH
 
 
 def test_sizes_are_told_in_the_unit_that_fits() -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.runtime.slices import Steps
 
-MOST_LISTENERS = 8
-MOST_USERS = 100
-MOST_PEM = 1_000_000  # maximum number of characters in a PEM text
+MAX_LISTENERS = 8
+MAX_USERS = 100
+MAX_PEM_LENGTH = 1_000_000  # maximum number of characters in a PEM text
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 CLIENT_AUTH = ("none", "requested", "required")
@@ -216,14 +216,14 @@ def _users(told: object) -> dict[str, str]:
         found[name] = text(password, f"users.{name}")
         if any(not each.isprintable() for each in found[name]):
             raise invalid_field(f"users.{name}", "a password of printable characters")
-    if len(found) > MOST_USERS:
-        raise Problem(400, f"a cluster has at most {MOST_USERS} users", field="users")
+    if len(found) > MAX_USERS:
+        raise Problem(400, f"a cluster has at most {MAX_USERS} users", field="users")
     return found
 
 
 def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
-    if not isinstance(told, list) or not 1 <= len(told) <= MOST_LISTENERS:
-        raise invalid_field("listeners", f"a list of 1 to {MOST_LISTENERS} listeners")
+    if not isinstance(told, list) or not 1 <= len(told) <= MAX_LISTENERS:
+        raise invalid_field("listeners", f"a list of 1 to {MAX_LISTENERS} listeners")
     found: list[ChosenListener] = []
     for index, each in enumerate(told):
         one = _listener(each, f"listeners[{index}]", nodes)
@@ -302,7 +302,7 @@ def _certificate(told: object, field: str) -> KeyAndChain | None:
 
 def _pem(told: object, field: str) -> str:
     found = text(told, field)
-    if "-----BEGIN " not in found or len(found) > MOST_PEM:
+    if "-----BEGIN " not in found or len(found) > MAX_PEM_LENGTH:
         raise invalid_field(field, "PEM, as text, not as a path")
     return found
 

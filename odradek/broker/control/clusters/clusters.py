@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.clusters")
 
 DEFAULT = "default"
-MOST_CLUSTERS = 2000
-MOST_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
+MAX_CLUSTERS = 2000
+MAX_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
 GONE_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
 RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
 LET_GO_MS = 500  # delay after a broker is closed, for callbacks of its connections; then the same delay for its objects
@@ -257,8 +257,8 @@ class Clusters:
                    listener without TLS and SASL if `fork` is None
         users      passwords by user name; None for the users of the forked cluster
         """
-        if len(self._clusters) >= MOST_CLUSTERS:
-            raise Problem(409, f"at most {MOST_CLUSTERS} clusters can exist at a time: delete one first")
+        if len(self._clusters) >= MAX_CLUSTERS:
+            raise Problem(409, f"at most {MAX_CLUSTERS} clusters can exist at a time: delete one first")
         source = None if fork is None else self.get(fork)
         if source is not None and release is not None:
             raise Problem(400, "a fork emulates the release of its source: leave out emulate", field="emulate")
@@ -353,8 +353,8 @@ class Clusters:
         """Copies the files of a cluster as the checkpoint `mark`, which replaces any older checkpoint of that name.
         Raises Problem."""
         cluster = self.get(name)
-        if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
-            raise Problem(409, f"a cluster has at most {MOST_CHECKPOINTS} checkpoints: replace one by using its name")
+        if len(cluster.checkpoints) >= MAX_CHECKPOINTS:
+            raise Problem(409, f"a cluster has at most {MAX_CHECKPOINTS} checkpoints: replace one by using its name")
         async with cluster.change():
             await cluster.wait_until_idle()
             cluster.checkpoints.pop(mark, None)

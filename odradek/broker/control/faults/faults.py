@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.control")
 
-MOST_RULES = 1000
+MAX_RULES = 1000
 REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
 CODES = {code.value: code for code in ErrorCode}
@@ -103,8 +103,8 @@ class Faults:
             if rule.name in self.rules or rule.name in parsed:
                 raise Problem(409, f"there is already a rule named {rule.name}", field="name")
             parsed[rule.name] = rule
-        if len(self.rules) + len(parsed) > MOST_RULES:
-            raise Problem(409, f"a cluster has at most {MOST_RULES} rules: delete some first")
+        if len(self.rules) + len(parsed) > MAX_RULES:
+            raise Problem(409, f"a cluster has at most {MAX_RULES} rules: delete some first")
         self.rules.update(parsed)
         self.install()
         return list(parsed.values())

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.faults.rules import Occurrence, Point
     from odradek.broker.runtime.waiting import Deferred
 
-MOST_LISTED = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
+MAX_LISTED_ELEMENTS = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
 MANY = 500  # the default size of Kafka's request queue (queued.max.requests)
 WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
 Resume: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
@@ -61,12 +61,13 @@ class Holds:
         return sum(map(len, self._waiting.values())) > MANY
 
     def as_json(self) -> list[dict[str, object]]:
-        """Returns, for each hold, the number of waiters and a description of the first `MOST_LISTED` of them."""
+        """Returns, for each hold, the number of waiters and a description of the first `MAX_LISTED_ELEMENTS` of
+        them."""
         return [
             {
                 "name": name,
                 "waiting": len(waiting),
-                "who": [each.facts for each in list(waiting.values())[:MOST_LISTED]],
+                "who": [each.facts for each in list(waiting.values())[:MAX_LISTED_ELEMENTS]],
             }
             for name, waiting in self._waiting.items()
             if waiting
@@ -102,7 +103,7 @@ def waiter_facts(point: Point, occurrence: Occurrence) -> WaiterFacts:
             facts[name] = values[0]
     partitions = sorted((topic, index) for topic, index in occurrence.places if index is not None)
     topics = sorted({topic for topic, _ in occurrence.places} - {topic for topic, _ in partitions})
-    facts["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MOST_LISTED]
+    facts["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MAX_LISTED_ELEMENTS]
     if topics:
-        facts["topics"] = topics[:MOST_LISTED]
+        facts["topics"] = topics[:MAX_LISTED_ELEMENTS]
     return facts

@@ -49,7 +49,7 @@ class Point(Enum):
 
 
 APIS: Mapping[str, ApiKey] = {key.kafka_name: key for key in ApiKey if key.value in REQUESTS}
-LONGEST_DELAY_MS = 7 * 24 * 3600 * 1000
+MAX_DELAY_MS = 7 * 24 * 3600 * 1000
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -398,7 +398,7 @@ def _action(
         error=error,
         partitions=partitions,
         edits=tuple(_edits(told, api, versions)),
-        delay_ms=whole_number(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
+        delay_ms=whole_number(told.get("delay_ms", 0), "do.delay_ms", 0, MAX_DELAY_MS),
         hold=None if "hold" not in told else text(told["hold"], "do.hold"),
         slow_bytes_per_s=None
         if "slow_bytes_per_s" not in told

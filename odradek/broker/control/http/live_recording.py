@@ -1,6 +1,6 @@
 """Streams a recording over HTTP while it is being made, for a judge that runs in a separate process.
 
-Nothing is recorded unless there is a reader. At most MOST_UNREAD_BYTES may wait for the reader. If the reader is too
+Nothing is recorded unless there is a reader. At most MAX_UNREAD_BYTES may wait for the reader. If the reader is too
 slow, the stream reports this and ends, because a gap in the recording would make the judge accuse clients wrongly.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.recording")
 
-MOST_UNREAD_BYTES: Final = 64 * 1024 * 1024
-MOST_READERS: Final = 4  # maximum number of readers per cluster
+MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+MAX_READERS: Final = 4  # maximum number of readers per cluster
 LOOK_S: Final = 0.5  # interval at which the reader's connection is checked while nothing is recorded
 
 
@@ -36,13 +36,13 @@ class UnreadBlocks:
     """A buffer for blocks between the recorder, which may run in a thread, and the reader. Implements
     `RecordingOutput`.
 
-    left_out  number of bytes that were discarded because the buffer would have exceeded `most_bytes`
+    left_out  number of bytes that were discarded because the buffer would have exceeded `max_bytes`
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, most_bytes: int = MOST_UNREAD_BYTES) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int = MAX_UNREAD_BYTES) -> None:
         self.left_out = 0
         self._loop = loop
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._lock = Lock()
         self._blocks: list[bytes] = []
         self._bytes = 0
@@ -50,7 +50,7 @@ class UnreadBlocks:
 
     def write(self, data: bytes) -> None:
         with self._lock:
-            if self.left_out or self._bytes + len(data) > self._most_bytes:
+            if self.left_out or self._bytes + len(data) > self._max_bytes:
                 self.left_out += len(data)
             else:
                 self._blocks.append(data)
@@ -90,8 +90,8 @@ async def send_recording(
     keeps_records = request.query.get("records", "true")
     if keeps_records not in ("true", "false"):
         raise Problem(400, "records must be true or false", field="records")
-    if len(cluster.faults.recorders) >= MOST_READERS:
-        raise Problem(409, f"a cluster sends at most {MOST_READERS} recordings at a time: end one first")
+    if len(cluster.faults.recorders) >= MAX_READERS:
+        raise Problem(409, f"a cluster sends at most {MAX_READERS} recordings at a time: end one first")
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE, keeps_records=keeps_records == "true")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from odradek.broker.control.recording.exchanges import Exchanges
 
 LOOK_AGAIN_S: Final = 0.02
-MOST_READERS: Final = 16  # maximum number of readers per cluster
-MOST_EVENTS: Final = 100  # maximum number of events that are sent to a reader each time the ring is read
+MAX_READERS: Final = 16  # maximum number of readers per cluster
+MAX_EVENTS: Final = 100  # maximum number of events that are sent to a reader each time the ring is read
 
 
 class EventCursor:
@@ -76,8 +76,8 @@ async def send_requests(
 ) -> web.StreamResponse:
     """Answers a request with events until the reader disconnects or the cluster ends. Raises Problem."""
     exchanges.require()
-    if exchanges.readers >= MOST_READERS:
-        raise Problem(409, f"at most {MOST_READERS} readers can follow the requests of a cluster: end one first")
+    if exchanges.readers >= MAX_READERS:
+        raise Problem(409, f"at most {MAX_READERS} readers can follow the requests of a cluster: end one first")
     exchanges.readers += 1
     try:
         response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
@@ -86,7 +86,7 @@ async def send_requests(
             while request.transport is not None and not request.transport.is_closing():
                 for number, event in enumerate(told.next_events()):
                     await response.write(event)
-                    if number == MOST_EVENTS:
+                    if number == MAX_EVENTS:
                         break
                 if not is_there():
                     break

@@ -30,7 +30,7 @@ from odradek.broker.http.guard import LOCAL, refusal
 from odradek.broker.http.json_answer import json_answer
 from odradek.broker.http.page.routes import CONTROLLED
 from odradek.broker.http.pages import AccessRefused
-from odradek.broker.network.kept_exchanges import MOST_EXCHANGES
+from odradek.broker.network.kept_exchanges import MAX_EXCHANGES
 from odradek.broker.runtime.starting import CannotStart
 from odradek.control_calls import table
 from odradek.control_calls.call import CallField, ControlCall, FieldKind
@@ -40,8 +40,8 @@ from odradek.control_calls.table import (
     CALLS,
     CLOCK_MOVES,
     DEFAULT_WAIT_MS,
-    LONGEST_ADVANCE_MS,
-    MOST_PARTITIONS,
+    MAX_ADVANCE_MS,
+    MAX_PARTITIONS,
     REFUSALS,
 )
 from odradek.protocol.errors import KafkaError
@@ -200,7 +200,7 @@ class Routes:
         nodes = None if found.get("nodes") is None else told_nodes(found.get("nodes"))
         settings = mapping(found.values.get("settings", {}), "settings")
         topics = mapping(found.get("topics") or {}, "topics")
-        partitions = {name: whole_number(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
+        partitions = {name: whole_number(value, f"topics.{name}", 1, MAX_PARTITIONS) for name, value in topics.items()}
         preset = _preset(found.get("preset"))
         release = None if found.get("emulate") is None else release_named(found.get("emulate"))
         listeners, users = found.get("listeners"), found.get("users")
@@ -426,10 +426,10 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
         case "resume":
             cluster.time.resume()
         case "advance":
-            await cluster.time.advance(whole_number(value, "ms", 0, LONGEST_ADVANCE_MS), cluster.wait_until_idle)
+            await cluster.time.advance(whole_number(value, "ms", 0, MAX_ADVANCE_MS), cluster.wait_until_idle)
         case "set":
             await cluster.time.set(
-                whole_number(value, "ms", 0, cluster.time.now_ms() + LONGEST_ADVANCE_MS), cluster.wait_until_idle
+                whole_number(value, "ms", 0, cluster.time.now_ms() + MAX_ADVANCE_MS), cluster.wait_until_idle
             )
         case _:
             raise Problem(404, f"the clock has no action {how}", allowed=", ".join(CLOCK_MOVES))
@@ -459,7 +459,7 @@ def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, obje
     """Returns the newest requests that the query selects, oldest first. Raises Problem."""
     query = request.query
     since = number_given("since", query.get("since", "0"))
-    limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
+    limit = number_given("limit", query.get("limit", str(MAX_EXCHANGES)))
     found = list(cluster.faults.exchanges.completed_since(since, query.get("api"), query.get("client_id")))
     return found[max(0, len(found) - limit) :]
 

@@ -17,7 +17,7 @@ from odradek.broker.facts import shares as share_facts
 from odradek.broker.facts import transactions as transaction_facts
 from odradek.broker.facts.partitions import partition_facts
 from odradek.broker.shares.core.state import SharePartitionKey
-from odradek.control_calls.table import MOST_ROWS
+from odradek.control_calls.table import MAX_ROWS
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
 
@@ -35,7 +35,7 @@ def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
     """Returns a page of rows: skips `skip` rows, and includes the next `limit` rows. The field `more` is true if
     further rows follow. Raises Problem."""
     numbers = {}
-    for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
+    for name, default, most in (("skip", 0, 2**31), ("limit", MAX_ROWS, MAX_ROWS)):
         said = query.get(name, str(default))
         if not said.isascii() or not said.isdecimal() or len(said) > 10 or int(said) > most:
             raise Problem(400, f"{name} must be a whole number from 0 to {most}", field=name)
@@ -165,7 +165,7 @@ def share_partitions(cluster: Cluster) -> Iterator[Row]:
             "start_offset": each.start_offset,
             "records": [
                 {"first_offset": records.first_offset, "last_offset": records.last_offset, **record_state(records)}
-                for records in each.ranges[:MOST_ROWS]
+                for records in each.ranges[:MAX_ROWS]
             ],
         }
 
@@ -199,7 +199,7 @@ def sessions(cluster: Cluster) -> Iterator[Row]:
             "last_used_ms": session.last_used_ms,
             "partitions": [
                 {"partition": named(*key), "fetch_offset": each.fetch_offset}
-                for key, each in islice(session.partitions.items(), MOST_ROWS)
+                for key, each in islice(session.partitions.items(), MAX_ROWS)
             ],
         }
     if not broker.has_started("shares"):
@@ -211,7 +211,7 @@ def sessions(cluster: Cluster) -> Iterator[Row]:
             "member": share.key.member_id,
             "epoch": share.epoch,
             "partitions": [
-                {"partition": named(each.topic_id, each.partition)} for each in islice(share.partitions, MOST_ROWS)
+                {"partition": named(each.topic_id, each.partition)} for each in islice(share.partitions, MAX_ROWS)
             ],
         }
 

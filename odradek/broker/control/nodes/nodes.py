@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Message
 
 R = TypeVar("R")
-MOST_NODES = 16
+MAX_NODES = 16
 LAST_NODE_ID = 2**31 - 1
 LOOK_AGAIN_S = 0.002
 SESSION_MS = 9_000  # time until a killed node is fenced in the metadata; Kafka's broker.session.timeout.ms
@@ -493,11 +493,11 @@ class Nodes:
 def told_nodes(told: object) -> int | list[int]:
     """Parses the field `nodes` of a request: the number of nodes, or their ids. Raises Problem."""
     if not isinstance(told, list):
-        if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MOST_NODES:
-            raise invalid_field("nodes", f"a whole number from 1 to {MOST_NODES}, or a list of node ids")
+        if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MAX_NODES:
+            raise invalid_field("nodes", f"a whole number from 1 to {MAX_NODES}, or a list of node ids")
         return told
-    if not 1 <= len(told) <= MOST_NODES:
-        raise invalid_field("nodes", f"a list of 1 to {MOST_NODES} node ids, or their number")
+    if not 1 <= len(told) <= MAX_NODES:
+        raise invalid_field("nodes", f"a list of 1 to {MAX_NODES} node ids, or their number")
     ids: list[int] = []
     for index, each in enumerate(told):
         ids.append(whole_number(each, f"nodes[{index}]", 0, LAST_NODE_ID))

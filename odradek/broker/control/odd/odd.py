@@ -98,26 +98,26 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and des
 }
 PERCENT: Final = {name: percent for name, (percent, _) in ODDITIES.items()}
 UNKNOWN_TAG: Final = b"\x01\x8f\x4e\x03odd"  # one tagged field with the number 9999 and three bytes
-MOST_THROTTLE_MS: Final = 5
+MAX_THROTTLE_MS: Final = 5
 ADDRESSES: Final[Mapping[str, str]] = {"localhost": "127.0.0.1", "127.0.0.1": "localhost"}
 FIRST_UNKNOWN_API: Final = 20_000
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
 FIRST_HIGH_PRODUCER_ID: Final = 2**40  # added to ordinary producer ids, which are smaller, so that the sums are unique
-MOST_FIRST_LEADER_EPOCH: Final = 1_000_000
+MAX_FIRST_LEADER_EPOCH: Final = 1_000_000
 # The limit is 2²⁴ because of librdkafka 2.16, which reads the member id in a ConsumerGroupHeartbeat up to the next zero
 # byte. The member id is followed by the epoch. From 2²⁴ on, the epoch does not begin with a zero byte, and consumers
 # with librdkafka that use KIP-848 would fail.
 FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
 MEMBER_ID_CHARACTERS: Final = 255
-MOST_METADATA: Final = 100
-MOST_METADATA_BYTES: Final = 64 * 1024
+MAX_METADATA_ANSWERS: Final = 100
+MAX_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
-MOST_RECENT: Final = 20
-MOST_MEMBERS: Final = 1_000
-MOST_TASKS: Final = 1_000  # the tasks of a member are not remembered if it has more tasks
+MAX_RECENT_EVENTS: Final = 20
+MAX_MEMBERS: Final = 1_000
+MAX_TASKS: Final = 1_000  # the tasks of a member are not remembered if it has more tasks
 STALE_TOPOLOGY, ASSIGNMENT_DELAYED = 0, 5  # statuses of streams groups
 DELAYED: Final = "Assignment delayed due to the configured assignment interval."
-MOST_SOURCES: Final = 10_000
+MAX_RANDOM_SOURCES: Final = 10_000
 # These oddities are decided when an object is created, not when a request arrives. They therefore depend on the order
 # of creation.
 OF_STATE: Final = frozenset(
@@ -218,7 +218,7 @@ class Odd:
     random: Random
     percent: Mapping[str, int]
     done: dict[str, int]
-    recent: deque[OddEvent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
+    recent: deque[OddEvent] = field(default_factory=lambda: deque(maxlen=MAX_RECENT_EVENTS))
     connections: dict[int, WatchedConnection] = field(default_factory=dict)
     metadata: dict[bytes, MetadataHistory] = field(default_factory=dict)
     tasks: dict[tuple[str, str], SentTasks] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class Odd:
 
     def _source(self, *key: object) -> Random:
         """Returns a new generator that depends on the seed, the key, and the number of earlier calls for the key."""
-        key = key if key in self._counts or len(self._counts) < MOST_SOURCES else key[:1]
+        key = key if key in self._counts or len(self._counts) < MAX_RANDOM_SOURCES else key[:1]
         count = self._counts[key] = self._counts.get(key, 0) + 1
         return Random(f"{self.seed} {key} {count}")
 
@@ -318,7 +318,7 @@ class Odd:
         """Changes the first leader epochs of new partitions in a decision."""
         for record in decision.records:
             if isinstance(record, PartitionRecord) and self.applies("high leader epoch"):
-                record.leader_epoch = self.random.randint(1, MOST_FIRST_LEADER_EPOCH)
+                record.leader_epoch = self.random.randint(1, MAX_FIRST_LEADER_EPOCH)
         return decision
 
     def reshape(self, answer: Message, request: Message | None = None) -> None:
@@ -353,7 +353,7 @@ class Odd:
             if is_new and self.applies("high producer epoch"):
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
         if getattr(answer, "throttle_time_ms", None) == 0 and self.applies("throttled"):
-            setattr(answer, "throttle_time_ms", self.random.randint(1, MOST_THROTTLE_MS))  # noqa: B010
+            setattr(answer, "throttle_time_ms", self.random.randint(1, MAX_THROTTLE_MS))  # noqa: B010
 
     def _reshape_interval(
         self, answer: ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
@@ -373,9 +373,9 @@ class Odd:
             self.tasks.pop(key, None)
         elif active is not None and standby is not None and warmup is not None:
             self.tasks.pop(key, None)
-            if sum(len(each.partitions) for each in (*active, *standby, *warmup)) <= MOST_TASKS:
+            if sum(len(each.partitions) for each in (*active, *standby, *warmup)) <= MAX_TASKS:
                 self.tasks[key] = SentTasks(active, standby, warmup)
-            if len(self.tasks) > MOST_MEMBERS:
+            if len(self.tasks) > MAX_MEMBERS:
                 del self.tasks[next(iter(self.tasks))]
             if max(map(len, (active, standby, warmup))) > 1 and self.applies("other order"):
                 for each in (active, standby, warmup):
@@ -425,9 +425,9 @@ class Odd:
         told = self.metadata.pop(request, None) or MetadataHistory(answer, answer)
         if told.newest != answer:
             told.newest, told.before = answer, told.newest
-        if len(answer) <= MOST_METADATA_BYTES:
+        if len(answer) <= MAX_METADATA_BYTES:
             self.metadata[request] = told
-        if len(self.metadata) > MOST_METADATA:
+        if len(self.metadata) > MAX_METADATA_ANSWERS:
             del self.metadata[next(iter(self.metadata))]
         return told.before if told.before != answer and self.applies("old metadata") else answer
 

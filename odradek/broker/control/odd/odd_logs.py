@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 NOBODY: Final = FIRST_HIGH_PRODUCER_ID - 1  # producer id of emptied batches
 LAST_EPOCH: Final = 32_766
-MOST_IN_HOLE: Final = 100
-MOST_BEYOND: Final = 1_000_000  # maximum distance of the first offset from 2³¹
+MAX_HOLE_OFFSETS: Final = 100
+MAX_OFFSET_BEYOND_INT32: Final = 1_000_000  # maximum distance of the first offset from 2³¹
 
 
 class OddProducerIds:
@@ -46,7 +46,7 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
     if odd is None or partition.is_internal or not odd.applies("high offset"):
         return
     try:
-        for count in (INT32_MAX + 1, odd.random.randint(1, MOST_BEYOND)):
+        for count in (INT32_MAX + 1, odd.random.randint(1, MAX_OFFSET_BEYOND_INT32)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
     except KafkaError as error:  # clients that write to the partition will get this error, too
         log.warning("%s cannot begin at a high offset: %s", partition, error)
@@ -59,7 +59,7 @@ def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
     epoch = 0 if known is None else known.producer_epoch + 1
     if partition.is_internal or epoch > LAST_EPOCH or not odd.applies("hole"):
         return
-    count = odd.random.randint(1, MOST_IN_HOLE)
+    count = odd.random.randint(1, MAX_HOLE_OFFSETS)
     emptied = emptied_batch(count, now_ms, NOBODY, epoch)
     marker = marker_batch(
         producer_id=NOBODY, producer_epoch=epoch, is_commit=False, coordinator_epoch=0, timestamp_ms=now_ms

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.serving import ServingBroker
     from odradek.protocol.struct import Message
 
-MOST_RESHAPED_BYTES: Final = 1024 * 1024  # larger Fetch responses are not changed
+MAX_RESHAPED_BYTES: Final = 1024 * 1024  # larger Fetch responses are not changed
 IDLE_MS: Final = 200
 
 
@@ -125,7 +125,7 @@ class OddRequests(RequestFilter):
 
     def _reshape(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
         api, version = request.api, request.version
-        if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MOST_RESHAPED_BYTES):
+        if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MAX_RESHAPED_BYTES):
             return answer
         data = b"".join(in_memory(answer))
         form = answer_form(api.value, version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.broker.control.presets.parameters import Facts, Parameters
-from odradek.broker.control.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
+from odradek.broker.control.presets.preset_client import MAX_TIMEOUT_MS, PresetClient
 from odradek.broker.control.presets.producers import epoch_nearly_exhausted, producer_ids_nearly_used, sequence_wrap
 from odradek.broker.control.presets.topics import more_partitions
 from odradek.broker.control.presets.transactions import aborted_tail, open_transaction
@@ -44,7 +44,7 @@ async def bad_day(client: PresetClient, told: Parameters) -> Facts:
                     "transactional_id": f"{name}-dead",
                     "records": 1,
                     "open_records": 1,
-                    "timeout_ms": LONGEST_TIMEOUT_MS,
+                    "timeout_ms": MAX_TIMEOUT_MS,
                 },
             ),
         ),

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from odradek.broker.control.problems import check_known_fields, text, unknown_field, whole_number
 
 Facts: TypeAlias = Mapping[str, object]
-MOST = 10_000
-MOST_OF_UNITS = 2**31 - 1
+MAX_PARAMETER = 10_000
+MAX_WITH_UNIT = 2**31 - 1
 UNITS = ("_ms", "_bytes")
 
 
@@ -21,13 +21,13 @@ class Parameters:
             if isinstance(defaults[name], str):
                 text(value, name)
             else:
-                whole_number(value, name, 0, MOST_OF_UNITS if name.endswith(UNITS) else MOST)
+                whole_number(value, name, 0, MAX_WITH_UNIT if name.endswith(UNITS) else MAX_PARAMETER)
         self._values = {**defaults, **told}
 
     def text(self, name: str) -> str:
         return text(self._values[name], name)
 
-    def number(self, name: str, least: int = 0, most: int = MOST_OF_UNITS) -> int:
+    def number(self, name: str, least: int = 0, most: int = MAX_WITH_UNIT) -> int:
         return whole_number(self._values[name], name, least, most)
 
     def word(self, name: str, known: Sequence[str]) -> str:

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 NONE = ErrorCode.NONE.value
 LOOK_AGAIN_S = 0.002
-MOST_TRIES = 2_500
-LONGEST_ANSWER_S = 5
+MAX_ATTEMPTS = 2_500
+ANSWER_TIMEOUT_S = 5
 PASSING = frozenset(
     code.value
     for code in (
@@ -62,7 +62,7 @@ PASSING = frozenset(
 )
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 GROUP_CONFIGS = 32  # the type of a group in ConfigResource.Type
-LONGEST_TIMEOUT_MS = 900_000  # the default of transaction.max.timeout.ms
+MAX_TIMEOUT_MS = 900_000  # the default of transaction.max.timeout.ms
 
 
 @dataclass(slots=True)
@@ -100,14 +100,14 @@ class PresetClient:
 
     async def ask(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
         """Sends a request and returns its response. Repeats the request while it fails with an error in PASSING."""
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             try:
-                async with asyncio.timeout(LONGEST_ANSWER_S):
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     answer = await self._client.ask(request, response_class, max_version=max_version)
             except TimeoutError:
                 name = type(request).__name__.removesuffix("Request")
                 raise Problem(
-                    409, f"{name} was not answered in {LONGEST_ANSWER_S} s: it waits for other clients"
+                    409, f"{name} was not answered in {ANSWER_TIMEOUT_S} s: it waits for other clients"
                 ) from None
             except KafkaError as error:  # an emulated older release may not have the API or this version
                 raise Problem(409, str(error)) from error
@@ -155,7 +155,7 @@ class PresetClient:
         await self.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), FindCoordinatorResponse)
 
     async def producer(
-        self, transactional_id: str | None, timeout_ms: int = LONGEST_TIMEOUT_MS, *, two_phase: bool = False
+        self, transactional_id: str | None, timeout_ms: int = MAX_TIMEOUT_MS, *, two_phase: bool = False
     ) -> ProducerPair:
         if transactional_id is not None:
             await self.coordinator(TRANSACTION, transactional_id)

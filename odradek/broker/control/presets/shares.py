@@ -34,7 +34,7 @@ from odradek.protocol.messages.update_features_response import UpdateFeaturesRes
 
 ACCEPT, RELEASE = 1, 2
 RECORD_LIMIT = 1  # the ShareAcquireMode in which MaxRecords is a strict limit
-MOST_FETCHES = 1_000
+MAX_FETCHES = 1_000
 BATCH_RECORDS = 500
 
 
@@ -75,7 +75,7 @@ class PresetShareMember:
 
     async def acquire_some(self, most: int) -> list[tuple[int, int, int]]:
         """Repeats `acquire` until it returns records, because the first fetch only initializes the share partition."""
-        for _ in range(MOST_FETCHES):
+        for _ in range(MAX_FETCHES):
             acquired = await self.acquire(most)
             if acquired:
                 return acquired

@@ -11,7 +11,7 @@ from odradek.broker.configuration.contradictions import super_users
 from odradek.broker.control.presets import bad_day, groups, producers, security, shares, streams, topics, transactions
 from odradek.broker.control.presets.behaviour import BEHAVIOUR, Behaviour
 from odradek.broker.control.presets.parameters import Facts, Parameters
-from odradek.broker.control.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
+from odradek.broker.control.presets.preset_client import MAX_TIMEOUT_MS, PresetClient
 from odradek.broker.control.problems import Problem, unknown_field
 from odradek.protocol.errors import KafkaError
 
@@ -52,7 +52,7 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     (
         "open-transaction",
         transactions.open_transaction,
-        {**PARTITION, **TXN, "records": 1, "open_records": 1, "timeout_ms": LONGEST_TIMEOUT_MS},
+        {**PARTITION, **TXN, "records": 1, "open_records": 1, "timeout_ms": MAX_TIMEOUT_MS},
     ),
     ("dead-producer", transactions.dead_producer, {**TOPIC, **TXN, "hold": "markers"}),
     (
@@ -101,7 +101,7 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     # Share groups
     ("share-lock-limit", shares.share_lock_limit, {**GROUP, "more": 1}),
     ("last-delivery", shares.last_delivery, {**GROUP, "limit": 5}),
-    ("tx-pending", shares.tx_pending, {**GROUP, **TXN, "timeout_ms": LONGEST_TIMEOUT_MS}),
+    ("tx-pending", shares.tx_pending, {**GROUP, **TXN, "timeout_ms": MAX_TIMEOUT_MS}),
     # Topics and logs
     ("recreated-topic", topics.recreated_topic, {**TOPIC, "partitions": 0}),
     ("more-partitions", topics.more_partitions, {**TOPIC, "more": 1}),

@@ -2,7 +2,7 @@
 
 To keep the cost per exchange low, the event loop only notes a few numbers for each request and response, and copies
 their bytes into one buffer; the reader of the recording does the rest. A block is written after GATHERS_S, or when it
-has GATHERS_BYTES. If more than MOST_WAITING_BYTES are waiting, the event loop itself writes them, so that memory is
+has GATHERS_BYTES. If more than MAX_WAITING_BYTES are waiting, the event loop itself writes them, so that memory is
 bounded and nothing is lost.
 """
 
@@ -27,8 +27,8 @@ from odradek.protocol.recording import (
     CUT,
     FIRST,
     MASKED,
-    MOST_ITEM_BYTES,
-    MOST_WAITED_US,
+    MAX_ITEM_BYTES,
+    MAX_WAIT_US,
     UNSURE,
     WITH_LENGTH,
     Kind,
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection
     from odradek.broker.runtime.replies import ParkedRequest
 
-MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 GATHERS_BYTES: Final = 256 * 1024
 GATHERS_S: Final = 0.05
 TICK_S: Final = 0.005
 # The system calls that check the kernel for unread bytes have a budget, with a refill per tick and a maximum. With
 # clients that wait for each response, these calls are a fifth of a recorder's work.
-QUESTIONS_OF_A_TICK: Final = 8
-MOST_QUESTIONS: Final = 64
+SYSTEM_CALLS_PER_TICK: Final = 8
+MAX_SYSTEM_CALLS: Final = 64
 NOTHING_WAITS: Final = -1
 FRAME_START_BYTES: Final = 10  # size of the request header before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
@@ -73,21 +73,21 @@ class Recorder:
         *,
         compression: Compression = Compression.ZSTD,
         keeps_records: bool = True,
-        most_waiting_bytes: int = MOST_WAITING_BYTES,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         """
         compression         how to compress blocks, which is done in a thread. With NONE, the event loop itself calls
                             `output`, which must then not block
         keeps_records       whether to record large record batches completely. If not, only their headers are recorded,
                             which are enough for a judge
-        most_waiting_bytes  maximum size of the entries that wait to be written
+        max_waiting_bytes   maximum size of the entries that wait to be written
 
         Raises OSError if the output cannot be written.
         """
         self.keeps_records = keeps_records
         self._loop = loop
-        self._most_waiting_bytes = most_waiting_bytes
-        self.gathers_bytes = min(GATHERS_BYTES, most_waiting_bytes)
+        self._max_waiting_bytes = max_waiting_bytes
+        self.gathers_bytes = min(GATHERS_BYTES, max_waiting_bytes)
         # These are used in each exchange, and attributes of the instance are faster to look up than those of a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
@@ -102,7 +102,7 @@ class Recorder:
         self.unwritten: list[RecordedConnection] = []  # connections whose responses may not be sent completely yet
         self._last_tick_us = 0
         self.tick_before_us = 0
-        self.questions = MOST_QUESTIONS
+        self.questions = MAX_SYSTEM_CALLS
         self._ticker = loop.call_later(TICK_S, self._tick)
         self.exchanges = 0
         self.is_closed = False
@@ -172,7 +172,7 @@ class Recorder:
         """
         self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
         self.waiting.run = None  # the next request has a different time, so it cannot continue the run
-        self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
+        self.questions = min(self.questions + SYSTEM_CALLS_PER_TICK, MAX_SYSTEM_CALLS)
         if self.unwritten:
             self._record_written()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
@@ -202,7 +202,7 @@ class Recorder:
         size_bytes = self.waiting.size_bytes
         if size_bytes < self.gathers_bytes and self.gathers is not None:
             return
-        if size_bytes > self._most_waiting_bytes:
+        if size_bytes > self._max_waiting_bytes:
             self._writer.write(self._take_entries())
         elif self._writer.is_busy:
             return
@@ -315,8 +315,8 @@ class RecordedConnection(ExchangeObserver):
             return False
         now_us = (recorder.clock_ns() - recorder.began_ns) // 1000
         flags = self._place_in_time()
-        waited_us = min(now_us - self._arrived_us, MOST_WAITED_US)
-        if is_harmless and size <= MOST_ITEM_BYTES:
+        waited_us = min(now_us - self._arrived_us, MAX_WAIT_US)
+        if is_harmless and size <= MAX_ITEM_BYTES:
             is_cut = size >= CUT_FROM_BYTES and not recorder.keeps_records
             unchecked = unchecked_cut(frame) if is_cut else None
             if unchecked is not None:
@@ -416,7 +416,7 @@ class RecordedConnection(ExchangeObserver):
             kind = ANSWERED | MASKED if is_masked else ANSWERED
             waiting.add(kind, self.number, 0, recorder.now_us(), 0, body)
         elif len(chunks) == 1 and isinstance(chunk, (bytes, bytearray)):
-            if waiting.run is self and len(chunk) <= MOST_ITEM_BYTES:
+            if waiting.run is self and len(chunk) <= MAX_ITEM_BYTES:
                 waiting.item(ANSWER, chunk)
             else:
                 waiting.add(ANSWERED | WITH_LENGTH, self.number, 0, recorder.now_us(), 0, chunk)

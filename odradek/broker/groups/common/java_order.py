@@ -13,11 +13,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LEAST_BUCKETS = 16
+MIN_BUCKETS = 16
 FILLED = 3, 4  # the fraction 3/4: a map grows when it is more than three quarters full
 MASK = 0xFFFFFFFF
-MOST_POWERS = 256
-POWERS = [pow(31, exponent, 1 << 32) for exponent in range(MOST_POWERS - 1, -1, -1)]
+POWER_COUNT = 256
+POWERS = [pow(31, exponent, 1 << 32) for exponent in range(POWER_COUNT - 1, -1, -1)]
 GOLDEN = 0x9E3779B9  # the multiplier of Fibonacci hashing, derived from the golden ratio
 
 
@@ -25,7 +25,7 @@ def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
     """Sorts items by hash bucket. Items in the same bucket keep the given order. `hash_of` returns Java's `hashCode` as
     an unsigned 32-bit number."""
     items = list(items)
-    buckets = LEAST_BUCKETS
+    buckets = MIN_BUCKETS
     while len(items) * FILLED[1] > buckets * FILLED[0]:
         buckets *= 2
 
@@ -41,8 +41,8 @@ def hash_of_text(text: str) -> int:
     data = text.encode("utf-16-be", "surrogatepass")
     count = len(data) // 2
     units = unpack(f">{count}H", data)
-    if count <= MOST_POWERS:  # True for topic names and most ids; the sum is several times as fast as the loop.
-        total: int = sum(map(mul, units, POWERS[MOST_POWERS - count :]))
+    if count <= POWER_COUNT:  # True for topic names and most ids; the sum is several times as fast as the loop.
+        total: int = sum(map(mul, units, POWERS[POWER_COUNT - count :]))
         return total & MASK
     value = 0
     for unit in units:

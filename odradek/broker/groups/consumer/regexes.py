@@ -14,7 +14,7 @@ from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.records import regex_record
 from odradek.broker.groups.consumer.turn import AT_ONCE_MS, ConsumerTurn
 
-LEAST_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
+MIN_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
 
 
 def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
@@ -44,7 +44,7 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
         return
     # If there are no resolved expressions, the time of the last resolution is irrelevant.
     refreshed_ms = memory.refreshed_ms if group.regexes else None
-    if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + LEAST_INTERVAL_MS:
+    if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + MIN_INTERVAL_MS:
         return
     is_due = (
         not wanted <= group.regexes.keys()

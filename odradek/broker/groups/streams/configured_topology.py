@@ -14,7 +14,7 @@ from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 from odradek.broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MOST_NAMED = 3  # maximum number of topics listed in the text of a status
+MAX_NAMED_TOPICS = 3  # maximum number of topics listed in the text of a status
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +121,15 @@ def missing_topics_status(
     if unauthorized:
         detail += f"; Unauthorized to CREATE on topics {', '.join(unauthorized)}."
     if failures:
-        shown = [f"{name} ({failures[name]})" for name in [*failures][:MOST_NAMED]]
-        more = f" and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
+        shown = [f"{name} ({failures[name]})" for name in [*failures][:MAX_NAMED_TOPICS]]
+        more = f" and {len(failures) - MAX_NAMED_TOPICS} more" if len(failures) > MAX_NAMED_TOPICS else ""
         detail += f"; Creation failed: {', '.join(shown)}{more}."
     return Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
 
 
 def _shortened_list(topics: Sequence[str]) -> str:
-    named = ", ".join(topics[:MOST_NAMED])
-    more = len(topics) - MOST_NAMED
+    named = ", ".join(topics[:MAX_NAMED_TOPICS])
+    more = len(topics) - MAX_NAMED_TOPICS
     return f"{named} and {more} additional topics" if more > 0 else named
 
 

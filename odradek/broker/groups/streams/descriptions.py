@@ -26,7 +26,7 @@ from odradek.protocol.messages.streams_group_topology_description_update_request
 )
 
 FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; each further request doubles it
-LONGEST_PAUSE_MS = 3_600_000
+MAX_PAUSE_MS = 3_600_000
 JITTER_PERCENT = 20  # maximum random variation of a pause, so that the broker does not ask all groups at the same time
 
 
@@ -66,9 +66,9 @@ def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
 
 def pause_after(times_asked: int, random_below: Callable[[int], int]) -> int:
     """Returns the pause after a request for a description, in ms. `times_asked` is the number of earlier requests."""
-    usual_ms = min(FIRST_PAUSE_MS << min(times_asked, LONGEST_PAUSE_MS.bit_length()), LONGEST_PAUSE_MS)
+    usual_ms = min(FIRST_PAUSE_MS << min(times_asked, MAX_PAUSE_MS.bit_length()), MAX_PAUSE_MS)
     jitter_ms = usual_ms * JITTER_PERCENT // 100
-    return min(usual_ms - jitter_ms + random_below(2 * jitter_ms), LONGEST_PAUSE_MS)
+    return min(usual_ms - jitter_ms + random_below(2 * jitter_ms), MAX_PAUSE_MS)
 
 
 def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:

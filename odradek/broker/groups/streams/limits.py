@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
 
-MOST_TOPICS = 5_000  # in one topology; a topic that is listed twice counts twice
-MOST_TASKS = 20_000  # in one group, not counting standby tasks
+MAX_TOPICS = 5_000  # in one topology; a topic that is listed twice counts twice
+MAX_TASKS = 20_000  # in one group, not counting standby tasks
 
 
 def check_size(topology: wire.Topology) -> None:
@@ -22,14 +22,14 @@ def check_size(topology: wire.Topology) -> None:
         + len(each.state_changelog_topics)
         for each in topology.subtopologies
     )
-    if count > MOST_TOPICS:
-        what = f"The topology has {count} subtopologies and topics; this broker allows {MOST_TOPICS}."
+    if count > MAX_TOPICS:
+        what = f"The topology has {count} subtopologies and topics; this broker allows {MAX_TOPICS}."
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, what)
 
 
 def check_task_count(task_counts: Mapping[str, int]) -> None:
     """Raises STREAMS_INVALID_TOPOLOGY if the partition counts of the topics result in too many tasks."""
     count = sum(task_counts.values())
-    if count > MOST_TASKS:
-        what = f"The topology has {count} tasks; this broker allows {MOST_TASKS} in a group."
+    if count > MAX_TASKS:
+        what = f"The topology has {count} tasks; this broker allows {MAX_TASKS} in a group."
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, what)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 
 NO_EXCHANGE = "SaslAuthenticate request received after successful authentication"
-LEAST_LEVEL = 11  # minimum metadata.version (3.5-IV2); older versions of Kafka do not have these records
+MIN_LEVEL = 11  # minimum metadata.version (3.5-IV2); older versions of Kafka do not have these records
 
 
 def sasl_handshake(
@@ -108,7 +108,7 @@ async def alter_user_scram_credentials(
     changes = await done_in_slices(_changes(request))
 
     def turn(image: MetadataImage) -> Steps[Decision[Altered]]:
-        if 0 < image.metadata_version < LEAST_LEVEL:
+        if 0 < image.metadata_version < MIN_LEVEL:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata version does not support SCRAM")
         results, records = yield from alter_credentials(image.scram_credentials, changes)
         require_one_batch(records)

@@ -8,7 +8,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import RequestContext, authorization_error
 from odradek.broker.groups.share.heartbeat import ShareHeartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import describe_groups_in_steps
-from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
+from odradek.broker.handlers.shares.share_session import MAX_MEMBER_ID_LENGTH
 from odradek.broker.runtime.slices import Steps, sliced
 from odradek.broker.runtime.waiting import start_unattended, wait_for_answer
 from odradek.broker.shares.leader import group_state
@@ -35,7 +35,7 @@ async def share_group_heartbeat(
     """
     broker.shares.require_enabled()
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
-    if not 1 <= len(request.member_id) <= LONGEST_MEMBER_ID:
+    if not 1 <= len(request.member_id) <= MAX_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST)  # without a message, as in Kafka
     names = dict.fromkeys(request.subscribed_topic_names or ())
     if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 
 
-LONGEST_MEMBER_ID: Final = 36
+MAX_MEMBER_ID_LENGTH: Final = 36
 MODES: Final = {mode.value for mode in AcquireMode}
 
 
@@ -92,8 +92,8 @@ def session_key(
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)
-    if not member_id or len(member_id) > LONGEST_MEMBER_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {LONGEST_MEMBER_ID} characters.")
+    if not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {MAX_MEMBER_ID_LENGTH} characters.")
     return SessionKey(group_id, member_id, broker.partitions.node_id)
 
 

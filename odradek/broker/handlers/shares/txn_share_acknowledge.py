@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
+from odradek.broker.handlers.shares.share_session import MAX_MEMBER_ID_LENGTH
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.pending_records import check_txn_form
 from odradek.broker.shares.core.state import PendingTransaction
@@ -46,7 +46,7 @@ async def txn_share_acknowledge(
     transaction commits or aborts them. Source: docs/spec/share-groups.md#s1-9, #s5-3.
     """
     broker.shares.require_transactions()
-    if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
+    if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= MAX_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)

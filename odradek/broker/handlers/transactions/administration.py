@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
-MOST_WORK: Final = 30_000_000  # maximum work units of a pattern in one request; about ten seconds of CPU time
+MAX_WORK: Final = 30_000_000  # maximum work units of a pattern in one request; about ten seconds of CPU time
 NAMES_THE_VERSION_SINCE: Final = 2  # first version of WriteTxnMarkers with the transaction version
 
 
@@ -106,8 +106,8 @@ async def list_transactions(
                 and is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
             ):
                 found.append(list_entry(txn))
-            if pattern is not None and pattern.work > MOST_WORK:
-                what = f"The pattern needs more than {MOST_WORK:,} steps to be matched against the transactional ids."
+            if pattern is not None and pattern.work > MAX_WORK:
+                what = f"The pattern needs more than {MAX_WORK:,} steps to be matched against the transactional ids."
                 raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
             yield
 

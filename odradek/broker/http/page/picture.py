@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from odradek.protocol.topic_partition import TopicPartition
 
 COORDINATOR = 0  # number of the coordinator's lane
-MOST_LANES = 8  # maximum number of lanes for partitions
-MOST_COLUMNS = 24  # maximum number of columns; older events appear only in the list below the diagram
+MAX_LANES = 8  # maximum number of lanes for partitions
+MAX_COLUMNS = 24  # maximum number of columns; older events appear only in the list below the diagram
 AT_PARTITIONS = frozenset({"marker", "received", "applied", "replying"})
 PARALLEL = frozenset({"batch", "marker", "hold"})
 
@@ -128,7 +128,7 @@ def picture(
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)
-    first = max(0, placed[-1][0] + 1 - MOST_COLUMNS) if placed else 0
+    first = max(0, placed[-1][0] + 1 - MAX_COLUMNS) if placed else 0
     shown = [(column - first, event) for column, event in placed if column >= first]
     columns = shown[-1][0] + 1 if shown else 0
     is_broker_time = any(event.is_broker_time and event.at_ms is not None for _, event in shown)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from odradek.broker.http.page.record_filter import WantedRecords
     from odradek.storage.log_reader import LogReader
 
-MOST_RECORDS = 20_000  # maximum number of records that one request decodes
-MOST_BYTES = 8 * 1024 * 1024  # maximum size of the batches that one request examines
+MAX_RECORDS = 20_000  # maximum number of records that one request decodes
+MAX_BYTES = 8 * 1024 * 1024  # maximum size of the batches that one request examines
 CHUNK_BYTES = 128 * 1024
 KEPT_BYTES = 32 * 1024  # a larger batch is not kept, but read again when it is decoded
-MOST_SPAN = 1 << 20
+MAX_OFFSET_SPAN = 1 << 20
 COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
 
 
@@ -74,8 +74,8 @@ class BrowsedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ReadBudget:
-    records: int = MOST_RECORDS
-    bytes: int = MOST_BYTES
+    records: int = MAX_RECORDS
+    bytes: int = MAX_BYTES
 
     @property
     def is_used_up(self) -> bool:
@@ -102,7 +102,7 @@ def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_fir
             heappop(heap)
     positions = {each.source.partition: each.position for each in cursors}
     return BrowseResult(
-        found, positions, MOST_RECORDS - budget.records, not heap and not any(each.is_cut for each in cursors)
+        found, positions, MAX_RECORDS - budget.records, not heap and not any(each.is_cut for each in cursors)
     )
 
 
@@ -253,7 +253,7 @@ def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
         yield from reversed(chunk)
         end = min([begin, *(each.header.base_offset for each in chunk[:1])])
         size = sum(each.header.size_bytes for each in chunk)
-        span = min(MOST_SPAN, span * 4) if size < CHUNK_BYTES // 8 else max(1, span // 2)
+        span = min(MAX_OFFSET_SPAN, span * 4) if size < CHUNK_BYTES // 8 else max(1, span // 2)
 
 
 def batches_between(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | None:

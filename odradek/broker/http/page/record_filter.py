@@ -43,7 +43,7 @@ class JsonMembers:
 
 Parsed: TypeAlias = "JsonMembers | list[Parsed] | JsonNumber | str | bool | None"
 PathStep: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all of them
-MOST_STEPS = 20
+MAX_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ def json_path(text: str) -> JsonPath:
             rest = rest[1:] if not rest.startswith("..[") else rest[2:]
         step, rest = first_step(rest)
         steps.append(step)
-        if len(steps) > MOST_STEPS:
-            raise invalid(f"a JSONPath may have at most {MOST_STEPS} steps")
+        if len(steps) > MAX_STEPS:
+            raise invalid(f"a JSONPath may have at most {MAX_STEPS} steps")
     return JsonPath(steps, deep, expected, bool(is_compared))
 
 

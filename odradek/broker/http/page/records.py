@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SHOWN = 50
 SHOWN_BYTES = 512  # longer keys, values and headers are truncated in the list, and shown with their size
 SHOWN_HEADERS = 20
-MOST_PARTITIONS = 256  # maximum number of partitions in a list; a query can name others
+MAX_PARTITIONS = 256  # maximum number of partitions in a list; a query can name others
 PIECE_BYTES = 256 * 1024
 DECODED_IN_A_LIST = DecodingLimits(100_000, 4 << 20, values_each=2_000, characters_each=64 << 10)
 DECODED_ALONE = DecodingLimits(300_000, 32 << 20, values_each=300_000, characters_each=32 << 20)
@@ -228,12 +228,12 @@ def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[l
         names = query["partition"].split(",")
         if not all(each.isdecimal() and len(each) < 10 for each in names):
             raise invalid("partition has to be a whole number, or several separated by commas")
-        chosen = [partitions.get(topic, index) for index in sorted(set(map(int, names[: MOST_PARTITIONS + 1])))]
+        chosen = [partitions.get(topic, index) for index in sorted(set(map(int, names[: MAX_PARTITIONS + 1])))]
     else:
         chosen = sorted(partitions.of_topic(topic), key=lambda each: each.index)
         if not chosen:
             partitions.get(topic, 0)  # raises KafkaError if the topic does not exist
-    return chosen[:MOST_PARTITIONS], max(0, len(chosen) - MOST_PARTITIONS)
+    return chosen[:MAX_PARTITIONS], max(0, len(chosen) - MAX_PARTITIONS)
 
 
 def positions_of(partition: Partition) -> LogPositions:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.http.page.history import TxnStep, steps_of, steps_start
 from odradek.broker.http.page.partition_timeline import BatchRun, runs_of, transactions_of
 from odradek.broker.http.page.picture import (
-    MOST_LANES,
+    MAX_LANES,
     Lane,
     holds_of,
     last_transaction,
@@ -199,7 +199,7 @@ def transaction_picture(
     producer_id = next(each.txn.producer_id for each in last.steps if each.txn is not None and each.txn.partitions)
     lanes = [Lane("coordinator")]
     reads: dict[TopicPartition, Callable[[], list[BatchRun]]] = {}
-    for place in sorted(last.partitions)[:MOST_LANES]:
+    for place in sorted(last.partitions)[:MAX_LANES]:
         try:
             partition = served.broker.partitions.get(*place)
         except KafkaError:  # the partition has been deleted

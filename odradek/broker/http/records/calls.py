@@ -8,16 +8,16 @@ from typing import Any, Final
 from odradek.broker.http.records.reading import (
     DEFAULT_RECORDS,
     FORMATS,
-    MOST_BYTES,
-    MOST_READERS,
-    MOST_RECORDS,
-    MOST_WAIT_MS,
+    MAX_BYTES,
+    MAX_READERS,
+    MAX_RECORDS,
+    MAX_WAIT_MS,
 )
 from odradek.control_calls.call import CallField, CallScope, ControlCall, FieldKind, JsonSchema
 
 PATH: Final = "/api/topics/{topic}/records"
 JSON, LINES, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
-MOST_WRITTEN: Final = 1000
+MAX_WRITTEN_RECORDS: Final = 1000
 BODY_BYTES: Final = 1024 * 1024  # the size limit of aiohttp for a request body
 
 TEXT: Final[JsonSchema] = {"type": "string"}
@@ -111,7 +111,7 @@ WRITE: Final = ControlCall(
         CallField(
             "records",
             FieldKind.JSON_LIST,
-            {"type": "array", "items": RECORD, "minItems": 1, "maxItems": MOST_WRITTEN},
+            {"type": "array", "items": RECORD, "minItems": 1, "maxItems": MAX_WRITTEN_RECORDS},
             "instead of `records`, the body may have the fields of a single record",
         ),
         _text("acks", "the acknowledgements to wait for; default: all", {"enum": [*ACKS]}),
@@ -130,8 +130,8 @@ READ_CALL: Final = ControlCall(
     path_fields=(TOPIC,),
     query=(
         _text("from", "where to start: beginning (the default), end, an offset, or `next` of the answer before"),
-        _number("wait_ms", "how long to wait for a record if there is none; default: 0", 0, MOST_WAIT_MS),
-        _number("max", f"maximum number of records of an answer; default: {DEFAULT_RECORDS}", 1, MOST_RECORDS),
+        _number("wait_ms", "how long to wait for a record if there is none; default: 0", 0, MAX_WAIT_MS),
+        _number("max", f"maximum number of records of an answer; default: {DEFAULT_RECORDS}", 1, MAX_RECORDS),
         _text("partition", "numbers with commas; default: all partitions"),
         _text("isolation", "default: committed", {"enum": ["committed", "uncommitted"]}),
         _text("timestamp", "the earliest timestamp in ms"),
@@ -155,14 +155,14 @@ REFUSALS: Final = {
     404: "There is no such topic or partition.",
     413: f"The body is larger than {BODY_BYTES >> 20} MiB, or a record than message.max.bytes.",
     415: f"The body is not {JSON}.",
-    503: f"{MOST_READERS} requests read already.",
+    503: f"{MAX_READERS} requests read already.",
 }
 SECURITY: Final = {
     "user": {"type": "http", "scheme": "basic", "description": "A user of the broker; or any name, with the token."},
     "token": {"type": "http", "scheme": "bearer", "description": "The token of odradek.http.token."},
 }
 DESCRIPTION: Final = (
-    f"docs/http-records.md describes both calls. An answer has at most {MOST_RECORDS} records and {MOST_BYTES} bytes."
+    f"docs/http-records.md describes both calls. An answer has at most {MAX_RECORDS} records and {MAX_BYTES} bytes."
 )
 
 

@@ -1,6 +1,6 @@
 """Reads records for an HTTP client from given positions, and waits for further records.
 
-`record_browsing` bounds the work for one read, and MOST_BYTES the size of one response. Appended records wake a waiting
+`record_browsing` bounds the work for one read, and MAX_BYTES the size of one response. Appended records wake a waiting
 reader, as they wake the Fetch request of a consumer.
 """
 
@@ -40,12 +40,12 @@ from odradek.broker.runtime.workers import in_thread
 if TYPE_CHECKING:
     from odradek.broker.http.page.served import Query, ViewedBroker
 
-MOST_RECORDS: Final = 1000
+MAX_RECORDS: Final = 1000
 DEFAULT_RECORDS: Final = 100
-MOST_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in a response; a larger record is sent alone
-MOST_WAIT_MS: Final = 60_000
-MOST_READERS: Final = 64
-MOST_DECODED: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
+MAX_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in a response; a larger record is sent alone
+MAX_WAIT_MS: Final = 60_000
+MAX_READERS: Final = 64
+DECODING_LIMITS: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
 # The formats of `key_format` and `value_format`, and the schema type that each requires. The format "schema" accepts
 # all types.
 FORMATS: Final[Mapping[str, str | None]] = {
@@ -60,7 +60,7 @@ UNCOMMITTED: Final = "uncommitted"
 
 
 class TooManyReaders(Exception):
-    """Raised if MOST_READERS requests are reading already."""
+    """Raised if MAX_READERS requests are reading already."""
 
 
 class ReaderLimit:
@@ -73,7 +73,7 @@ class ReaderLimit:
     @contextmanager
     def place(self) -> Iterator[None]:
         """Counts one reader while the context is active. Raises TooManyReaders if the limit is reached."""
-        if self.count >= MOST_READERS:
+        if self.count >= MAX_READERS:
             raise TooManyReaders
         self.count += 1
         try:
@@ -128,8 +128,8 @@ def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
         default,
         replace(wanted, states=frozenset(states)),
         isolation == COMMITTED,
-        _bounded(query, "max", 1, MOST_RECORDS, DEFAULT_RECORDS),
-        _bounded(query, "wait_ms", 0, MOST_WAIT_MS, 0),
+        _bounded(query, "max", 1, MAX_RECORDS, DEFAULT_RECORDS),
+        _bounded(query, "wait_ms", 0, MAX_WAIT_MS, 0),
         {part: one_of(query, f"{part}_format", tuple(FORMATS), "") for part in PARTS if query.get(f"{part}_format")},
     )
 
@@ -231,7 +231,7 @@ class RecordReader:
         return texts
 
     async def _decoded(self, found: Sequence[FoundRecord]) -> list[dict[str, DecodedContent | str]]:
-        """Decodes the keys and values of as many records as the limits of MOST_DECODED allow, but of at least one
+        """Decodes the keys and values of as many records as the limits of DECODING_LIMITS allow, but of at least one
         record."""
         decoder, formats = self._served.decoder, self._query.formats
         assert decoder is not None
@@ -243,7 +243,7 @@ class RecordReader:
                     places.append((number, part))
                     contents.append(StoredContent(part, data))
         parts: list[dict[str, DecodedContent | str]] = [{} for _ in found]
-        decoded = await decoder.decode(self._query.topic, contents, MOST_DECODED)
+        decoded = await decoder.decode(self._query.topic, contents, DECODING_LIMITS)
         for (number, part), content in zip(places, decoded, strict=True):
             if content is not None and content.is_large and number:
                 return parts[:number]
@@ -264,13 +264,13 @@ class RecordReader:
 
 
 def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
-    """Returns as many of the first records as fit in MOST_BYTES, but at least one."""
+    """Returns as many of the first records as fit in MAX_BYTES, but at least one."""
     size = 0
     for number, each in enumerate(found):
         record = each.record
         size += len(record.key or b"") + len(record.value or b"")
         size += sum(len(name) + len(value or b"") for name, value in record.headers)
-        if size > MOST_BYTES and number:
+        if size > MAX_BYTES and number:
             return found[:number]
     return found
 

@@ -35,14 +35,14 @@ from odradek.broker.http.records.calls import (
     EVENTS,
     JSON,
     LINES,
-    MOST_WRITTEN,
+    MAX_WRITTEN_RECORDS,
     PATH,
     READ_CALL,
     WRITE,
     openapi_document,
 )
 from odradek.broker.http.records.reading import (
-    MOST_READERS,
+    MAX_READERS,
     ReaderLimit,
     ReadQuery,
     RecordReader,
@@ -150,8 +150,8 @@ class RecordRoutes:
             rows = given.pop("records")
             if given:
                 raise invalid(f"{min(given)} cannot be given beside records: put it into each record")
-            if not isinstance(rows, list) or not 0 < len(rows) <= MOST_WRITTEN:
-                raise invalid(f"records must be a list of 1 to {MOST_WRITTEN} records")
+            if not isinstance(rows, list) or not 0 < len(rows) <= MAX_WRITTEN_RECORDS:
+                raise invalid(f"records must be a list of 1 to {MAX_WRITTEN_RECORDS} records")
             records = [parse_record(row, f"records[{number}].") for number, row in enumerate(rows)]
         else:
             records = [parse_record(given)]
@@ -195,7 +195,7 @@ class RecordRoutes:
                     return await self._stream(request, reader, query, EVENTS if EVENTS in accepted else LINES)
                 return await self._answer(request, reader, query)
         except TooManyReaders:
-            return self._error(503, f"{MOST_READERS} requests read records already: try again", {"Retry-After": "1"})
+            return self._error(503, f"{MAX_READERS} requests read records already: try again", {"Retry-After": "1"})
         except KafkaError as error:
             return self._refused(error)
 

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 IPV4_RANGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 PREFIX_OF_IPV6: Final = re.compile(r"[0-9]{1,3}")
 LAST_OCTET: Final = 255
-MOST_KEPT: Final = 10_000  # maximum number of cached results; a decision needs the ranges of all ACLs of a resource
+MAX_CACHED_RANGES: Final = (
+    10_000  # maximum number of cached results; a decision needs the ranges of all ACLs of a resource
+)
 
 
 class AddressRange(NamedTuple):
@@ -69,7 +71,7 @@ def _range(bit_count: int, address: int, prefix: int) -> AddressRange:
     return AddressRange(bit_count, address >> shift, shift)
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(MAX_CACHED_RANGES)
 def range_of(host: str) -> AddressRange | None:
     """Returns the range that the host of an ACL specifies, or None if it is not a range."""
     if not is_written_as_range(host):
@@ -80,7 +82,7 @@ def range_of(host: str) -> AddressRange | None:
         return None
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(MAX_CACHED_RANGES)
 def address_of(text: str) -> tuple[int, int] | None:
     """Returns the number of bits and the value of an address. An IPv4-mapped IPv6 address counts as IPv4."""
     try:

@@ -17,9 +17,9 @@ from odradek.broker.security.acl.address_ranges import range_of
 from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
-MOST_KEPT = 10_000  # maximum number of cached decisions
+MAX_CACHED_DECISIONS = 10_000  # maximum number of cached decisions
 # Maximum length of a resource's name; clients choose names, so decisions about longer names are not cached.
-LONGEST_KEPT = 255
+MAX_CACHED_NAME_LENGTH = 255
 
 # For each operation, the operations whose ALLOW also allows this one. A DENY implies nothing.
 IMPLIED_BY = {
@@ -86,11 +86,11 @@ class StandardAuthorizer:
 
     def _decide_anew(self, question: Question) -> AuthorizationDecision:
         kept = self._kept
-        if self._kept_since != self._acls.changes or len(kept) >= MOST_KEPT:
+        if self._kept_since != self._acls.changes or len(kept) >= MAX_CACHED_DECISIONS:
             kept.clear()
             self._kept_since = self._acls.changes
         ruling = self._decide(*question)
-        if len(question[-1]) <= LONGEST_KEPT:
+        if len(question[-1]) <= MAX_CACHED_NAME_LENGTH:
             kept[question] = ruling
         return ruling
 

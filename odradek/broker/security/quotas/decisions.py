@@ -30,7 +30,7 @@ from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, Ent
 if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
-MOST = {AllowedNumbers.LONG: float(2**63 - 1), AllowedNumbers.INT: float(2**31 - 1)}
+MAX_VALUES = {AllowedNumbers.LONG: float(2**63 - 1), AllowedNumbers.INT: float(2**31 - 1)}
 EPSILON = 1e-6  # a limit this close to a whole number counts as whole
 COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
@@ -123,7 +123,7 @@ def check_limit(key: str, limit: float, keys: Mapping[str, AllowedNumbers]) -> N
         raise invalid_change(f"The quota {key} must be greater than 0.")
     if numbers is AllowedNumbers.DOUBLE:
         return
-    if limit > MOST[numbers] or abs(int(limit + EPSILON) - limit) > EPSILON:
+    if limit > MAX_VALUES[numbers] or abs(int(limit + EPSILON) - limit) > EPSILON:
         raise invalid_change(f"The quota {key} must be {numbers.value}.")
 
 

@@ -26,7 +26,7 @@ from odradek.broker.security.quotas.entities import (
     quota_of,
 )
 
-LONGEST_THROTTLE_MS = 2**31 - 1  # maximum of `throttle_time_ms`
+MAX_THROTTLE_MS = 2**31 - 1  # maximum of `throttle_time_ms`
 
 
 class Windows(NamedTuple):
@@ -79,7 +79,7 @@ class SampledRate:
         if not rate > limit:
             return 0
         if limit <= 0:  # a request cannot set such a limit
-            return LONGEST_THROTTLE_MS
+            return MAX_THROTTLE_MS
         return round_throttle_ms((rate - limit) / limit * elapsed_ms)
 
     def per_second(self, now_ms: float) -> float:
@@ -132,7 +132,7 @@ class TokenBucket:
         tokens = self._filled(limit, now_ms)
         if tokens >= 0:
             return 0
-        return LONGEST_THROTTLE_MS if limit <= 0 else round_throttle_ms(-tokens * 1000 / limit)
+        return MAX_THROTTLE_MS if limit <= 0 else round_throttle_ms(-tokens * 1000 / limit)
 
     def is_full(self, now_ms: float) -> bool:
         return self._filled(self._limit, now_ms) >= self._most(self._limit)
@@ -151,11 +151,11 @@ class TokenBucket:
 
 
 def round_throttle_ms(ms: float) -> int:
-    """Rounds to whole milliseconds as Java does. The result is at most LONGEST_THROTTLE_MS."""
-    return floor(min(ms, LONGEST_THROTTLE_MS) + 0.5)
+    """Rounds to whole milliseconds as Java does. The result is at most MAX_THROTTLE_MS."""
+    return floor(min(ms, MAX_THROTTLE_MS) + 0.5)
 
 
-MOST_CLIENTS_KNOWN = 10_000  # number of clients whose quotas are cached, so that not every request has to look them up
+MAX_CACHED_CLIENTS = 10_000  # number of clients whose quotas are cached, so that not every request has to look them up
 FIRST_CLEARANCE = 1_000  # number of rates that triggers the first removal of idle rates
 
 
@@ -216,7 +216,7 @@ class Metering:
         its type"""
         client = (user, client_id)
         if client not in self._clients:
-            if len(self._clients) >= MOST_CLIENTS_KNOWN:
+            if len(self._clients) >= MAX_CACHED_CLIENTS:
                 self._clients.clear()
             found = {key: quota_of(self._limits, key, user, client_id) for key in OF_CLIENTS}
             applied = {key: one for key, one in found.items() if one is not None}
@@ -271,10 +271,10 @@ class QuotaMeter:
 
     def record_handling(self, time_s: float, now_ms: float) -> int:
         """Records a request that took this long to handle. The result is at most one window."""
-        return self._record_use(REQUEST_PERCENTAGE, time_s * 100, now_ms, most_ms=self._metering.windows.size_ms)
+        return self._record_use(REQUEST_PERCENTAGE, time_s * 100, now_ms, max_ms=self._metering.windows.size_ms)
 
     @property
-    def most_fetched_bytes(self) -> int | None:
+    def max_fetched_bytes(self) -> int | None:
         """The size of the largest response for a client that has not fetched anything yet, or None if the client has no
         limit."""
         applied = self._applied.get(CONSUMER_BYTE_RATE)
@@ -302,11 +302,11 @@ class QuotaMeter:
         if applied is not None:
             self._metering.rate(key, applied, now_ms).note_throttle(throttle_ms)
 
-    def _record_use(self, key: str, amount: float, now_ms: float, most_ms: int | None = None) -> int:
+    def _record_use(self, key: str, amount: float, now_ms: float, max_ms: int | None = None) -> int:
         applied = self._applied.get(key)
         if applied is None:
             return 0
         rate = self._metering.rate(key, applied, now_ms)
         rate.measured.record(amount, now_ms)
         throttle_ms = rate.measured.throttle_ms(applied.limit, now_ms)
-        return throttle_ms if most_ms is None else min(throttle_ms, most_ms)
+        return throttle_ms if max_ms is None else min(throttle_ms, max_ms)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JKS_MAGIC = (bytes.fromhex("feedfeed"), bytes.fromhex("cececece"))
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 PRIVATE_KEY = b"PRIVATE KEY-----"
-MOST_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path may refer to a large file
+MAX_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path may refer to a large file
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ def read_bytes(store: Store) -> bytes:
     assert store.location is not None
     try:
         with Path(store.location).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UnusableTls(store.setting, f"{store.location} cannot be read: {error.strerror}") from None
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise UnusableTls(store.setting, f"{store.location} is too large for a store")
     return content
 

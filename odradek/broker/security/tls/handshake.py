@@ -44,14 +44,14 @@ class TlsHandshakes:
         certificates: ListenerCertificates,
         loop: asyncio.AbstractEventLoop,
         *,
-        most_in_flight: int,
+        max_in_flight: int,
         timeout_ms: int,
     ) -> None:
         self.loop = loop
         self.timeout_s = timeout_ms / 1000
         self._listener = listener
         self._certificates = certificates
-        self._slots: HandshakeSlots[TlsHandshake] = HandshakeSlots(most_in_flight)
+        self._slots: HandshakeSlots[TlsHandshake] = HandshakeSlots(max_in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

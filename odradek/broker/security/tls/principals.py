@@ -158,8 +158,8 @@ FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
 
 
 # Maximum work of a pattern for one subject, in the units of `Pattern.work`. This much work takes a tenth of a second.
-MOST_WORK: Final = 200_000
-LONGEST_NAME: Final = 4_096  # maximum length of a principal; a replacement could repeat a group many times
+MAX_WORK: Final = 200_000
+MAX_NAME_LENGTH: Final = 4_096  # maximum length of a principal; a replacement could repeat a group many times
 NO_LOOKAROUND = (
     "patterns are matched in a time that grows with the subject's length only, so there are no lookahead, lookbehind,"
     " back references, atomic groups or possessive repetitions"
@@ -191,26 +191,26 @@ class MappingRule:
         pattern = self.pattern
         if pattern is None:
             return subject
-        most_work = pattern.work + MOST_WORK
+        max_work = pattern.work + MAX_WORK
         try:
-            if pattern.capture(subject, 0, whole=True, most_work=MOST_WORK) is None:
+            if pattern.capture(subject, 0, whole=True, max_work=MAX_WORK) is None:
                 return None
-            name = self._replaced(pattern, subject, most_work)
+            name = self._replaced(pattern, subject, max_work)
         except TooMuchWork:
             raise TooLongToMatch from None
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
-    def _replaced(self, pattern: Pattern, subject: str, most_work: int) -> str:
+    def _replaced(self, pattern: Pattern, subject: str, max_work: int) -> str:
         parts: list[str] = []
         copied = at = length = 0
         while at <= len(subject):
-            found = pattern.capture(subject, at, whole=False, most_work=most_work - pattern.work)
+            found = pattern.capture(subject, at, whole=False, max_work=max_work - pattern.work)
             if found is None:
                 break
             begin, end, *_ = found
             replacement = _filled_in(self.replacement, subject, found)
             length += len(replacement) + begin - copied
-            if length > LONGEST_NAME:
+            if length > MAX_NAME_LENGTH:
                 raise TooMuchWork
             parts += [subject[copied:begin], replacement]
             copied = end

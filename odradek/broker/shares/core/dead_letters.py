@@ -163,8 +163,8 @@ def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, n
     return NewRecord(content.key, content.value, now_ms, headers)
 
 
-def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[list[NewRecord]]:
-    """Splits the copies into batches of at most `most_bytes`. A copy that would not even fit into a batch of its own is
+def batches_within(records: Iterable[NewRecord], max_bytes: int) -> Iterator[list[NewRecord]]:
+    """Splits the copies into batches of at most `max_bytes`. A copy that would not even fit into a batch of its own is
     written without key and value.
 
     If a copy does not fit even without key and value, raises MESSAGE_TOO_LARGE after yielding the batches before it.
@@ -172,19 +172,19 @@ def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[li
     batch: list[NewRecord] = []
     size = HEADER_BYTES
     for record in records:
-        record_bytes = _most_bytes(record)
-        if HEADER_BYTES + record_bytes > most_bytes and len(build_batch([record])) > most_bytes:
+        record_bytes = _max_record_bytes(record)
+        if HEADER_BYTES + record_bytes > max_bytes and len(build_batch([record])) > max_bytes:
             record = record._replace(key=None, value=None)
-            record_bytes = _most_bytes(record)
-            if HEADER_BYTES + record_bytes > most_bytes and len(build_batch([record])) > most_bytes:
+            record_bytes = _max_record_bytes(record)
+            if HEADER_BYTES + record_bytes > max_bytes and len(build_batch([record])) > max_bytes:
                 if batch:
                     yield batch
                 raise KafkaError(
                     ErrorCode.MESSAGE_TOO_LARGE,
-                    f"max.message.bytes of the dead-letter topic is {most_bytes}, which is too little for the headers"
+                    f"max.message.bytes of the dead-letter topic is {max_bytes}, which is too little for the headers"
                     " of a copy",
                 )
-        if batch and size + record_bytes > most_bytes:
+        if batch and size + record_bytes > max_bytes:
             yield batch
             batch, size = [], HEADER_BYTES
         batch.append(record)
@@ -193,7 +193,7 @@ def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[li
         yield batch
 
 
-def _most_bytes(record: NewRecord) -> int:
+def _max_record_bytes(record: NewRecord) -> int:
     """Returns an upper bound on the record's size in a batch. The bound is close to the actual size."""
     size = VARINTS_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, content in record.headers:

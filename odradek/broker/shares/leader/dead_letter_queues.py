@@ -76,7 +76,7 @@ RETRIABLE: Final = frozenset(
 )
 COMPLAINT_MS: Final = 60_000  # minimum time between two log messages with the same group and reason
 # Maximum number of remembered log messages. A message is only suppressed while it is remembered.
-MOST_COMPLAINTS: Final = 1_000
+MAX_REMEMBERED_MESSAGES: Final = 1_000
 
 T = TypeVar("T")
 
@@ -337,8 +337,8 @@ class DeadLetterQueues:
     ) -> None:
         if not copies:
             return
-        most_bytes = (await self._queue_partition(name, source_index)).log.config.max_message_bytes
-        cut: Iterator[list[NewRecord]] = batches_within(copies, most_bytes)
+        max_bytes = (await self._queue_partition(name, source_index)).log.config.max_message_bytes
+        cut: Iterator[list[NewRecord]] = batches_within(copies, max_bytes)
         while True:
             try:
                 batch = next(cut, None)
@@ -453,7 +453,7 @@ class DeadLetterQueues:
         if now_ms - logged_ms < COMPLAINT_MS:
             self._complaints[group_id, reason] = logged_ms, uncopied
             return
-        if len(self._complaints) >= MOST_COMPLAINTS:
+        if len(self._complaints) >= MAX_REMEMBERED_MESSAGES:
             self._complaints.clear()
         self._complaints[group_id, reason] = now_ms, 0
         log.error(

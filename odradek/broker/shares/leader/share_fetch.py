@@ -47,7 +47,7 @@ NO_RECORDS: Final = b""
 # A read requests this many times the expected size of the wanted records. The expected size is based on the log's
 # average record size.
 READ_AHEAD_FACTOR: Final = 1.25
-LEAST_READ_BYTES: Final = 32 * 1024
+MIN_READ_BYTES: Final = 32 * 1024
 
 
 class LiveShareFetch:
@@ -71,8 +71,8 @@ class LiveShareFetch:
         self._acknowledged = dict(acknowledged)
         self._max_bytes = request.max_bytes
         meter = context.meter
-        if meter is not None and meter.most_fetched_bytes is not None:
-            self._max_bytes = min(self._max_bytes, meter.most_fetched_bytes)
+        if meter is not None and meter.max_fetched_bytes is not None:
+            self._max_bytes = min(self._max_bytes, meter.max_fetched_bytes)
         self._min_bytes = request.min_bytes
         self._max_wait_ms = request.max_wait_ms
         self._max_records = request.max_records
@@ -364,7 +364,7 @@ class _LogRead:
             return None
         records = log.high_watermark - log.log_start_offset
         average_bytes = log.size_bytes / records if records else 0
-        enough_bytes = int(average_bytes * READ_AHEAD_FACTOR * (until_offset - fetch_offset + 1)) + LEAST_READ_BYTES
+        enough_bytes = int(average_bytes * READ_AHEAD_FACTOR * (until_offset - fetch_offset + 1)) + MIN_READ_BYTES
         read._max_bytes = min(max_bytes, enough_bytes)
         return read
 

@@ -19,10 +19,10 @@ from odradek.testing.judge.topics import Topic
 
 FULL, FINAL = 0, -1
 WRAP: Final = 2**31 - 1
-MOST_SESSIONS: Final = 5
-MOST_HELD: Final = 100  # maximum number of remembered sessions per connection
-MOST_LOOPS: Final = 5
-MOST_HURRIED: Final = 20
+MAX_UNUSED_SESSIONS: Final = 5
+MAX_SESSIONS: Final = 100  # maximum number of remembered sessions per connection
+MAX_REPETITIONS: Final = 5
+MAX_FETCHES_WITHOUT_PAUSE: Final = 20
 AT_ONCE_US: Final = 5_000
 PACED_US: Final = (
     # If the broker delayed the response by at least this time, it paced the client. The delay need not be longer,
@@ -123,7 +123,7 @@ def on_fetch(exchange: Exchange, scene: Scene) -> None:
         )
         state.fetches_without_pause = state.fetches_without_pause + 1 if is_at_once else 0
         why = f"{state.fetches_without_pause} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
-        scene.decide("FET.15", state.fetches_without_pause <= MOST_HURRIED, exchange, why, failed_fetch)
+        scene.decide("FET.15", state.fetches_without_pause <= MAX_FETCHES_WITHOUT_PAUSE, exchange, why, failed_fetch)
         state.failed_fetch = None
     if is_full:
         state.offsets.clear()
@@ -159,7 +159,7 @@ def _check_session(exchange: Exchange, request: FetchRequest, state: ConnectionF
         if epoch == FULL and given is not None and knows_response(exchange, given):
             state.unused_sessions += 1
             state.unused_session = None
-            if state.unused_sessions >= MOST_SESSIONS:
+            if state.unused_sessions >= MAX_UNUSED_SESSIONS:
                 why = f"the client began {state.unused_sessions} sessions in a row, and used none of them"
                 scene.record_broken("FET.6", exchange, why, given)
         return
@@ -194,7 +194,7 @@ def on_fetch_response(exchange: Exchange, scene: Scene) -> None:
         if epoch not in (FULL, FINAL):
             state.sessions.setdefault(request.session_id, FetchSession(epoch)).error_response = exchange
     elif answer.error_code == 0 and epoch == FULL and answer.session_id:
-        if len(state.sessions) >= MOST_HELD:
+        if len(state.sessions) >= MAX_SESSIONS:
             state.sessions.pop(next(iter(state.sessions)))
         state.sessions[answer.session_id] = FetchSession(last_fetch=exchange)
         state.unused_session = exchange
@@ -232,7 +232,7 @@ def _check_progress(exchange: Exchange, place: tuple[Topic, int], offset: int, d
     else:
         return
     stuck.rule, stuck.end, stuck.repetitions = rule, last.next_offset, stuck.repetitions + 1
-    if stuck.repetitions > MOST_LOOPS:
+    if stuck.repetitions > MAX_REPETITIONS:
         what = "control batches" if rule == "FET.3" else "empty batches"
         why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.repetitions} times, but only {what} follow"
         scene.record_broken(rule, exchange, why, stuck.first_fetch)

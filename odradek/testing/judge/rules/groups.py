@@ -28,9 +28,9 @@ ILLEGAL: Final = E.ILLEGAL_GENERATION.value
 FENCED: Final = E.FENCED_INSTANCE_ID.value
 ID_REQUIRED: Final = E.MEMBER_ID_REQUIRED.value
 RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
-MOST_COMMITS: Final = 10
-MOST_UNCLAIMED: Final = 100
-LONGEST_REASON: Final = 255
+MAX_COMMITS: Final = 10
+MAX_UNCLAIMED_IDS: Final = 100
+MAX_REASON_LENGTH: Final = 255
 EARLY: Final = 0.8  # a heartbeat before this share of its interval counts as early
 NOISE_US: Final = 100_000
 BY_GIVING_UP: Final = "a driver: only the application sees whether the client waited or gave up"
@@ -198,7 +198,7 @@ def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnectio
             scene.record_broken(
                 "GRP.1", exchange, f"the member joins as {name!r}, but was given {expected!r}", on_response
             )
-        elif len(group_here.unclaimed_ids) < MOST_UNCLAIMED:
+        elif len(group_here.unclaimed_ids) < MAX_UNCLAIMED_IDS:
             group_here.unclaimed_ids.add(expected)
         del group_here.assigned_ids[expected]
 
@@ -236,7 +236,7 @@ def _check_after_rebalance(
 
 
 def _check_reason(exchange: Exchange, reason: str, scene: Scene) -> None:
-    scene.decide("GRP.15", len(reason) <= LONGEST_REASON, exchange, f"a reason of {len(reason)} characters")
+    scene.decide("GRP.15", len(reason) <= MAX_REASON_LENGTH, exchange, f"a reason of {len(reason)} characters")
 
 
 def on_leave_group(exchange: Exchange, scene: Scene) -> None:
@@ -356,7 +356,7 @@ def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
     if member.joining is not None:
         member.commits += 1
         why = f"{member.commits} commits during one rebalance"
-        scene.decide("GRP.11", member.commits <= MOST_COMMITS, exchange, why, member.joining)
+        scene.decide("GRP.11", member.commits <= MAX_COMMITS, exchange, why, member.joining)
 
 
 def on_sync_group(exchange: Exchange, scene: Scene) -> None:

@@ -18,8 +18,8 @@ from odradek.testing.judge.rules.produce import partition_errors, partitions_wit
 from odradek.testing.judge.scene import Scene
 
 WRAP: Final = 2**31
-MOST_IN_FLIGHT: Final = 5
-MOST_REMEMBERED: Final = 64  # maximum number of remembered batches per partition
+MAX_IN_FLIGHT: Final = 5
+MAX_REMEMBERED_BATCHES: Final = 64  # maximum number of remembered batches per partition
 NEARLY_EXHAUSTED: Final = 32_000
 TOO_LARGE: Final = ErrorCode.MESSAGE_TOO_LARGE.value
 DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value
@@ -248,7 +248,7 @@ def _check_sequence(
         None,
     )
     order.record_counts[sequence] = count
-    if len(order.record_counts) > MOST_REMEMBERED:
+    if len(order.record_counts) > MAX_REMEMBERED_BATCHES:
         order.record_counts.popitem(last=False)
     order.next_sequence = (sequence + count) % WRAP
     order.last_request = exchange
@@ -303,7 +303,7 @@ def _check_after_errors(
         flying = [each for number, each in exchange.connection.waiting.items() if number in order.in_flight]
         if flying:
             scene.decide(
-                "IDM.4", len(flying) < MOST_IN_FLIGHT, exchange, f"{len(flying) + 1} batches are in flight", *flying
+                "IDM.4", len(flying) < MAX_IN_FLIGHT, exchange, f"{len(flying) + 1} batches are in flight", *flying
             )
 
 
@@ -335,7 +335,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
             order.is_split = True
         elif code == UNKNOWN_TOPIC_ID:
             sequences = scene.state(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
-            if len(sequences) < MOST_REMEMBERED:
+            if len(sequences) < MAX_REMEMBERED_BATCHES:
                 sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in without_log_start_offset or header.base_sequence == 0):
             # Kafka's own client repeats the request until a response contains the log start offset. It also repeats a

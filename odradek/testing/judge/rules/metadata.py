@@ -38,8 +38,8 @@ STALE_ID: Final = frozenset({E.UNKNOWN_TOPIC_ID.value, E.INCONSISTENT_TOPIC_ID.v
 NO_COORDINATOR: Final = frozenset({E.NOT_COORDINATOR.value, E.COORDINATOR_NOT_AVAILABLE.value})
 FETCHES_GROUPS: Final = 8  # the first version of OffsetFetch that names several groups
 ID_SINCE: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
-MOST_REPEATS: Final = 2
-MOST_PER_SECOND: Final = 50
+MAX_REPEATS: Final = 2
+MAX_REQUESTS_PER_SECOND: Final = 50
 SECOND_US: Final = 1_000_000
 GROUP: Final = 0  # a key type of FindCoordinator, like the next constant
 TRANSACTION: Final = 1
@@ -160,7 +160,7 @@ def on_leader_request(exchange: Exchange, scene: Scene) -> None:
 def _check_refresh(exchange: Exchange, failure: FailedRequests, is_refreshed: bool, what: str, scene: Scene) -> None:
     failure.repetitions = 0 if is_refreshed else failure.repetitions + 1
     why = f"the client asked {failure.repetitions} times for {what}"
-    scene.decide(failure.rule, failure.repetitions <= MOST_REPEATS, exchange, why, failure.response)
+    scene.decide(failure.rule, failure.repetitions <= MAX_REPEATS, exchange, why, failure.response)
     if is_refreshed:
         failure.response = None
 
@@ -198,7 +198,9 @@ def on_metadata(exchange: Exchange, scene: Scene) -> None:
     if exchange.received_us - rate.since_us >= SECOND_US:
         rate.since_us, rate.count = exchange.received_us, 0
     rate.count += 1
-    scene.decide("MET.4", rate.count <= MOST_PER_SECOND, exchange, f"{rate.count} Metadata requests within a second")
+    scene.decide(
+        "MET.4", rate.count <= MAX_REQUESTS_PER_SECOND, exchange, f"{rate.count} Metadata requests within a second"
+    )
 
 
 def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:

@@ -18,7 +18,7 @@ from odradek.testing.judge.topics import Topic
 ZSTD: Final = 4
 ZSTD_SINCE: Final = 7
 COMPRESSION: Final = 7
-MOST_REPEATS: Final = 3
+MAX_REPEATS: Final = 3
 
 # fmt: off
 RULES = (
@@ -71,7 +71,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
         repeated = scene.find_state(TooLargeBatch, exchange.connection.similarity, *batch.place, header.crc)
         if repeated is not None and repeated.refusal is not None and knows_response(exchange, repeated.refusal):
             repeated.repetitions += 1
-            if repeated.repetitions > MOST_REPEATS:
+            if repeated.repetitions > MAX_REPEATS:
                 scene.record_broken(
                     "PRD.5", exchange, f"the batch was sent again {repeated.repetitions} times", repeated.refusal
                 )
@@ -96,7 +96,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
         if errors.get(batch.place) == ErrorCode.MESSAGE_TOO_LARGE.value:
             repeated = scene.state(TooLargeBatch, exchange.connection.similarity, *batch.place, batch.header.crc)
             repeated.refusal = exchange
-            if repeated.repetitions <= MOST_REPEATS:
+            if repeated.repetitions <= MAX_REPEATS:
                 scene.record_kept("PRD.5", exchange)
 
 

@@ -28,7 +28,7 @@ OPENS, CLOSES = 0, -1
 WRAP: Final = 2**31 - 1
 RENEW: Final = 4
 AT_ONCE_US: Final = 5_000
-MOST_RANGES: Final = 1_000
+MAX_RANGES: Final = 1_000
 DRIVER: Final = "a driver that holds or cuts an answer, and reports what the application sees"
 NODES: Final = "a driver that moves leaders or coordinators"
 Batches: TypeAlias = (
@@ -178,7 +178,7 @@ def _check_acknowledgements(
         for offset, kind in enumerate(types, batch.first_offset):
             if kind != RENEW:
                 _remove_offsets(acquired, offset, offset)
-    if len(acquired) > MOST_RANGES:
+    if len(acquired) > MAX_RANGES:
         session.is_followed = False
 
 

@@ -27,7 +27,7 @@ from odradek.testing.judge.scene import Scene
 
 TV2_PRODUCE: Final = 12
 TV2_OFFSETS: Final = 5
-MOST_REPEATS: Final = 3
+MAX_REPEATS: Final = 3
 BACK_OFF_US: Final = 5_000
 LOOP_US: Final = 5_000_000
 E = ErrorCode
@@ -244,7 +244,7 @@ def on_init_producer_id(exchange: Exchange, scene: Scene) -> None:
     for code, (refused, times) in list(producer.fatal_errors.items()):
         if knows_response(exchange, refused) and exchange.connection.similarity == refused.connection.similarity:
             producer.fatal_errors[code] = refused, times + 1
-            if times >= MOST_REPEATS:
+            if times >= MAX_REPEATS:
                 why = f"InitProducerId is sent {times + 1} times after {ErrorCode(code).name}"
                 scene.record_broken(FATAL_INITS[code], exchange, why, refused)
     pair = request.producer_id, request.producer_epoch
@@ -437,7 +437,7 @@ def on_init_producer_id_response(exchange: Exchange, scene: Scene) -> None:
     elif answer.error_code in FATAL_INITS:
         _, times = producer.fatal_errors.get(answer.error_code, (exchange, 0))
         producer.fatal_errors[answer.error_code] = exchange, times
-        if times < MOST_REPEATS:
+        if times < MAX_REPEATS:
             scene.record_kept(FATAL_INITS[answer.error_code], exchange)
     else:
         _note_retriable_error(

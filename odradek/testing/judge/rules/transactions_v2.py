@@ -17,7 +17,7 @@ from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAckn
 from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.produce import partition_errors
-from odradek.testing.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, Producer, claim, is_abort
+from odradek.testing.judge.rules.transactions import MAX_REPEATS, TV2_PRODUCE, Pair, Producer, claim, is_abort
 from odradek.testing.judge.scene import Scene
 from odradek.testing.judge.topics import Topic
 
@@ -166,7 +166,7 @@ def on_end_txn(exchange: Exchange, scene: Scene) -> None:
         if not is_abort(abortable):
             why = "a commit after TRANSACTION_ABORTABLE"
             scene.decide("TV2.4", not request.committed, exchange, why, abortable)
-        elif transaction.refused_aborts > MOST_REPEATS:
+        elif transaction.refused_aborts > MAX_REPEATS:
             times = transaction.refused_aborts
             scene.record_broken(
                 "TV2.5", exchange, f"another abort after {times} answers TRANSACTION_ABORTABLE", abortable
@@ -206,7 +206,7 @@ def on_end_txn_response(exchange: Exchange, scene: Scene) -> None:
         transaction.abortable_response = exchange
         if not request.committed:
             transaction.refused_aborts += 1
-            if transaction.refused_aborts <= MOST_REPEATS:
+            if transaction.refused_aborts <= MAX_REPEATS:
                 scene.record_kept("TV2.5", exchange)
     elif answer.error_code == 0 and answer.producer_id >= 0:
         given = answer.producer_id, answer.producer_epoch
@@ -223,7 +223,7 @@ def on_init_producer_id(exchange: Exchange, scene: Scene) -> None:
     judged.end_txn = None
     if judged.refused_init is not None and request.enable2_pc and knows_response(exchange, judged.refused_init):
         judged.refused_inits += 1
-        if judged.refused_inits > MOST_REPEATS:
+        if judged.refused_inits > MAX_REPEATS:
             why = f"InitProducerId with Enable2Pc is sent {judged.refused_inits} more times"
             scene.record_broken("2PC.3", exchange, why, judged.refused_init)
 
@@ -246,7 +246,7 @@ def on_init_producer_id_response(exchange: Exchange, scene: Scene) -> None:
         judged.refused_init, judged.refused_inits = None, 0
     elif answer.error_code == UNAUTHORIZED and request.enable2_pc:
         judged.refused_init = exchange
-        if judged.refused_inits <= MOST_REPEATS:
+        if judged.refused_inits <= MAX_REPEATS:
             scene.record_kept("2PC.3", exchange)
 
 

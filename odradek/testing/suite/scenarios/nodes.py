@@ -14,7 +14,7 @@ PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
 HANGS_UP_S = 4.0
-MOST_CONNECTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), about ten connections are usual
+MAX_CONNECTION_ATTEMPTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), about ten connections are usual
 
 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
@@ -70,7 +70,7 @@ def node_that_hangs_up(stage: ScenarioCluster) -> str | None:
     (closed,) = stage.kafka.faults()
     stage.kafka.clear_faults()
     driver.read_reply("produce")
-    if closed["hits"] > MOST_CONNECTS:
+    if closed["hits"] > MAX_CONNECTION_ATTEMPTS:
         return f"{closed['hits']} connections in {HANGS_UP_S} s, each of which was closed at once"
     return difference(stage.committed(2), ["a", "b"])
 

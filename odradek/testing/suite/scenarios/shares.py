@@ -23,7 +23,7 @@ from odradek.testing.suite.stage import (
 
 CLOSES = -1
 SHORT_POLL_MS = 100
-MOST_IN_A_WHILE = 40
+MAX_POLLS = 40
 ERRORS = 20
 
 
@@ -165,7 +165,7 @@ def second_member_of_a_share_group(stage: ScenarioCluster) -> str | None:
     received = poll_records(first, 2)
     first.run_command("ack")
     second = start_share_consumer(stage)
-    for _ in range(MOST_IN_A_WHILE):
+    for _ in range(MAX_POLLS):
         received += first.run_command("poll", str(SHORT_POLL_MS)) + second.run_command("poll", str(SHORT_POLL_MS))
     stage.send("c")
     stage.send("d", partition=1)

@@ -18,7 +18,7 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-MOST_FINDINGS = 100  # maximum number of findings of a kind to report; further ones are only counted
+MAX_FINDINGS = 100  # maximum number of findings of a kind to report; further ones are only counted
 _HALF = 1 << 30  # sequences wrap, so one that is less than this far behind counts as earlier
 
 
@@ -148,7 +148,7 @@ class PartitionCheck:
 
     def report(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
         self.counts[kind] += 1
-        if self.counts[kind] <= MOST_FINDINGS:
+        if self.counts[kind] <= MAX_FINDINGS:
             self.found.append(LogFinding(kind, self.name, path, position, offset, text))
 
     def skip_damage(self) -> None:

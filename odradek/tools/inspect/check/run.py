@@ -29,7 +29,7 @@ from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
 from odradek.system.files import pread
 from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, report_wrong_entry
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
-from odradek.tools.inspect.check.partition import MOST_FINDINGS, EndedTransaction, PartitionCheck, UnfinishedTransaction
+from odradek.tools.inspect.check.partition import MAX_FINDINGS, EndedTransaction, PartitionCheck, UnfinishedTransaction
 
 _VERSION_BYTES = 2
 _PRODUCER_ID = slice(_VERSION_BYTES, _VERSION_BYTES + 8)  # the first field of a value
@@ -322,5 +322,5 @@ def _add_finding(
     partition: PartitionReport, kind: Flaw, at: UnfinishedTransaction | EndedTransaction, text: str
 ) -> None:
     partition.counts[kind] = partition.counts.get(kind, 0) + 1
-    if partition.counts[kind] <= MOST_FINDINGS:
+    if partition.counts[kind] <= MAX_FINDINGS:
         partition.findings.append(LogFinding(kind, str(partition.log), at.path, at.position, at.offset, text))

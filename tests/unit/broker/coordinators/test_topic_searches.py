@@ -22,10 +22,10 @@ def is_public(name: str) -> bool:
 
 
 class Cluster:
-    def __init__(self, *names: str, most_work: int = 10**9) -> None:
+    def __init__(self, *names: str, max_work: int = 10**9) -> None:
         self.version = 1
         self.names = list(names)
-        self.searches = TopicSearches(lambda: (self.version, self.names), most_work)
+        self.searches = TopicSearches(lambda: (self.version, self.names), max_work)
         self.found_by: list[str] = []
         self.searches.when_found(self.found_by.append)
 
@@ -182,7 +182,7 @@ def test_a_simple_expression_does_not_wait_until_the_costly_ones_have_ended() ->
 
 def test_an_expression_that_needs_too_much_work_is_refused_from_then_on() -> None:
     async def scene() -> None:
-        cluster = Cluster(*LONG_NAMES, most_work=100_000)
+        cluster = Cluster(*LONG_NAMES, max_work=100_000)
         cluster.searches.check_cost(HOSTILE)
         cluster.find("g", HOSTILE)
         await cluster.until_found("g")

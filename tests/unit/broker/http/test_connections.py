@@ -16,7 +16,7 @@ from odradek.broker.http.connections import HttpLimits, serve_http
 from odradek.broker.network.server import bind
 from tests.support.certificates import Authority
 
-LIMITS = HttpLimits(most_connections=10)
+LIMITS = HttpLimits(max_connections=10)
 BEGINNING = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 WHOLE = BEGINNING + b"\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -120,7 +120,7 @@ def test_the_next_request_of_a_connection_has_as_long() -> None:
     [
         b"GET /" + b"a" * 2 * LIMITS.max_line_bytes + b" HTTP/1.1\r\n\r\n",
         BEGINNING + b"X: " + b"a" * 2 * LIMITS.max_line_bytes + b"\r\n\r\n",
-        BEGINNING + b"".join(b"X-%d: a\r\n" % number for number in range(LIMITS.most_headers)) + b"\r\n",
+        BEGINNING + b"".join(b"X-%d: a\r\n" % number for number in range(LIMITS.max_headers)) + b"\r\n",
     ],
     ids=["long line", "long header", "many headers"],
 )
@@ -135,7 +135,7 @@ def test_a_head_that_is_too_large_is_refused_and_not_logged(head: bytes, caplog:
 
 def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
     async def scene(port: Port) -> None:
-        slow = [await port.connect() for _ in range(LIMITS.most_connections)]
+        slow = [await port.connect() for _ in range(LIMITS.max_connections)]
         for reader, writer in slow:  # Each slow peer keeps its place.
             writer.write(WHOLE)
             assert (await reader.readuntil(b"hello")).startswith(OK)
@@ -156,13 +156,13 @@ def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait
     """Further connections use the reserve, where a new connection replaces the oldest one."""
 
     async def scene(port: Port) -> None:
-        slow = [await port.connect() for _ in range(LIMITS.most_connections + 3 * LIMITS.reserve)]
+        slow = [await port.connect() for _ in range(LIMITS.max_connections + 3 * LIMITS.reserve)]
         for _, writer in slow:
             writer.write(BEGINNING)
         for _ in range(3):
             assert await port.answer(HEALTH) == OK
         assert await port.answer() == FULL
-        for reader, writer in slow[LIMITS.most_connections : -LIMITS.reserve]:
+        for reader, writer in slow[LIMITS.max_connections : -LIMITS.reserve]:
             with suppress(ConnectionResetError):  # The server closes the connection with unread bytes.
                 assert await reader.read() == b""
             writer.close()
@@ -190,7 +190,7 @@ def test_tls_handshakes_that_nobody_goes_on_with_take_places_for_as_long(tmp_pat
     async def scene(port: Port) -> None:
         assert await answer(port) == OK
         half_open = []
-        for _ in range(LIMITS.most_connections):
+        for _ in range(LIMITS.max_connections):
             half_open.append(await port.connect())
             half_open[-1][1].write(TLS_BEGINS)
         assert await answer(port) == FULL

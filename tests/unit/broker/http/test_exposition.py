@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.api.dispatch import MOST_BITS
+from odradek.broker.api.dispatch import MAX_BITS
 from odradek.broker.broker import Broker
 from odradek.broker.coordinators.verification import TransactionalProducer, UnverifiedBatch
 from odradek.broker.groups.common import outcome
@@ -45,7 +45,7 @@ from tests.support.fake_disk import FakeDisk
 
 def answered_in(*times_us: int) -> list[int]:
     """Returns the histogram of these times, as `Way` counts them."""
-    counts = [0] * MOST_BITS
+    counts = [0] * MAX_BITS
     for time_us in times_us:
         counts[time_us.bit_length()] += 1
     return counts

@@ -13,7 +13,7 @@ from odradek.broker.http.page.document import ASSETS
 from odradek.broker.http.page.history import TxnStep
 from odradek.broker.http.page.partition_timeline import BatchRun, PastTransaction
 from odradek.broker.http.page.picture import (
-    MOST_COLUMNS,
+    MAX_COLUMNS,
     DrawnEvent,
     Hold,
     Lane,
@@ -140,7 +140,7 @@ def test_the_runs_of_the_last_transaction_are_found(
 def test_only_the_latest_columns_are_drawn() -> None:
     events = [DrawnEvent(0, "step", "open", ("begun",), number) for number in range(100)]
     shown = picture(LANES, events, [])
-    assert (shown["left_out"], shown["times"]) == (100 - MOST_COLUMNS, list(range(100 - MOST_COLUMNS, 100)))
+    assert (shown["left_out"], shown["times"]) == (100 - MAX_COLUMNS, list(range(100 - MAX_COLUMNS, 100)))
     assert picture(LANES, [], [])["times"] == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.advertising import Networks
 from odradek.broker.configuration.config import BrokerConfig
-from odradek.broker.network.addresses import MOST_WARNINGS, ClientAddresses, client_addresses, networks_of_this_host
+from odradek.broker.network.addresses import MAX_WARNINGS, ClientAddresses, client_addresses, networks_of_this_host
 
 ROUTES = """\
 Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
@@ -60,9 +60,9 @@ def test_by_arrival_only_clients_from_other_machines_can_be_misled(caplog: pytes
 
 def test_a_broker_that_misleads_everybody_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
     told = addresses()
-    for number in range(MOST_WARNINGS + 10):
+    for number in range(MAX_WARNINGS + 10):
         told.address_for(LOCALHOST, client(f"10.0.0.{number}"))
-    assert len(warnings(caplog)) == MOST_WARNINGS
+    assert len(warnings(caplog)) == MAX_WARNINGS
 
 
 def test_a_client_is_told_the_same_for_as_long_as_it_is_connected() -> None:

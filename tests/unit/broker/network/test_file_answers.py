@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.network.file_sender import MOST_PER_TURN_BYTES
+from odradek.broker.network.file_sender import MAX_BYTES_PER_TURN
 from odradek.broker.network.server import Server, bind
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.linux  # Other systems send responses from memory.
 
 VERSION = 12
 SMALL_BUFFER = 8 * 1024
-CONTENT = random.Random(14).randbytes(3 * MOST_PER_TURN_BYTES + 12_345)
+CONTENT = random.Random(14).randbytes(3 * MAX_BYTES_PER_TURN + 12_345)
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 

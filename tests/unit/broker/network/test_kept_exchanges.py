@@ -8,9 +8,9 @@ from odradek.broker.control.problems import Problem
 from odradek.broker.control.recording.exchanges import Exchanges
 from odradek.broker.network.controlled_connection import ControlledConnection, observe
 from odradek.broker.network.kept_exchanges import (
-    MOST_BYTES,
-    MOST_EXCHANGES,
-    MOST_KEPT_BYTES,
+    MAX_BYTES,
+    MAX_EXCHANGES,
+    MAX_KEPT_BYTES,
     KeptExchange,
 )
 from odradek.broker.network.server import Server
@@ -60,11 +60,11 @@ def answer_of(exchange: KeptExchange) -> Chunk | None:
 
 async def test_the_last_exchanges_are_kept_and_can_be_filtered() -> None:
     peer, exchanges, _ = kept_by()
-    for number in range(MOST_EXCHANGES + 250):
+    for number in range(MAX_EXCHANGES + 250):
         peer.send(frame(f"t{number}"))
     found = list(exchanges.completed_since(0, None, None))
-    assert [found[0]["number"], found[-1]["number"], len(found)] == [251, MOST_EXCHANGES + 250, MOST_EXCHANGES]
-    assert list(exchanges.completed_since(MOST_EXCHANGES + 249, "Metadata", "a-client")) == found[-1:]
+    assert [found[0]["number"], found[-1]["number"], len(found)] == [251, MAX_EXCHANGES + 250, MAX_EXCHANGES]
+    assert list(exchanges.completed_since(MAX_EXCHANGES + 249, "Metadata", "a-client")) == found[-1:]
     assert list(exchanges.completed_since(0, "Produce", None)) == []
     assert list(exchanges.completed_since(0, None, "another")) == []
 
@@ -120,15 +120,15 @@ async def test_a_client_is_forgotten_when_its_connection_is_lost() -> None:
 
 
 async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
-    waiting = [DelayedAnswer() for _ in range(MOST_EXCHANGES)]
+    waiting = [DelayedAnswer() for _ in range(MAX_EXCHANGES)]
     exchanges = Exchanges(SetClock(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     server = server_around(Answering(*waiting))
     for _ in waiting:
         peer_of(server, exchanges).send(frame())
     for each in waiting:
-        each.give([bytes(MOST_KEPT_BYTES)])
+        each.give([bytes(MAX_KEPT_BYTES)])
     kept = list(exchanges.completed_since(0, None, None))
-    assert 0 < len(kept) <= MOST_BYTES // MOST_KEPT_BYTES
+    assert 0 < len(kept) <= MAX_BYTES // MAX_KEPT_BYTES
     assert exchanges.kept.kept_bytes == sum(
         len(each.request) + len(answer_of(each) or b"") for each in exchanges.kept.exchanges
     )
@@ -140,20 +140,20 @@ async def test_an_answer_that_comes_when_its_request_is_left_behind_is_not_kept(
     server = server_around(Answering(late))
     slow, quick = peer_of(server, exchanges), peer_of(server, exchanges)
     slow.send(frame())
-    for _ in range(2 * MOST_EXCHANGES):
+    for _ in range(2 * MAX_EXCHANGES):
         quick.send(frame())
     bytes_before = exchanges.kept.kept_bytes
-    late.give([bytes(MOST_KEPT_BYTES)])
+    late.give([bytes(MAX_KEPT_BYTES)])
     assert exchanges.kept.kept_bytes == bytes_before
 
 
 async def test_what_is_too_large_is_named_by_its_size() -> None:
-    large = frame("t" * MOST_KEPT_BYTES)
-    peer, exchanges, _ = kept_by([bytes(MOST_KEPT_BYTES), b"1"])
+    large = frame("t" * MAX_KEPT_BYTES)
+    peer, exchanges, _ = kept_by([bytes(MAX_KEPT_BYTES), b"1"])
     peer.send(large)
     (told,) = exchanges.completed_since(0, None, None)
     assert (told["request"], told["answer"]) == (None, None)
-    assert (told["request_bytes"], told["answer_bytes"]) == (len(large) - 4, MOST_KEPT_BYTES + 1)
+    assert (told["request_bytes"], told["answer_bytes"]) == (len(large) - 4, MAX_KEPT_BYTES + 1)
 
 
 async def test_secrets_are_not_kept() -> None:

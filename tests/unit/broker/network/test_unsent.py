@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.network.file_sender import MOST_BUFFERS, UnsentChunks
+from odradek.broker.network.file_sender import MAX_BUFFERS, UnsentChunks
 from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
@@ -56,6 +56,6 @@ def test_buffers_leave_together_up_to_the_next_part_in_a_file() -> None:
 
 
 def test_no_call_takes_more_buffers_than_the_kernel() -> None:
-    step = UnsentChunks([b"x"] * (MOST_BUFFERS + 1)).next()
+    step = UnsentChunks([b"x"] * (MAX_BUFFERS + 1)).next()
     assert isinstance(step, list)
-    assert len(step) == MOST_BUFFERS
+    assert len(step) == MAX_BUFFERS

@@ -185,7 +185,7 @@ def test_work_is_counted_and_pauses_are_made_in_proportion(pattern: str) -> None
 
 
 def captured(pattern: str, text: str, *, whole: bool = True) -> list[str | None] | None:
-    found = Pattern(pattern, captures=True).capture(text, 0, whole=whole, most_work=10**6)
+    found = Pattern(pattern, captures=True).capture(text, 0, whole=whole, max_work=10**6)
     if found is None:
         return None
     return [None if end < 0 else text[begin:end] for begin, end in zip(found[::2], found[1::2], strict=True)]
@@ -213,7 +213,7 @@ def test_groups_capture_what_re2_captures(pattern: str, text: str, whole: bool) 
 
 def test_capturing_ends_when_it_has_taken_as_much_work_as_it_may() -> None:
     with pytest.raises(TooMuchWork):
-        Pattern("(.*a){300}").capture("ab" * 5_000, 0, whole=True, most_work=10_000)
+        Pattern("(.*a){300}").capture("ab" * 5_000, 0, whole=True, max_work=10_000)
 
 
 def test_a_pattern_that_keeps_pythons_re_busy_for_years_captures_within_its_bound() -> None:

@@ -15,7 +15,7 @@ from tests.simulation.virtual_time import Life, VirtualTime
 
 DAY_MS = 24 * 3600 * 1000
 TEN_HOURS_MS = 10 * 3600 * 1000
-MOST_ARMED = 30
+MAX_ARMED_TIMERS = 30
 
 
 class Cancellable(Protocol):
@@ -251,7 +251,7 @@ class RandomTimers:
         self._arm = arm
         self._armed: dict[int, Cancellable] = {}
         self._numbers = count()
-        for _ in range(MOST_ARMED // 2):
+        for _ in range(MAX_ARMED_TIMERS // 2):
             self._arm_one()
 
     def _arm_one(self) -> None:
@@ -263,7 +263,7 @@ class RandomTimers:
         del self._armed[number]
         self.fired.append((self._now_ms(), number))
         for _ in range(self._random.choice((0, 1, 1, 2, 3)) if self._armed else 2):
-            if len(self._armed) < MOST_ARMED:
+            if len(self._armed) < MAX_ARMED_TIMERS:
                 self._arm_one()
         if self._armed and self._random.random() < 0.2:
             self._armed.pop(self._random.choice(list(self._armed))).cancel()

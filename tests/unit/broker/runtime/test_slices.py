@@ -12,10 +12,10 @@ import pytest
 
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import (
-    ENTRIES_IN_A_CROWD,
     ENTRIES_PER_SLICE,
-    MOST_DECODED_BYTES,
-    MOST_ROTATING,
+    ENTRIES_PER_SLICE_UNDER_LOAD,
+    MAX_DECODED_BYTES,
+    MAX_LONG_REQUESTS,
     NAMES_PER_RUN,
     SLICE_S,
     Rotation,
@@ -103,12 +103,12 @@ async def test_others_are_served_after_each_slice_of_a_long_request() -> None:
 
 async def test_however_many_long_requests_there_are_each_turn_has_a_slice_of_one_and_one_of_beginnings() -> None:
     looked_at: list[int] = []
-    replies = [sliced(counted)(4 * ENTRIES_PER_SLICE, looked_at) for _ in range(3 * MOST_ROTATING)]
+    replies = [sliced(counted)(4 * ENTRIES_PER_SLICE, looked_at) for _ in range(3 * MAX_LONG_REQUESTS)]
     seen = [len(looked_at)]
     while not all(isinstance(reply, Deferred) and reply.is_done for reply in replies):
         await asyncio.sleep(0)
         seen.append(len(looked_at))
-    assert len(looked_at) == 3 * MOST_ROTATING * 4 * ENTRIES_PER_SLICE
+    assert len(looked_at) == 3 * MAX_LONG_REQUESTS * 4 * ENTRIES_PER_SLICE
     assert max(after - before for before, after in pairwise(seen)) <= 2 * ENTRIES_PER_SLICE
 
 
@@ -129,12 +129,12 @@ async def test_a_request_that_ends_takes_the_turn_of_no_other() -> None:
 
 
 async def test_long_requests_that_came_later_wait_until_one_before_them_has_its_answer() -> None:
-    before = [sliced(counted)(3 * ENTRIES_PER_SLICE, []) for _ in range(MOST_ROTATING)]
+    before = [sliced(counted)(3 * ENTRIES_PER_SLICE, []) for _ in range(MAX_LONG_REQUESTS)]
     looked_at: list[int] = []
     reply = sliced(counted)(3 * ENTRIES_PER_SLICE, looked_at)
     assert isinstance(reply, Deferred)
     while not any(isinstance(each, Deferred) and each.is_done for each in before):
-        assert len(looked_at) == ENTRIES_IN_A_CROWD
+        assert len(looked_at) == ENTRIES_PER_SLICE_UNDER_LOAD
         await asyncio.sleep(0)
     while not reply.is_done:
         await asyncio.sleep(0)
@@ -142,18 +142,18 @@ async def test_long_requests_that_came_later_wait_until_one_before_them_has_its_
 
 
 async def test_a_short_request_is_answered_at_once_in_a_crowd_too_while_its_turn_has_time_for_beginnings() -> None:
-    for _ in range(2 * MOST_ROTATING):
+    for _ in range(2 * MAX_LONG_REQUESTS):
         sliced(counted)(3 * ENTRIES_PER_SLICE, [])
     for _ in range(2):
         await asyncio.sleep(0)
-    assert sliced(counted)(ENTRIES_IN_A_CROWD - 1, []) == "all"
+    assert sliced(counted)(ENTRIES_PER_SLICE_UNDER_LOAD - 1, []) == "all"
 
 
 async def test_very_many_short_requests_in_a_crowd_share_a_slice_of_each_turn_and_are_answered_in_their_order() -> None:
-    for _ in range(MOST_ROTATING):
+    for _ in range(MAX_LONG_REQUESTS):
         sliced(counted)(3 * ENTRIES_PER_SLICE, [])
     looked_at: list[int] = []
-    replies = [sliced(counted)(ENTRIES_IN_A_CROWD - 1, looked_at) for _ in range(500)]
+    replies = [sliced(counted)(ENTRIES_PER_SLICE_UNDER_LOAD - 1, looked_at) for _ in range(500)]
     seen = [len(looked_at)]
     answered: list[bool] = []
     while len(answered) < len(replies):
@@ -180,7 +180,7 @@ class Decoders:
         self.decoding.pop(name)(name)
 
 
-HALF = MOST_DECODED_BYTES // 2
+HALF = MAX_DECODED_BYTES // 2
 
 
 async def test_frames_are_decoded_in_their_order_while_there_is_room_for_what_they_become() -> None:
@@ -194,7 +194,7 @@ async def test_frames_are_decoded_in_their_order_while_there_is_room_for_what_th
 
 async def test_a_frame_that_is_larger_than_the_room_is_decoded_alone() -> None:
     decoders = Decoders(Rotation())
-    decoders.ask("large", 10 * MOST_DECODED_BYTES)
+    decoders.ask("large", 10 * MAX_DECODED_BYTES)
     decoders.ask("small", 1)
     assert [*decoders.decoding] == ["large"]
     decoders.end("large")

@@ -218,7 +218,7 @@ def test_workers_here_need_no_loop() -> None:
 
 def test_what_waits_to_be_opened_has_a_bound_and_gives_its_place_back() -> None:
     workers = ManualWorkers()
-    openers = DecompressionWorkers(workers, most_bytes=100)
+    openers = DecompressionWorkers(workers, max_bytes=100)
     ended: list[JobResult[int]] = []
 
     def fails() -> int:
@@ -236,7 +236,7 @@ def test_what_waits_to_be_opened_has_a_bound_and_gives_its_place_back() -> None:
 
 def test_a_batch_beyond_the_bound_is_opened_while_nothing_else_waits() -> None:
     workers = ManualWorkers()
-    openers = DecompressionWorkers(workers, most_bytes=100)
+    openers = DecompressionWorkers(workers, max_bytes=100)
     assert openers.run(1_000, int, lambda _: None)
     assert not openers.run(1, int, lambda _: None)
     workers.finish_all()

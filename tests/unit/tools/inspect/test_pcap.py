@@ -9,7 +9,7 @@ from pathlib import Path
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.recording import Kind, RecordingEntry, pack_block, pack_entries, pack_head
-from odradek.tools.inspect.pcap import ACK, FIN, HEAD, MOST_SEGMENT_BYTES, SYN, internet_checksum, packets
+from odradek.tools.inspect.pcap import ACK, FIN, HEAD, MAX_SEGMENT_BYTES, SYN, internet_checksum, packets
 from tests.support.commands import command
 from tests.support.traces import Trace
 
@@ -85,7 +85,7 @@ def test_a_large_frame_takes_several_segments() -> None:
     peer.ask(MetadataRequest(topics=[]), 12, MetadataResponse(cluster_id="x" * 20_000))
     trace.entries[-2 if trace.entries[-1].kind is Kind.WRITTEN else -1].body *= 8
     data = b"".join(side.data for side in read(b"".join(packets(trace.entries, 0))).values())
-    assert len(data) > 2 * MOST_SEGMENT_BYTES
+    assert len(data) > 2 * MAX_SEGMENT_BYTES
 
 
 def test_answers_stand_in_the_order_of_their_requests() -> None:

@@ -7,7 +7,7 @@ const COLUMN = 92;
 const WIDEST = 150;
 const LETTER = 6.9; // maximum width of a letter in the small font
 const LINE = 14;
-const MOST_LINES = 6;
+const MAX_LINES = 6;
 const ROOM = 12; // space above and below the symbols of a lane
 
 const wrap = (text, most) => {
@@ -28,7 +28,7 @@ const wrap = (text, most) => {
     line = rest;
   }
   lines.push(line);
-  return lines.length > MOST_LINES ? [...lines.slice(0, MOST_LINES - 1), "…"] : lines;
+  return lines.length > MAX_LINES ? [...lines.slice(0, MAX_LINES - 1), "…"] : lines;
 };
 
 // Returns the shapes as [element, attributes, text], and the total width and height.

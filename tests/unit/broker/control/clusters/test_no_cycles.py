@@ -15,7 +15,7 @@ from odradek.broker.control.clusters.clusters import Clusters
 
 PATIENCE_S = 30
 # The collector would have to visit more than 3,000 objects of a cluster, with its 100 partitions of internal topics.
-MOST_LEFT = 300
+MAX_REMAINING_OBJECTS = 300
 
 
 def use(bootstrap: str) -> None:
@@ -59,7 +59,7 @@ async def test_a_deleted_cluster_leaves_next_to_nothing_to_the_garbage_collector
         gc.collect()
         await until_gone(await live(clusters))
         gc.unfreeze()  # Otherwise the collector would skip objects that existed when a cluster had started.
-        assert gc.collect() <= MOST_LEFT
+        assert gc.collect() <= MAX_REMAINING_OBJECTS
     finally:
         gc.enable()
         await clusters.close()

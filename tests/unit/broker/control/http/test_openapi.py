@@ -6,12 +6,12 @@ import json
 import pytest
 from aiohttp import web
 
-from odradek.broker.control.clusters.chosen_listeners import MOST_LISTENERS, MOST_USERS
+from odradek.broker.control.clusters.chosen_listeners import MAX_LISTENERS, MAX_USERS
 from odradek.broker.control.clusters.clusters import Clusters
 from odradek.broker.control.faults.rules import ACTIONS, COUNTS, MATCHES, Point, parse_rule
 from odradek.broker.control.http.routes import add_control, served_document
 from odradek.broker.control.http.waiting import KINDS
-from odradek.broker.control.nodes.nodes import MOST_NODES
+from odradek.broker.control.nodes.nodes import MAX_NODES
 from odradek.broker.control.presets.table import PRESETS
 from odradek.control_calls import rules, table
 from odradek.control_calls.call import ControlCall
@@ -82,7 +82,7 @@ def test_the_document_names_what_can_be_waited_for() -> None:
 
 
 def test_the_document_has_the_limits_of_the_broker() -> None:
-    assert (table.MOST_NODES, table.MOST_LISTENERS, table.MOST_USERS) == (MOST_NODES, MOST_LISTENERS, MOST_USERS)
+    assert (table.MAX_NODES, table.MAX_LISTENERS, table.MAX_USERS) == (MAX_NODES, MAX_LISTENERS, MAX_USERS)
 
 
 def test_the_document_says_how_the_http_server_itself_refuses() -> None:

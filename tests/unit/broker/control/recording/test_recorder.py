@@ -9,7 +9,7 @@ from io import BytesIO
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.control.http.live_recording import UnreadBlocks, pass_on
-from odradek.broker.control.recording.recorder import MOST_QUESTIONS, Recorder
+from odradek.broker.control.recording.recorder import MAX_SYSTEM_CALLS, Recorder
 from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.network.controlled_connection import ControlledConnection, observe
@@ -93,7 +93,7 @@ def peer_of(server: Server, *recorders: Recorder, transport: FakeTransport | Non
 
 async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_whole() -> None:
     disk = CountedWrites()
-    recorder = Recorder(disk, asyncio.get_running_loop(), most_waiting_bytes=1000)
+    recorder = Recorder(disk, asyncio.get_running_loop(), max_waiting_bytes=1000)
     peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
     for _ in range(100):  # All requests arrive in one turn of the loop, so that no work is passed to a thread.
         peer.send(FRAME)
@@ -135,7 +135,7 @@ async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_c
 
 
 async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_somebody_looked() -> None:
-    disk, load = CountedWrites(), 2 * MOST_QUESTIONS
+    disk, load = CountedWrites(), 2 * MAX_SYSTEM_CALLS
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answers(*[[ANSWER]] * (load + 3))), recorder)
     for _ in range(load):  # All requests arrive in one turn of the loop, so that no tick adds to the budget of queries.
@@ -146,7 +146,7 @@ async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_someb
     recorder.close()
     received = [entry for entry in disk.entries() if entry.kind is Kind.RECEIVED]
     unsure = [entry.exchange for entry in received if entry.is_unsure]
-    assert unsure == list(range(MOST_QUESTIONS + 2, load + 1))
+    assert unsure == list(range(MAX_SYSTEM_CALLS + 2, load + 1))
     assert not [entry for entry in received if entry.is_behind]
 
 
@@ -286,7 +286,7 @@ async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
 
 
 async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
-    unread = UnreadBlocks(asyncio.get_running_loop(), most_bytes=10)
+    unread = UnreadBlocks(asyncio.get_running_loop(), max_bytes=10)
     unread.write(b"12345")
     unread.write(b"67890")
     unread.write(b"x")

@@ -67,10 +67,10 @@ const topicRow = ([id, role, name, partitions]) => [
 // The picture has a box for each subtopology, one below the other. Arrows from the left are its source topics. Arrows
 // on the right are repartition topics that lead from one box to another.
 
-const LEFT = 240, WIDTH = 220, HEIGHT = 58, STEP = 84, RIGHT = 300, MOST_DRAWN = 12;
+const LEFT = 240, WIDTH = 220, HEIGHT = 58, STEP = 84, RIGHT = 300, MAX_DRAWN = 12;
 
 const picture = (all) => {
-  const boxes = all.slice(0, MOST_DRAWN);
+  const boxes = all.slice(0, MAX_DRAWN);
   if (!boxes.length) return null;
   const about = "A box for each subtopology. The table below names the same topics.";
   const [width, height] = [LEFT + WIDTH + RIGHT, boxes.length * STEP];
