@@ -92,6 +92,8 @@ class JudgedStreamsMember:
 
     epoch              the epoch in `last_response`, which is the last response without an error; -1 if there is none
     earlier_heartbeat  the heartbeat before `last_heartbeat`
+    regular_heartbeat  the last heartbeat that was not early. The interval counts from this heartbeat, because a member
+                       need not restart its timer when it sends a heartbeat early; Kafka Streams 4.4.0 does not.
     late_heartbeat     a heartbeat that was answered after the member had left
     shutdown_response  the response that asked the application to shut down
     is_ready           whether the last response says that the group is ready
@@ -105,6 +107,7 @@ class JudgedStreamsMember:
     last_response: Exchange | None = None
     last_heartbeat: Exchange | None = None
     earlier_heartbeat: Exchange | None = None
+    regular_heartbeat: Exchange | None = None
     interval_us: int = 0
     rebalance_us: int = 0
     endpoint_epoch: int = 0
@@ -163,6 +166,8 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
         member.departure = None
         member.fields.clear()
     member.earlier_heartbeat, member.last_heartbeat = member.last_heartbeat, exchange
+    if epoch <= JOINS or not _is_soon(exchange, member):
+        member.regular_heartbeat = exchange
     member.fields |= _unchanging_fields(request)
     if request.rebalance_timeout_ms >= 0:
         member.rebalance_us = request.rebalance_timeout_ms * 1000
@@ -243,18 +248,28 @@ def _check_next_heartbeat(
     scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} sent again, but not changed", last_response)
     lists = (request.active_tasks, request.task_offsets, request.task_end_offsets)
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
-    passed_us = exchange.received_us - last_response.earliest_us
-    is_soon = is_early(passed_us, member.interval_us)
     if reports or member.may_acknowledge:
         scene.record_kept("STG.14", exchange)
     # A member whose commit was refused since its last heartbeat may send a heartbeat early, to learn its new epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us
     ):
-        why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
-        scene.decide("STG.14", not is_soon, exchange, why, last_response)
-    if is_soon:
+        passed_ms = _since_regular_heartbeat_us(exchange, member) // 1000
+        why = f"a heartbeat without news after {passed_ms} ms; the interval is {member.interval_us // 1000} ms"
+        is_fine = not _is_soon(exchange, member)
+        scene.decide("STG.14", is_fine, exchange, why, member.regular_heartbeat, last_response)
+    if _is_soon(exchange, member):
         member.may_acknowledge = False
+
+
+def _is_soon(exchange: Exchange, member: JudgedStreamsMember) -> bool:
+    """Returns whether this heartbeat of a member was sent before the interval had passed."""
+    return is_early(_since_regular_heartbeat_us(exchange, member), member.interval_us)
+
+
+def _since_regular_heartbeat_us(exchange: Exchange, member: JudgedStreamsMember) -> int:
+    regular = member.regular_heartbeat
+    return exchange.received_us - (0 if regular is None else regular.earliest_us)
 
 
 def _check_shutdown(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:

@@ -196,6 +196,20 @@ def waits_for_the_assignment(times: int) -> Story:
     return story
 
 
+def sends_after_an_acknowledgement(after_ms: float) -> Story:
+    """Returns a story in which a member acknowledges its tasks 3 s after its last regular heartbeat, and sends the next
+    heartbeat this much later."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        peer.ask(joining(), 1, nothing_new())
+        peer.ask(beat(3), 1, assigned(0, 1), after_ms=INTERVAL_MS)
+        peer.ask(reports(0, 1), 1, nothing_new(), after_ms=3000)
+        peer.ask(beat(3), 1, nothing_new(), after_ms=after_ms)
+
+    return story
+
+
 def left_before_an_answer(then: StreamsGroupHeartbeatRequest) -> Story:
     """Returns a story in which a heartbeat is answered after the member has left, which then sends another
     heartbeat."""
@@ -402,6 +416,7 @@ CASES = (
     Case("STG.13", joined_and_sends(beat(3)), joined_and_sends(beat(3), last=25, after_ms=46_000)),
     Case("STG.14", joined_and_sends(beat(3)), joined_and_sends(beat(3), after_ms=500)),
     Case("STG.14", acknowledges_late(1), acknowledges_late(2)),
+    Case("STG.14", sends_after_an_acknowledgement(INTERVAL_MS - 3000), sends_after_an_acknowledgement(500)),
     Case("STG.14", waits_for_the_assignment(1), waits_for_the_assignment(2)),
     Case("STG.15", beats_twice(False), beats_twice(True)),
     Case("STG.16", joined_and_sends(beat(3)), joined_and_sends(beat(3, endpoint_information_epoch=6))),
