@@ -9,7 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Place
@@ -22,13 +31,28 @@ from odradek.protocol.api_facts import Coordinator, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import request_class
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -485,13 +509,56 @@ def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: i
     return struct
 
 
+def filled_request(api: ApiKey) -> tuple[Message, int]:
+    """Returns a request of the newest version, and the version."""
+    message = request_class(api.value)
+    schema, version = load(message.__module__.rpartition(".")[2]), SERVED[api].max_version
+    request = filled(message(), schema, schema.fields, version)
+    assert isinstance(request, Message)
+    return request, version
+
+
+# Requests, with their versions, for the APIs whose filled request is refused before a coordinator is needed, as in
+# Kafka.
+REQUESTS: dict[ApiKey, tuple[Message, int]] = {
+    ApiKey.SYNC_GROUP: (
+        SyncGroupRequest(group_id="g", member_id="m", protocol_type="consumer", protocol_name="range"),
+        5,
+    ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1), 1),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1), 0),
+    ApiKey.OFFSET_COMMIT: (
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[OffsetCommitRequestTopic(name="orders", partitions=[OffsetCommitRequestPartition()])],
+        ),
+        9,
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            topics=[TxnOffsetCommitRequestTopic(name="orders", partitions=[TxnOffsetCommitRequestPartition()])],
+        ),
+        5,
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="orders", partitions=[0])],
+        ),
+        3,
+    ),
+}
+
+
 def codes_in(answer: object) -> set[int]:
     """Returns all error codes that a response contains, at any depth."""
     if isinstance(answer, list):
         return {code for each in answer for code in codes_in(each)}
     if not isinstance(answer, Struct):
         return set()
-    found = {getattr(answer, name) for name in type(answer).__slots__ if name == "error_code"}
+    found = {getattr(answer, name) for name in type(answer).__slots__ if name.endswith("error_code")}
     return found | {code for name in type(answer).__slots__ for code in codes_in(getattr(answer, name))}
 
 
@@ -506,20 +573,46 @@ def test_a_node_that_is_not_the_coordinator_says_so_for_each_api(kafka: Cluster)
         for key_type, (kind, key) in enumerate(KEYS.values()):
             wire.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
             kafka.move_coordinator(kind, key, coordinator)
+    make_topic(kafka, "orders")
     answers: dict[int, dict[ApiKey, set[int]]] = {}
     for node in NODES:
         answers[node] = {}
         for api in COORDINATED:
-            message = request_class(api.value)
-            schema, version = load(message.__module__.rpartition(".")[2]), SERVED[api].max_version
-            request = filled(message(), schema, schema.fields, version)
-            assert isinstance(request, Message)
+            request, version = REQUESTS.get(api) or filled_request(api)
             with Wire(address(kafka, node)) as wire:
                 answers[node][api] = codes_in(wire.ask(request, version))
     refused = ErrorCode.NOT_COORDINATOR.value
     for node in others:
         assert [api for api, codes in answers[node].items() if codes - {0} != {refused}] == []
     assert [api for api, codes in answers[coordinator].items() if refused in codes] == []
+
+
+def test_a_node_checks_rights_before_it_says_that_another_node_coordinates_the_group(odradek: Odradek) -> None:
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with odradek.cluster(nodes=NODES, settings=settings) as kafka:
+        with Wire(kafka.bootstrap.split(",")[0]) as wire:
+            wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 6)
+        coordinator, other, _ = NODES
+        kafka.move_coordinator("group", "g", coordinator)
+        heartbeat = HeartbeatRequest(group_id="g", member_id="m")
+        with Wire(address(kafka, other)) as wire:
+            assert codes_in(wire.ask(heartbeat, 4)) == {ErrorCode.NOT_COORDINATOR.value}
+        denied = AclBinding(
+            ResourceType.GROUP,
+            "g",
+            ResourcePatternType.LITERAL,
+            "User:*",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.DENY,
+        )
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_acls([denied])[denied].result(10)
+        with Wire(address(kafka, other)) as wire:
+            assert codes_in(wire.ask(heartbeat, 4)) == {ErrorCode.GROUP_AUTHORIZATION_FAILED.value}
 
 
 def test_a_reassignment_that_leaves_the_leader_out_moves_it(kafka: Cluster) -> None:

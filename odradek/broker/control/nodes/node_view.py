@@ -251,6 +251,26 @@ class NodeBroker(HandlerBroker):
         return self._whole.has_started(coordinator)
 
 
+class RefusingNodeBroker(NodeBroker):
+    """The broker as the handlers of one node see it for a request that another node must coordinate.
+
+    As in Kafka, handlers check the rights and the form of the request first. As soon as they use a coordinator, the
+    request is refused with NOT_COORDINATOR.
+    """
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    @property
+    def share_coordinator(self) -> ShareCoordinator:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+
 class LeadingNodes(Protocol):
     """The nodes of a cluster, among which leaders are elected."""
 
@@ -328,22 +348,23 @@ class NodeHandlers:
         return describe_producers(request, context, self._whole)
 
     def describe_share_group_offsets(
-        self, request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: HandlerBroker
+        self, request: DescribeShareGroupOffsetsRequest, context: RequestContext, view: HandlerBroker
     ) -> NowOrLater[DescribeShareGroupOffsetsResponse]:
         """Describes the offsets of all partitions, because the lag includes partitions that other nodes lead."""
-        return describe_share_group_offsets(request, context, self._whole)
+        broker = view if isinstance(view, RefusingNodeBroker) else self._whole
+        return describe_share_group_offsets(request, context, broker)
 
 
 def node_dispatcher(
-    serving: ServingBroker, node_id: int, replicas: Replicas, cluster: LeadingNodes
+    serving: ServingBroker, view: NodeBroker, replicas: Replicas, cluster: LeadingNodes
 ) -> Dispatcher[HandlerBroker]:
-    """Creates the dispatcher of a node. The dispatcher has no fast path for Produce, because that path would cache
-    partitions."""
+    """Creates a dispatcher whose handlers see this view of a node. The dispatcher has no fast path for Produce, because
+    that path would cache partitions."""
     broker = serving.broker
     dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
-        NodeBroker(broker, node_id),
+        view,
         broker.clock,
-        NodeHandlers(broker, node_id, replicas, cluster).handler_of,
+        NodeHandlers(broker, view.node_id, replicas, cluster).handler_of,
         served=broker.offered.apis,
         authorizer=authorizer_of(broker.config, broker.metadata.image.acls, broker.rules),
     )
@@ -353,23 +374,23 @@ def node_dispatcher(
 
 
 class NodeRequests(RequestFilter):
-    """Refuses requests that another node must coordinate. Implements `RequestReceiver` of `connection_host.py`.
+    """Lets requests that another node must coordinate be refused. Implements `RequestReceiver` of `connection_host.py`.
 
     A request may name several groups, transactions or share partitions; clients send one such request to each
     coordinator. A request is refused only if this node coordinates none of its keys.
     """
 
-    def __init__(self, dispatcher: Dispatcher[HandlerBroker], broker: Broker, node_id: int) -> None:
-        super().__init__(dispatcher)
-        self.dispatcher = dispatcher
-        self._broker = broker
+    def __init__(self, serving: ServingBroker, node_id: int, replicas: Replicas, cluster: LeadingNodes) -> None:
+        self._broker = serving.broker
         self._node_id = node_id
+        self.dispatcher = node_dispatcher(serving, NodeBroker(self._broker, node_id), replicas, cluster)
+        self._refusals = node_dispatcher(serving, RefusingNodeBroker(self._broker, node_id), replicas, cluster)
+        super().__init__(self.dispatcher)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         leaders = self._coordinators(frame)
-        if leaders and self._node_id not in leaders:
-            return self.dispatcher.refusal(frame, connection, ErrorCode.NOT_COORDINATOR)
-        return self.dispatcher.start(frame, connection)
+        is_elsewhere = bool(leaders) and self._node_id not in leaders
+        return (self._refusals if is_elsewhere else self.dispatcher).start(frame, connection)
 
     def serves(self, number: int, version: int) -> bool:
         return self.dispatcher.serves(number, version)

@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.control.nodes.node_view import NodeRequests, node_dispatcher, state_partition
+from odradek.broker.control.nodes.node_view import NodeRequests, state_partition
 from odradek.broker.control.problems import Problem, invalid_field, unknown_field, whole_number
 from odradek.broker.fetch.replicas import Replicas
 from odradek.broker.metadata.image import NO_LEADER
@@ -115,7 +115,7 @@ class Nodes:
         for node_id in self._ids:
             node = Node(node_id, serving.dispatcher)
             if len(self._ids) > 1:
-                node.requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas, self), broker, node_id)
+                node.requests = NodeRequests(serving, node_id, self._replicas, self)
             for listener, server in zip(broker.bound, serving.servers, strict=True):
                 if node_id == first_id:
                     requests = server.requests

@@ -32,6 +32,7 @@ from odradek.protocol.messages.describe_share_group_offsets_response import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from odradek.protocol.struct import ZERO_UUID
+from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
@@ -106,9 +107,12 @@ async def _group(
 
 
 def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
+    """Returns the share partitions of a group that have offsets. Raises NOT_COORDINATOR."""
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
+        if GROUP_OFFSETS in broker.metadata.image.topics:
+            raise
         return {}  # no group has ever existed
     group = shard.read_state(lambda core: core.share_group(group_id))
     return {} if group is None else group.state.initialized
