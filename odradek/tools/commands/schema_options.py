@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Final
 
-VARIABLE: Final = "ODRADEK_SCHEMA_REGISTRY"
-DEFAULT_URL: Final = "http://localhost:8081"
+from odradek.client.schema_registry.address import DEFAULT_URL, VARIABLE
+
 # Values of the format options, with the schema type that each of them requires. "schema" accepts all types.
 TYPES: Final[Mapping[str, str | None]] = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF", "schema": None}
 

@@ -1,0 +1,1 @@
+"""A client of schema registries that have Confluent's HTTP interface."""
