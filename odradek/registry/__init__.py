@@ -4,6 +4,7 @@ No module of this package is imported unless `odradek.schema.registry.enable` is
 
 errors           the errors of the interface, with their codes
 schemas          a schema as clients send it, and the protocol that each schema type implements
+avro_documents   Avro schemas as JSON documents, without Avro's library
 avro_schemas     Avro: canonical text and compatibility
 json_schemas     JSON Schema: canonical text and compatibility
 protobuf_schemas Protobuf: text, descriptors and compatibility

@@ -16,11 +16,10 @@ import avro.errors
 import avro.name
 import avro.schema
 
+from odradek.registry.avro_documents import NAMED, PRIMITIVES, loaded, qualified
 from odradek.registry.errors import invalid_schema
 from odradek.registry.schemas import Incompatibility, Json, Reference
 
-PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # The properties of each type, in the order of the canonical text. All other properties follow in their original order.
 OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
@@ -107,7 +106,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> AvroSchema:
             _check_sizes(document)
             avro.schema.make_avsc_object(document, names)
         known.update(dict.fromkeys(names.names))
-        document = _loaded(text)
+        document = loaded(text)
         _check_sizes(document)
         parsed = avro.schema.make_avsc_object(document, names)
         _check_defaults(parsed, set())
@@ -131,15 +130,6 @@ def _check_sizes(document: Json) -> None:
             waiting.extend(each)
 
 
-def _loaded(text: str) -> Json:
-    try:
-        return json.loads(text)
-    except ValueError:
-        if text.strip() in PRIMITIVES:  # a primitive type may be written without quotes
-            return text.strip()
-        raise
-
-
 def _dumped(document: Json) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
@@ -160,7 +150,7 @@ class _Canonical:
         if isinstance(schema, list):
             return [self.of(branch, space) for branch in schema]
         if isinstance(schema, str):
-            return schema if schema in PRIMITIVES else _shortened(_full_name(schema, space), space)
+            return schema if schema in PRIMITIVES else _shortened(qualified(schema, space), space)
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.of(kind, space)
@@ -176,7 +166,7 @@ class _Canonical:
         return self.of(kind, space)
 
     def _named(self, schema: Json, kind: str, space: str) -> Json:
-        full_name = _full_name(schema["name"], schema.get("namespace") or space)
+        full_name = qualified(schema["name"], schema.get("namespace") or space)
         if full_name in self._written:
             return _shortened(full_name, space)
         self._written.add(full_name)
@@ -196,7 +186,7 @@ class _Canonical:
             found["size"] = schema["size"]
         found.update(self._others(schema, kind))
         if schema.get("aliases"):
-            aliases = [_full_name(alias, own_space) for alias in schema["aliases"]]
+            aliases = [qualified(alias, own_space) for alias in schema["aliases"]]
             found["aliases"] = [_shortened(alias, own_space) for alias in aliases]
         return found
 
@@ -217,10 +207,6 @@ class _Canonical:
         own = OWN_PROPERTIES.get(kind, ("type",))
         names = [name for name in schema if name not in own]
         return {name: schema[name] for name in (sorted(names) if self._is_sorted else names)}
-
-
-def _full_name(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
 
 
 def _shortened(full_name: str, space: str) -> str:

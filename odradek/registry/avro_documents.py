@@ -1,0 +1,112 @@
+"""Avro schemas as JSON documents: their names, and schemas that need no other schema.
+
+Uses no library, so that Spark can be given schemas of a registry without `odradek[registry]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from odradek.registry.schemas import Json
+
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+RECORDS: Final = ("record", "error")
+
+
+def loaded(text: str) -> Json:
+    """Parses the text of a schema. Raises ValueError if it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.strip() in PRIMITIVES:  # a primitive type may be written without quotes
+            return text.strip()
+        raise
+
+
+def qualified(name: str, space: str) -> str:
+    """Returns the full name of a type that is named inside a namespace. The namespace "" is none."""
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def self_contained(text: str, references: Iterable[str]) -> Json:
+    """Returns the document of a schema that needs no reference: the first use of each type of a reference contains the
+    definition of the type.
+
+    references  the texts of the schemas that the schema uses, directly or indirectly
+
+    Raises ValueError if a text is not JSON.
+    """
+    definitions: dict[str, tuple[Json, str]] = {}
+    for each in references:
+        _collect(loaded(each), "", definitions)
+    return _Inlining(definitions).of(loaded(text), "")
+
+
+def _collect(schema: Json, space: str, definitions: dict[str, tuple[Json, str]]) -> None:
+    """Adds the named types that a schema defines, each with the namespace that its definition is inside."""
+    if isinstance(schema, list):
+        for branch in schema:
+            _collect(branch, space, definitions)
+    elif isinstance(schema, dict):
+        kind = schema.get("type")
+        if isinstance(kind, str) and kind in NAMED:
+            name = qualified(schema["name"], schema.get("namespace", space))
+            definitions.setdefault(name, (schema, space))
+            own_space = name.rpartition(".")[0]
+            for field in schema.get("fields", ()):
+                _collect(field["type"], own_space, definitions)
+        else:
+            for part in ("type", "items", "values"):
+                _collect(schema.get(part), space, definitions)
+
+
+class _Inlining:
+    """Copies a document. The first use of a name becomes its definition, and later definitions become the name."""
+
+    def __init__(self, definitions: Mapping[str, tuple[Json, str]]) -> None:
+        self._definitions = definitions
+        self._written: set[str] = set()
+
+    def of(self, schema: Json, space: str) -> Json:
+        """Returns a copy of a schema inside a namespace."""
+        if isinstance(schema, list):
+            return [self.of(branch, space) for branch in schema]
+        if isinstance(schema, str):
+            return self._of_name(schema, space)
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.of(kind, space)
+        if kind in NAMED:
+            return self._of_definition(schema, space)
+        copied = dict(schema)
+        if kind == "array":
+            copied["items"] = self.of(schema["items"], space)
+        elif kind == "map":
+            copied["values"] = self.of(schema["values"], space)
+        elif kind not in PRIMITIVES:
+            return self._of_name(kind, space)
+        return copied
+
+    def _of_name(self, name: str, space: str) -> Json:
+        if name in PRIMITIVES:
+            return name
+        full = qualified(name, space)
+        if full not in self._written and full not in self._definitions:
+            full = name  # a type without a namespace may be used inside a namespace
+        if full in self._written or full not in self._definitions:
+            return full
+        return self._of_definition(*self._definitions[full])
+
+    def _of_definition(self, schema: Json, space: str) -> Json:
+        full = qualified(schema["name"], schema.get("namespace", space))
+        if full in self._written:
+            return full
+        self._written.add(full)
+        own_space, _, name = full.rpartition(".")
+        copied = {**schema, "name": name, "namespace": own_space}
+        if schema["type"] in RECORDS:
+            copied["fields"] = [{**each, "type": self.of(each["type"], own_space)} for each in schema["fields"]]
+        return copied
