@@ -69,6 +69,11 @@ _WITHOUT_MEANING = {
     "groupIdPrefix": "the source joins no consumer group",
     "fetchOffset.numRetries": "offsets are asked for until kafka.request.timeout.ms is over",
     "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
+    **{
+        f"{part}Format": "a source written in Python cannot use from_avro. To decode the column, call"
+        f" odradek.spark.avro.decode_avro(frame, '{part}', SUBJECT) with the DataFrame"
+        for part in ("value", "key")
+    },
 }
 
 # Spark's default of maxTriggerDelay, and the default time for which the ledger retains the key of a batch write.

@@ -222,6 +222,7 @@ def test_nothing_that_ships_imports_the_tests_or_a_library_that_is_not_a_depende
 
 def test_spark_is_known_only_to_what_it_calls() -> None:
     names = (
+        "avro_columns/decoding",
         "files/reader",
         "sink",
         "source",

@@ -228,6 +228,8 @@ def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
     ("name", "told"),
     [
         ("groupIdPrefix", "groupIdPrefix means nothing here"),
+        ("valueFormat", r"decode_avro\(frame, 'value', SUBJECT\)"),
+        ("KEYFORMAT", r"keyFormat means nothing here: .*decode_avro\(frame, 'key', SUBJECT\)"),
         ("fetchoffset.numretries", "fetchOffset.numRetries means nothing here"),
         ("fetchOffset.retryIntervalMs", "fetchOffset.retryIntervalMs means nothing here"),
         ("startingOffset", "startingOffset is not known; is it startingOffsets"),

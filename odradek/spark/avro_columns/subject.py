@@ -1,0 +1,92 @@
+"""Requests the versions of a subject, and prepares their schemas for Spark's `from_avro`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.client.schema_registry.address import VARIABLE
+from odradek.client.schema_registry.client import (
+    RegistryFailure,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    StoredSchema,
+)
+from odradek.registry.avro_documents import self_contained
+from odradek.registry.schemas import AVRO, Json
+
+# Field of the record around each schema, see `wrapped`.
+FIELD: Final = "value"
+ADVICE: Final[Mapping[RegistryFailure, str]] = {
+    RegistryFailure.UNREACHABLE: f" Name the registry with registry=URL, or in {VARIABLE}.",
+    RegistryFailure.NO_REGISTRY: " registry=URL names the schema registry, not a broker or its page.",
+    RegistryFailure.LOGIN: " Give the login with user= and password=.",
+    RegistryFailure.FORBIDDEN: " The user needs READ, WRITE or DESCRIBE on the topic that the subject is named after.",
+}
+
+
+class SubjectError(ValueError):
+    """The versions of a subject cannot decode a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSubject:
+    """The schemas of a subject, each wrapped in a record with one field.
+
+    writers  the schemas by their ids, including those of softly deleted versions, whose records may still exist
+    reader   the schema that the column gets
+    """
+
+    name: str
+    writers: Mapping[int, str]
+    reader: str
+
+
+def read_subject(registry: SchemaRegistryClient, name: str, version: int | None = None) -> AvroSubject:
+    """Requests all versions of a subject. Raises SubjectError.
+
+    version  the version of the reader's schema, by default the latest one
+    """
+    try:
+        reader = registry.version(name, version)
+        numbers = registry.version_numbers(name, with_deleted=True)
+        stored = [registry.version(name, number, with_deleted=True) for number in numbers]
+        schemas = {each.schema_id: _schema(each, registry) for each in (*stored, reader)}
+    except SchemaRegistryError as error:
+        advice = ADVICE.get(error.failure, "")
+        raise SubjectError(f"the subject {name} cannot be read: {str(error).rstrip('.')}.{advice}") from error
+    return AvroSubject(name, schemas, schemas[reader.schema_id])
+
+
+def _schema(stored: StoredSchema, registry: SchemaRegistryClient) -> str:
+    place = f"version {stored.version} of {stored.subject}"
+    if stored.text.schema_type != AVRO:
+        raise SubjectError(f"{place} is of the type {stored.text.schema_type}: only Avro can be decoded")
+    try:
+        document = self_contained(stored.text.text, [text for _, text in registry.resolved(stored.text)])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SubjectError(f"{place} is not an Avro schema: {error}") from error
+    if is_only_bytes(document):
+        raise SubjectError(
+            f'{place} is the schema "bytes". Some serializers write its values without their length, so the bytes would'
+            " be ambiguous. Take them from the column yourself: substring(value, 6) if there is no length."
+        )
+    return wrapped(document)
+
+
+def is_only_bytes(document: Json) -> bool:
+    return document == "bytes" or (
+        isinstance(document, dict) and document.get("type") == "bytes" and "logicalType" not in document
+    )
+
+
+def wrapped(document: Json) -> str:
+    """Returns the text of a record whose only field has this schema.
+
+    Avro encodes the record like the field. For bytes that do not fit the schema, `from_avro` returns, in the mode
+    PERMISSIVE, a record whose fields are null. With the wrapper, the only such field is the value itself, so the value
+    is null. A value whose own fields are null can therefore be distinguished from it.
+    """
+    return json.dumps({"type": "record", "name": "OdradekValue", "fields": [{"name": FIELD, "type": document}]})
