@@ -50,7 +50,7 @@ help:
 	@echo 'make example-pipeline   process orders with Spark, each exactly once, although drivers and broker are killed (Java 17)'
 	@echo 'make example-graduation   move a data directory to Apache Kafka and back (Java 17, Maven)'
 	@echo 'make hostile       send hostile requests; measure the memory and the waits of other clients, also of Kafka (Java 17); ARGS=--quick'
-	@echo 'make test-spark    test format("odradek") in a Spark session (Java 17; installs 460 MB)'
+	@echo 'make test-spark    test format("odradek") in a Spark session (Java 17, Maven; installs 460 MB)'
 	@echo 'make test-spark-faults   kill drivers, executors and brokers, also with a cluster and Spark Connect (Java 17); ROUNDS=8'
 	@echo '                   kills drivers at every step (default: 2)'
 	@echo 'make soak-spark    send 100,000 records through a query, with 30 kills; RECORDS, KILLS and SEED change this'
@@ -205,10 +205,10 @@ example-pipeline: .make/spark
 	@$(RUN) examples/pipeline.py $(ARGS)
 
 # Without -n, because Spark only waits ten seconds for a Python worker to start.
-test-spark: .make/spark
+test-spark: .make/spark .make/spark-avro/jars
 	$(RUN) -m pytest --timeout 600 tests/spark $(ARGS)
 
-test-spark-faults: .make/spark-connect
+test-spark-faults: .make/spark-connect .make/spark-avro/jars
 	$(RUN) -m pytest --timeout 1500 tests/spark_faults $(ARGS)
 
 soak-spark: .make/spark
@@ -309,6 +309,16 @@ clean:
 
 .make/spark-connect: pyproject.toml | .make/spark
 	@$(INSTALL) --editable '.[dev,spark,connect]'
+	@touch $@
+
+# Spark's `from_avro`. The release of PySpark 4.3.0 could not be fetched from Maven Central. The release before works
+# with it.
+SPARK_AVRO := 4.2.0
+.make/spark-avro/jars: pyproject.toml
+	@echo 'Fetching spark-avro ...'
+	@mkdir -p $@
+	@mvn --quiet --batch-mode dependency:copy -Dartifact=org.apache.spark:spark-avro_2.13:$(SPARK_AVRO) \
+		-DoutputDirectory='$(CURDIR)/$@'
 	@touch $@
 
 # Uses a separate environment, so that the dependencies of pip-audit cannot affect the versions that the broker is

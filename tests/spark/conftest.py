@@ -15,7 +15,7 @@ from tests.clients.admin import create_topic
 from tests.clients.own_producers import TWO_PHASE
 from tests.spark.checks import Numbers
 from tests.support.broker_process import Broker, new_broker
-from tests.support.spark_session import environment, new_session, standard_error_in
+from tests.support.spark_session import AVRO_JARS, environment, new_session, standard_error_in
 
 PARTITIONS = 2
 
@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, workers_log: Path) -> Iterat
     # Failed writes are remembered in TMPDIR.
     os.environ.update(environment(tmp_path_factory.mktemp("spark")), TMPDIR=str(tmp_path_factory.mktemp("tmp")))
     with standard_error_in(workers_log):
-        session = new_session("local[2,4]")
+        session = new_session("local[2,4]", {"spark.jars": ",".join(map(str, AVRO_JARS))})
     from tests.spark.faults import FaultySource
 
     session.dataSource.register(FaultySource)

@@ -17,6 +17,8 @@ from typing import Any
 
 from tests.support.oracle import REPOSITORY
 
+# The package spark-avro, which `make test-spark` fetches.
+AVRO_JARS = sorted((REPOSITORY / ".make" / "spark-avro" / "jars").glob("*.jar"))
 HOME = ("bin", "sbin", "jars")
 # These options save time in compilers and collectors for JVMs that live for a minute.
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
