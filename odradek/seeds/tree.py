@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,10 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH: Final = 50
-MAX_NODES: Final = 2_000_000  # limited because YAML aliases can turn a small file into a large tree
+# Maximum number of values that the aliases of a document stand for. A kilobyte of aliases to aliases could otherwise
+# stand for billions of values.
+MAX_ALIASED: Final = 100_000
+SCALAR_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -70,10 +72,7 @@ def read_yaml(text: str, root: Place) -> Node:
         raise root.error("YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # libyaml is eight times as fast
     try:
-        document = loader.get_single_node()
-        if document is None:
-            raise _at(root, 1).error("the document is empty")
-        return _Yaml(loader).node(document, _at(root, document.start_mark.line + 1), MAX_DEPTH)
+        return _Yaml(loader, root).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
@@ -187,45 +186,117 @@ class _Json:
 
 
 class _Yaml:
-    def __init__(self, loader: yaml.SafeLoader) -> None:
-        self._loader = loader
-        self._left = MAX_NODES
-        self._scalar_tags: Mapping[str, tuple[type, ...]] = {
-            "tag:yaml.org,2002:null": (type(None),),
-            "tag:yaml.org,2002:bool": (bool,),
-            "tag:yaml.org,2002:int": (int,),
-            "tag:yaml.org,2002:float": (float,),
-        }
+    """Builds the tree from the events of the parser. PyYAML's own tree is not used: building it overflows the stack,
+    which ends the process, if a document contains many thousand nested lists. It also does not contain the lines of
+    aliases."""
 
-    def node(self, found: yaml.Node, place: Place, depth: int) -> Node:
+    def __init__(self, loader: yaml.SafeLoader, root: Place) -> None:
+        self._loader = loader
+        self._root = root
+        self._anchors: dict[str, Node | None] = {}  # None while the parser is still inside the value
+        self._left = MAX_ALIASED
+
+    def document(self) -> Node:
         import yaml
 
-        self._left -= 1
+        self._loader.get_event()  # the start of the stream
+        if isinstance(self._loader.get_event(), yaml.StreamEndEvent):
+            raise _at(self._root, 1).error("the document is empty")
+        event = self._loader.get_event()
+        node = self._node(event, self._place(event), MAX_DEPTH)
+        self._loader.get_event()  # the end of the document
+        event = self._loader.get_event()
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self._place(event).error("nothing may follow the document")
+        return node
+
+    def _node(self, event: yaml.Event, place: Place, depth: int) -> Node:
+        import yaml
+
         if depth == 0:
             raise _too_deep(place)
+        if isinstance(event, yaml.AliasEvent):
+            return self._copied(self._anchored(event), place, depth, place)
+        assert isinstance(event, yaml.NodeEvent)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.SequenceStartEvent):
+            node = Node(place, self._list(place, depth))
+        elif isinstance(event, yaml.MappingStartEvent):
+            node = Node(place, self._mapping(place, depth))
+        else:
+            assert isinstance(event, yaml.ScalarEvent)
+            node = Node(place, self._scalar(event, place))
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _list(self, place: Place, depth: int) -> list[Node]:
+        import yaml
+
+        rows: list[Node] = []
+        while not isinstance(event := self._loader.get_event(), yaml.SequenceEndEvent):
+            rows.append(self._node(event, place.at(len(rows), self._place(event).line), depth - 1))
+        return rows
+
+    def _mapping(self, place: Place, depth: int) -> dict[str, Node]:
+        import yaml
+
+        fields: dict[str, Node] = {}
+        while not isinstance(event := self._loader.get_event(), yaml.MappingEndEvent):
+            line = self._place(event).line
+            if not isinstance(event, yaml.ScalarEvent):
+                raise _at(place, line).error("the name of a field is a text")
+            name = event.value
+            below = place.below(name, line)
+            if name in fields:
+                raise below.error("the field is given twice")
+            if event.anchor is not None:
+                self._anchors[event.anchor] = Node(below, self._scalar(event, below))
+            fields[name] = self._node(self._loader.get_event(), below, depth - 1)
+        return fields
+
+    def _scalar(self, event: yaml.ScalarEvent, place: Place) -> str | int | float | bool | None:
+        import yaml
+
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag not in SCALAR_TAGS:
+            return str(event.value)  # dates and times remain text as well
+        try:
+            value = self._loader.construct_object(yaml.ScalarNode(tag, event.value, event.start_mark))
+        except ValueError as error:
+            raise place.error(str(error)) from None
+        assert value is None or isinstance(value, int | float)
+        return value
+
+    def _anchored(self, event: yaml.AliasEvent) -> Node:
+        node = self._anchors.get(event.anchor)
+        if node is None:
+            raise self._place(event).error(f"no value before this line has the anchor &{event.anchor}")
+        return node
+
+    def _copied(self, node: Node, place: Place, depth: int, alias: Place) -> Node:
+        """Returns the value of an anchor for the place of an alias. The values inside keep their lines.
+
+        alias  the place of the alias, which errors name
+        """
+        self._left -= 1
         if self._left < 0:
-            raise place.error(f"the document has more than {MAX_NODES:,} values, with those of its aliases")
-        if isinstance(found, yaml.SequenceNode):
-            rows = [
-                self.node(each, place.at(index, each.start_mark.line + 1), depth - 1)
-                for index, each in enumerate(found.value)
-            ]
-            return Node(place, rows)
-        if isinstance(found, yaml.MappingNode):
-            fields: dict[str, Node] = {}
-            for key, value in found.value:
-                line = key.start_mark.line + 1
-                if not isinstance(key, yaml.ScalarNode):
-                    raise _at(place, line).error("the name of a field is a text")
-                below = place.below(key.value, line)
-                if key.value in fields:
-                    raise below.error("the field is given twice")
-                fields[key.value] = self.node(value, below, depth - 1)
-            return Node(place, fields)
-        if found.tag in self._scalar_tags:
-            try:
-                value = self._loader.construct_object(found)
-            except ValueError as error:
-                raise place.error(str(error)) from None
-            return Node(place, value)
-        return Node(place, str(found.value))  # dates and times remain text as well
+            raise alias.error(f"the aliases of the document stand for more than {MAX_ALIASED:,} values")
+        if depth == 0:
+            raise _too_deep(place)
+        value = node.value
+        if isinstance(value, list):
+            rows = enumerate(value)
+            value = [self._copied(each, place.at(at, each.place.line), depth - 1, alias) for at, each in rows]
+        elif isinstance(value, dict):
+            items = value.items()
+            value = {
+                name: self._copied(each, place.below(name, each.place.line), depth - 1, alias) for name, each in items
+            }
+        return Node(place, value)
+
+    def _place(self, event: yaml.Event) -> Place:
+        return _at(self._root, event.start_mark.line + 1)

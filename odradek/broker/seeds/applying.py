@@ -136,7 +136,7 @@ class _Seeding:
 
     async def _schemas(self, plan: SeedPlan) -> SchemaEncoder | None:
         """Returns an encoder with the schemas of the broker's registry, or None if the seed does not use schemas."""
-        place = plan.uses_schemas
+        place = await in_thread(self._broker.workers, lambda: plan.uses_schemas)
         if place is None:
             return None
         if not self._broker.config.odradek_schema_registry_enable:
@@ -217,17 +217,12 @@ class _Seeding:
         missing = [each for each in group.offsets if (each.topic, each.partition) not in committed]
         if not missing:
             return 0
-        topics = [
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(partition_index=each.partition, committed_offset=each.offset)
-                    for each in missing
-                    if each.topic == topic
-                ],
+        partitions: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+        for each in missing:
+            partitions[each.topic].append(
+                OffsetCommitRequestPartition(partition_index=each.partition, committed_offset=each.offset)
             )
-            for topic in {each.topic: None for each in missing}
-        ]
+        topics = [OffsetCommitRequestTopic(name=topic, partitions=rows) for topic, rows in partitions.items()]
         request = OffsetCommitRequest(group_id=group.name, topics=topics)
         answer = await self._client.ask(request, OffsetCommitResponse, max_version=COMMIT_WITH_NAMES)
         places = {(each.topic, each.partition): each.place for each in missing}

@@ -154,7 +154,7 @@ def test_json_says_the_same_as_yaml() -> None:
             "operations: operations must be one of ALL, READ,",
         ),
         ("topics: [\n", "s.yaml:2: this is not YAML: "),
-        ("a: &a [*a]\n", "is nested more than 50 levels deep"),
+        ("a: &a [*a]\n", "s.yaml:1: no value before this line has the anchor &a"),
     ],
 )
 def test_an_error_in_yaml_names_line_and_field(text: str, complaint: str) -> None:
@@ -193,5 +193,52 @@ def test_an_error_in_json_names_line_and_field(text: str, complaint: str) -> Non
 def test_aliases_of_yaml_cannot_make_a_large_tree_of_a_small_file() -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(SeedError, match="more than 2,000,000 values"):
+    with pytest.raises(SeedError) as raised:
         parse_seed("\n".join(rows), "s.yaml")
+    assert str(raised.value) == "s.yaml:5: a4[7]: the aliases of the document stand for more than 100,000 values"
+
+
+def test_an_alias_stands_for_the_value_of_the_anchor_before_it_at_its_own_place() -> None:
+    text = """\
+topics:
+- name: a
+  settings: &settings {retention.ms: &time 1000}
+  records: [&record {key: &name k}, *record]
+- {name: *name, settings: *settings, partitions: *time}
+- {name: x, settings: &settings {retention.ms: true}}
+- name: b
+  settings: *settings
+"""
+    first, second, third, fourth = parse_seed(text, "s.yaml").topics
+    assert first.records == (
+        SeedRecord(b"k", place=Place("s.yaml", 4, "topics[0].records[0]")),
+        SeedRecord(b"k", place=Place("s.yaml", 4, "topics[0].records[1]")),
+    )
+    assert (second.name, second.settings, second.partitions) == ("k", first.settings, 1000)
+    assert third.settings == fourth.settings == (("retention.ms", "true"),)
+    wrong = "topics:\n- name: &name a\n- name: b\n  settings: *name\n"
+    with pytest.raises(SeedError, match=r"^s\.yaml:4: topics\[1\]\.settings: settings must have names with values$"):
+        parse_seed(wrong, "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("topics:\n- *a\n", "s.yaml:2: no value before this line has the anchor &a"),
+        ("topics:\n- &a [*a]\n", "s.yaml:2: no value before this line has the anchor &a"),
+        ("topics:\n- {? *a : 1}\n", "s.yaml:2: topics[0]: the name of a field is a text"),
+        ("topics: []\n---\ntopics: []\n", "s.yaml:2: nothing may follow the document"),
+        ("# nothing\n", "s.yaml:1: the document is empty"),
+        (f"a: &a {'[' * 30}1{']' * 30}\nb: {'[' * 30}*a{']' * 30}\n", "is nested more than 50 levels deep"),
+    ],
+)
+def test_a_wrong_alias_or_document_of_yaml_is_refused_by_its_line(text: str, complaint: str) -> None:
+    with pytest.raises(SeedError) as raised:
+        parse_seed(text, "s.yaml")
+    assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_a_deeply_nested_document_of_yaml_does_not_end_the_process(opening: str) -> None:
+    with pytest.raises(SeedError, match=r"^s.yaml:1: .* is nested more than 50 levels deep$|name of a field is a text"):
+        parse_seed(opening * 250_000, "s.yaml")
