@@ -3,8 +3,8 @@ and never waits.
 
 State changes in two ways: `replay` applies records, and `settle` applies the part of a decision that is not recorded,
 after the decision's records have been written. A request method only makes a decision; its caller appends
-`Outcome.records`, replays them and calls `settle`. An error that concerns a whole request is either raised as
-`KafkaError` or returned as the response of the outcome; JoinGroup, SyncGroup and LeaveGroup do both.
+`Outcome.records`, replays them and calls `settle`. A refusal of the whole request is raised as `KafkaError`, except
+that JoinGroup, SyncGroup and LeaveGroup return a response with error codes.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ if TYPE_CHECKING:
         StreamsGroupTopologyDescriptionUpdateRequest,
     )
 
-GROUP_ID_NOT_FOUND_SINCE: Final = 9  # the first version of OffsetCommit that can return this error
-# The first version of TxnOffsetCommit that can return this error: docs/spec/kafka-4.4.md#s5-2, T8
+GROUP_ID_NOT_FOUND_SINCE: Final = 9  # the first version of OffsetCommit that can return GROUP_ID_NOT_FOUND
+# The first version of TxnOffsetCommit that can return GROUP_ID_NOT_FOUND. Source: docs/spec/kafka-4.4.md#s5-2, T8
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
@@ -114,15 +114,16 @@ class GroupCore:
         random_below: Callable[[int], int] = half_of,
     ) -> None:
         self.registry = GroupRegistry(config, cluster, first_epoch, random_below)
-        # How often the epochs of groups have advanced since this core was created, by group type. As in Kafka, an epoch
-        # that advances only because members left is not counted.
+        # The number of times that a group's epoch has advanced since this core was created, by group type. As in Kafka,
+        # an advance that only reflects the departure of members is not counted.
         self.rebalances: dict[str, int] = {}
-        self.counts: dict[str, int] = {}  # metrics counted since this core was created, by name; see `Outcome.counted`
+        self.counts: dict[str, int] = {}  # metrics since this core was created, by name; see `Outcome.counted`
 
     # State.
 
     def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Applies a record. Recorded state changes in no other way, both after a restart and in normal operation."""
+        """Applies a record. Recorded state changes only through this method, both after a restart and in normal
+        operation."""
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey) and (value is None or isinstance(value, OffsetCommitValue)):
             self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
@@ -140,8 +141,8 @@ class GroupCore:
         self.registry.offsets.replay_marker(producer_id, committed=committed)
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """Applies the part of an outcome that is not recorded. Call it after the records have been replayed. The groups
-        in the outcome then belong to the core."""
+        """Applies the part of an outcome that is not recorded. The caller must have replayed the records, and must not
+        use the groups in the outcome afterwards."""
         for group in outcome.groups:
             self.registry.groups[group.group_id] = group
             if outcome.is_rebalance:
@@ -223,7 +224,8 @@ class GroupCore:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def leave_group(self, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
-        """Handles LeaveGroup. `request` must have the form of version 3 or later, which contains a list of members."""
+        """Handles LeaveGroup. The caller must have converted `request` to the form of version 3 or later, which
+        contains a list of members."""
         match self.registry.groups.get(request.group_id):
             case ClassicGroup() as group:
                 return leave_classic_group(self.registry, group, request, now_ms)
@@ -233,8 +235,8 @@ class GroupCore:
                 return Outcome(nobody_left(request))
 
     # Requests of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). A group of another
-    # type is reported as not found, unless it is a classic group and a member joins: a ConsumerGroupHeartbeat may
-    # upgrade the classic group, and a StreamsGroupHeartbeat replaces it if it is empty.
+    # type is reported as not found, with one exception: if a member joins, a ConsumerGroupHeartbeat may upgrade a
+    # classic group, and a StreamsGroupHeartbeat replaces an empty classic group.
 
     def consumer_heartbeat(self, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self.registry, beat, now_ms)
@@ -243,8 +245,8 @@ class GroupCore:
         return describe_consumer_group(self.registry, group_id)
 
     def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[ShareHeartbeatResult]:
-        # This is imported here because most brokers have no share groups. mypyc turns the imported name into a global
-        # of the module, so the name must be unique.
+        # The function is imported here because most brokers have no share groups. mypyc turns the imported name into a
+        # global of the module, so the name must be unique.
         from odradek.broker.groups.share.heartbeat import heartbeat as heartbeat_of_share_group
 
         return heartbeat_of_share_group(self.registry, beat, now_ms)
@@ -261,8 +263,8 @@ class GroupCore:
         return group if isinstance(group, ShareGroup) else None
 
     def require_empty_share_group(self, group_id: str, *, may_be_missing: bool) -> None:
-        """Raises NON_EMPTY_GROUP if the share group has members. Raises GROUP_ID_NOT_FOUND if it does not exist, unless
-        `may_be_missing` is set."""
+        """Raises NON_EMPTY_GROUP if the share group has members. Raises GROUP_ID_NOT_FOUND if the group does not exist,
+        unless `may_be_missing` is set."""
         share_state.require_empty(self.registry, group_id, may_be_missing=may_be_missing)
 
     def alter_share_offsets(
@@ -318,8 +320,8 @@ class GroupCore:
         return description_stored(self.registry, request, now_ms)
 
     def has_description(self, group_id: str) -> bool:
-        """Returns whether the group is a streams group with a topology description, which must be removed before the
-        group."""
+        """Returns whether the group is a streams group with a topology description, which DeleteGroups must remove
+        before the group."""
         group = self.registry.groups.get(group_id)
         return isinstance(group, StreamsGroup) and group.has_description
 
@@ -518,8 +520,8 @@ class GroupCore:
     def _check_committer(
         self, group_id: str, committer: Committer, now_ms: int, *, has_group_id_not_found: bool
     ) -> tuple[Sequence[Group], Sequence[Timer]]:
-        """Checks that the committer may commit. Returns the group to create if it does not exist yet, and the timers to
-        restart. Raises KafkaError to refuse the commit.
+        """Checks that the committer may commit. Returns the group to create, if it does not exist yet, and the timers
+        to restart. Raises KafkaError if the commit is refused.
 
         If the group exists, its `check_offset_commit` decides. If it does not exist, a commit with a generation is
         refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
@@ -545,7 +547,7 @@ class GroupCore:
         timers += [Timer(key, None) for key in group.running_timers()]
 
     def _expiries(self, group: Group) -> Iterator[tuple[tuple[str, int], int]]:
-        """Yields the expiry time of each offset that can expire."""
+        """Yields the position and the expiry time of each offset that can expire."""
         unstable = self._offsets.open_positions(group.group_id)
         idle_since_ms = group.idle_since_ms
         is_subscribed_to = group.subscription()

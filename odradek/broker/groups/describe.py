@@ -14,7 +14,7 @@ from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.quoting import shortened
 
 SAYS_NOT_FOUND_SINCE: Final = 6
-# Kafka accepts only `not_ready` as a filter; this broker also accepts the name of the state.
+# Kafka's filter for the state NotReady is `not_ready`. This broker also accepts the name of the state.
 STATES_AS_FILTERED: Final = {"not_ready": "notready"}
 
 
@@ -36,8 +36,8 @@ def selects(listed: ListedGroup, states_filter: Sequence[str], types_filter: Seq
 
 
 def describe_classic(group: ClassicGroup) -> DescribedGroup:
-    """Describes a classic group. Metadata and protocol are included only if the group is STABLE; in other states they
-    may still change."""
+    """Describes a classic group. The protocol and the members' metadata are included only if the group is STABLE,
+    because they may still change in other states."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name or ""
     return DescribedGroup(
@@ -60,8 +60,8 @@ def describe_classic(group: ClassicGroup) -> DescribedGroup:
 
 
 def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup:
-    """Describes a group that does not exist. Up to version 5, the response describes it as dead and contains no
-    error."""
+    """Describes a group that does not exist or is not a classic group. Its state is reported as Dead. Version 6 and
+    later of the response also contain GROUP_ID_NOT_FOUND and the reason."""
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= SAYS_NOT_FOUND_SINCE:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value

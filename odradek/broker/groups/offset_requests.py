@@ -1,4 +1,4 @@
-"""Handles offset requests after the group has permitted them, and computes when offsets expire."""
+"""Handles offset requests after the group has accepted them, and computes when offsets expire."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def commit_value(
     expires_ms: int,
 ) -> OffsetCommitValue:
     if expires_ms != -1:
-        # This record version stores neither the leader epoch nor the topic id, so the value in memory must not contain
-        # them.
+        # The record version with an expiry time stores neither the leader epoch nor the topic id, so the value in
+        # memory must not contain them either.
         return OffsetCommitValue(
             offset=partition.committed_offset,
             metadata=partition.committed_metadata or "",
@@ -103,8 +103,8 @@ def commit_value(
 
 
 def is_too_long(metadata: str | None, limit: int) -> bool:
-    """Returns whether the metadata exceeds the limit. Despite the name of the setting, Kafka counts UTF-16 units, not
-    bytes."""
+    """Returns whether the metadata exceeds the limit. Despite the name of the setting `offset.metadata.max.bytes`,
+    Kafka counts UTF-16 units, not bytes."""
     if metadata is None or len(metadata) * 2 <= limit:
         return False
     return len(metadata) + sum(character > "\uffff" for character in metadata) > limit
@@ -113,8 +113,8 @@ def is_too_long(metadata: str | None, limit: int) -> bool:
 def fetch_offsets(
     request: OffsetFetchRequestGroup, offsets: Offsets, *, group_exists: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    """Handles OffsetFetch for one group. If the request lists no topics, all committed offsets are returned. A group
-    that does not exist has no offsets, which is not an error."""
+    """Handles OffsetFetch for one group. If the request lists no topics, all committed offsets are returned. For a
+    group that does not exist, the response contains no offsets and no error."""
     committed = offsets.of(request.group_id) if group_exists else {}
     unstable = offsets.open_positions(request.group_id) if require_stable else {}
     response = OffsetFetchResponseGroup(group_id=request.group_id)
@@ -169,7 +169,7 @@ def all_tombstones(group_id: str, offsets: Offsets) -> list[CoordinatorRecord]:
 
 
 def topic_tombstones(topic: str, topic_id: bytes, offsets: Offsets) -> list[CoordinatorRecord]:
-    """Returns tombstones for the offsets of a deleted topic, but not for those of a newer topic with the same name."""
+    """Returns tombstones for the offsets of a deleted topic. Offsets of a newer topic with the same name are kept."""
     positions = dict.fromkeys(
         (group_id, partition)
         for group_id, partition, committed in offsets.positions_of_topic(topic)
@@ -188,8 +188,9 @@ def missing_topic_tombstones(topic_exists: Callable[[bytes], bool], offsets: Off
 
 
 def expires_ms(committed: CommittedOffset, idle_since_ms: int | None, config: GroupConfig) -> int:
-    """Returns the time at which an offset expires. The retention period begins at `idle_since_ms`, or at the commit if
-    `idle_since_ms` is None."""
+    """Returns the time at which an offset expires. If the OffsetCommit request contained a retention time, that time
+    applies. Otherwise the configured retention period begins at `idle_since_ms`, or at the commit if `idle_since_ms` is
+    None."""
     if committed.expires_ms is not None:
         return committed.expires_ms
     return (committed.committed_ms if idle_since_ms is None else idle_since_ms) + config.offsets_retention_ms

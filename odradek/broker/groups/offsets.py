@@ -38,7 +38,7 @@ class Offsets:
         return self._by_group.get(group_id, {})
 
     def open_positions(self, group_id: str) -> Mapping[Position, set[int]]:
-        """Returns the positions with offsets that are pending in open transactions, and the producer ids of these
+        """Returns the positions that have offsets pending in open transactions, each with the producer ids of those
         transactions."""
         return self._open.get(group_id, {})
 
@@ -64,8 +64,8 @@ class Offsets:
     def replay(
         self, group_id: str, position: Position, value: OffsetCommitValue | None, record_offset: int, producer_id: int
     ) -> None:
-        """Applies an offset record. `producer_id` is -1 outside of transactions. A tombstone also removes the pending
-        offsets."""
+        """Applies an offset record. `producer_id` is -1 outside of transactions. A tombstone removes the committed
+        offset and all pending offsets of the position."""
         if value is None:
             self._remove(group_id, position)
             return
@@ -85,8 +85,8 @@ class Offsets:
             self._open.setdefault(group_id, {}).setdefault(position, set()).add(producer_id)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Commits or discards the pending offsets of this producer's transaction. A committed offset is not replaced if
-        its record is later than that of the pending offset."""
+        """Commits or discards the pending offsets of this producer's transaction. A pending offset does not replace a
+        committed offset whose record is later in the log."""
         for group_id, positions in self._pending.pop(producer_id, {}).items():
             for position, pending in positions.items():
                 self._close(group_id, position, producer_id)
@@ -120,6 +120,6 @@ class Offsets:
 
 
 def no_topic_conflict(stored: bytes, asked: bytes) -> bool:
-    """Returns whether both ids may belong to the same topic. A recreated topic must not inherit the offsets of the old
-    one."""
+    """Returns whether both ids may belong to the same topic. ZERO_UUID may belong to any topic. A recreated topic must
+    not inherit the offsets of the deleted topic."""
     return ZERO_UUID in (stored, asked) or stored == asked

@@ -1,9 +1,9 @@
 """The group types and their operations; `PROTOCOLS` has one row for each type.
 
-To add a type, create a folder with a class that implements `Group` and with the four functions of a row, and add the
-row. For each request of the type, add a function `(registry, request, now_ms) -> Outcome` and a method of `GroupCore`
-that calls the function, because `GroupCore` is the entry point of every group request. The function looks up the group
-in the registry, so it also decides the response if the group has another type.
+To add a type, create a folder with a class that implements `Group` and with the functions of a `RebalanceProtocol`, and
+add a row. For each request of the type, add a function `(registry, request, now_ms) -> Outcome`. The function looks up
+the group in the registry, and also decides the response if the group has another type. Then add a method of `GroupCore`
+that calls the function, because `GroupCore` is the entry point of every group request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 def no_replies(group: Group, code: ErrorCode) -> list[Reply]:
-    """Returns no replies, for group types whose requests never wait."""
+    """Returns an empty list. It is the `unload` operation of group types whose requests never wait."""
     return []
 
 
@@ -34,7 +34,7 @@ class RebalanceProtocol:
     record_types  the record types of this group type, except offsets
     replay        applies a record to the registry: creates, changes or removes the group
     on_loaded     returns the timers and overdue records of a group that was loaded from the log
-    on_timer      decides what to do after one of the group's timers has fired
+    on_timer      makes the decision that is due when one of the group's timers fires
     unload        returns the replies to waiting requests when this broker stops coordinating the group
     """
 

@@ -1,4 +1,4 @@
-"""Encodes and decodes the records of `__consumer_offsets`: docs/formats/consumer-offsets.md."""
+"""Encodes and decodes the records of `__consumer_offsets`. See docs/formats/consumer-offsets.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT: Final = struct.Struct(">h")
 VERSION_BYTES: Final = 2
 KEY_VERSION: Final = 0  # the version of every key; the number stored before a key is the record type
 OFFSET_COMMIT_VERSION: Final = 4
-# The only version with an expiry field. It has neither a leader epoch nor a topic id.
+# The only version that stores an expiry time. It stores neither a leader epoch nor a topic id.
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
 
 # The module and the class prefix for each record type. A module is imported when its first record is read, because most

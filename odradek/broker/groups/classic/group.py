@@ -146,7 +146,7 @@ class ClassicGroup:
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Returns whether all members support at least one of the joining client's protocols. An EMPTY group accepts
+        """Returns whether the joining client has at least one protocol that all members support. An EMPTY group accepts
         any protocol."""
         if self.state is GroupState.EMPTY:
             return protocol_type != "" and len(protocols) > 0
@@ -155,8 +155,8 @@ class ClassicGroup:
         )
 
     def require_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
-        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if there is none, or FENCED_INSTANCE_ID if the
-        instance id now belongs to a different member id."""
+        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if there is no such member, or FENCED_INSTANCE_ID
+        if the instance id now belongs to a different member id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -299,7 +299,8 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def choose_protocol(self) -> None:
-        """Chooses the protocol for a group whose members did not join through a rebalance."""
+        """Chooses the protocol of a group whose members have not joined through a rebalance, because it was a consumer
+        group."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

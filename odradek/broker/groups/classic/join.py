@@ -43,7 +43,7 @@ class Joiner:
 
 
 def join_refusal(request: JoinGroupRequest, config: GroupConfig) -> JoinGroupResponse | None:
-    """Returns an error response if the request would be invalid for any group, otherwise None."""
+    """Returns an error response if the request is invalid regardless of the group, otherwise None."""
     code = None
     if request.group_id == "":
         code = ErrorCode.INVALID_GROUP_ID
@@ -109,7 +109,7 @@ def join_with_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse 
     group, request = turn.group, joiner.request
     if request.member_id in group.pending_join:
         if request.group_instance_id is not None:
-            # Only dynamic members receive an id in advance. Kafka fails with the same error.
+            # Only dynamic members receive a member id in advance. Kafka responds with the same error.
             return error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
         add_member(turn, joiner, request.member_id)
         return None
@@ -197,8 +197,8 @@ def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) 
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
     if joiner.version < SKIPS_ASSIGNMENT_SINCE:
-        # Older clients cannot be told to skip the assignment, so a returning leader would compute a new one. To prevent
-        # that, the response names its old member id as the leader.
+        # The response to older clients has no field that tells a returning leader to skip the assignment, so the leader
+        # would compute a new assignment. To prevent that, the response names the old leader id as the leader.
         answer = join_response(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []
         return answer

@@ -36,8 +36,8 @@ class ClassicMember:
 
     @property
     def shows_life_by_waiting(self) -> bool:
-        """Returns whether the member is waiting for a response. It cannot send heartbeats while it waits, so its
-        session does not expire."""
+        """Whether the member's session cannot expire because one of its requests is waiting for a response. The member
+        cannot send heartbeats while it waits. The session of a new member can expire even then."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
@@ -47,7 +47,8 @@ class ClassicMember:
         raise RuntimeError(f"member {self.member_id} does not support protocol {protocol_name}")
 
     def vote(self, candidates: Set[str]) -> str:
-        """Returns the member's preferred protocol among those that all members support."""
+        """Returns the protocol in `candidates` that the member prefers. The candidates are the protocols that all
+        members support."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
@@ -55,7 +56,8 @@ class ClassicMember:
 
 
 def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Returns the protocols of a request. If a name occurs twice, the first metadata is used."""
+    """Returns the protocols of a request. If a name occurs more than once, the metadata of its first occurrence is
+    used."""
     first: dict[str, bytes] = {}
     for protocol in protocols:
         first.setdefault(protocol.name, bytes(protocol.metadata))
@@ -70,8 +72,8 @@ def subscribed_topics(
 ) -> frozenset[str] | None:
     """Returns the topics to which the members subscribe.
 
-    Returns None if the topics are unknown because these are not consumers, because no protocol has been chosen, or
-    because a client's metadata is not a readable subscription.
+    Returns None if the topics are unknown because the members are not consumers, because no protocol has been chosen,
+    or because the metadata of a member is not a readable subscription.
     """
     members = list(members)
     if protocol_type != "consumer":

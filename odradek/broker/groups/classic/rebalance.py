@@ -67,7 +67,7 @@ def on_join_timer(turn: ClassicTurn) -> None:
     if group.initial_delay_ms is None or not group.member_joined_in_delay or group.initial_delay_left_ms == 0:
         complete_join(turn)
         return
-    # Another member joined during the delay, so wait again, but no longer than the rebalance timeout in total.
+    # If another member has joined during the delay, wait again, but no longer than the rebalance timeout in total.
     group.member_joined_in_delay = False
     waited_ms = group.initial_delay_ms
     group.initial_delay_ms = min(turn.config.group_initial_rebalance_delay_ms, group.initial_delay_left_ms)
@@ -86,8 +86,7 @@ def complete_join(turn: ClassicTurn) -> None:
             group.remove(member.member_id)
             turn.disarm(TimerKind.SESSION, member.member_id)
     if group.members and not elect_leader_among_joined(group):
-        # Only static members are left, and none of them has rejoined. They keep their places until their sessions
-        # expire.
+        # Only static members are left, and none of them has rejoined. They remain members until their sessions expire.
         turn.arm(TimerKind.JOIN, group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)

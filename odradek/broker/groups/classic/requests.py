@@ -111,7 +111,7 @@ def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | 
         group.require_generation(request.generation_id)
     except KafkaError as error:
         return error.code
-    # Older request versions do not contain the protocol.
+    # Older request versions contain neither the protocol type nor the protocol name.
     for asked, actual in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
         if asked is not None and actual is not None and asked != actual:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -235,8 +235,8 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
     ]
     if len(group.members) <= registry.config.group_max_size:
         return Outcome(timers=timers)
-    # The maximum size has been lowered. A rebalance admits only as many members as allowed; the others can still commit
-    # offsets before it completes.
+    # The maximum size has been lowered. A rebalance lets only that many members rejoin. Until the rebalance is
+    # complete, the surplus members can still commit offsets.
     turn = ClassicTurn(group.copy(), registry.config, now_ms)
     turn.timers += timers
     prepare_rebalance(turn)

@@ -1,7 +1,7 @@
 """The states of a classic group as tables: state transitions, and the effect of each request in each state.
 
-Each table has one row for each state. Rules that do not fit into a table (who counts as a member, which protocol wins)
-are in `group.py` and `rebalance.py`; no other module tests for a state by name.
+Each table has one row for each state. Rules that do not fit into a table, such as who counts as a member and which
+protocol wins, are in `group.py`, `join.py` and `rebalance.py`.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,8 @@ JOIN_BY_MEMBER: Mapping[GroupState, tuple[Answer, Answer, Answer, Answer]] = {
 }
 
 JOIN_BY_RETURNING_STATIC_MEMBER: Mapping[GroupState, Answer] = {
-    # The instance id is known, but the member id is new. EMPTY has no row because it has no members that could return.
+    # The instance id is known, but the member id is new. EMPTY has no row, because an empty group has no member that
+    # could return. DEAD has no row, because a dead group refuses every JoinGroup.
     S.PREPARING_REBALANCE:  V.REBALANCE,
     S.COMPLETING_REBALANCE: V.REBALANCE,
     S.STABLE:               V.KEEP_ASSIGNMENT,
@@ -90,7 +91,8 @@ OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
 }
 
 TXN_OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
-    # A producer may commit without member information, and a rebalance in progress does not prevent the commit.
+    # Unlike in OFFSET_COMMIT, a commit without member information is accepted in every state except DEAD, and a
+    # rebalance in progress does not prevent the commit.
     S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
     S.PREPARING_REBALANCE:  (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
     S.COMPLETING_REBALANCE: (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),

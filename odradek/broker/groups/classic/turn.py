@@ -59,7 +59,7 @@ GROUP_METADATA_VERSION = 3
 
 
 def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
-    """Returns the first record of a group, which has no protocol type yet."""
+    """Returns the first record of a new group. The group has no protocol type yet."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group_id),
         GroupMetadataValue(protocol_type="", protocol=None, leader=None, current_state_timestamp=now_ms),
@@ -68,8 +68,8 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """Returns a record of the group's current state. `assignments` contains the members' assignments by member id; a
-    member that is not listed has no assignment."""
+    """Returns a record of the group's current state. `assignments` contains the members' assignments by member id. A
+    member that is missing from it has no assignment."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

@@ -19,7 +19,7 @@ from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
 
-NO_TIME = 0  # a computation time after which the next target need not wait for the assignment interval
+NO_TIME = 0  # recorded as the computation time of a target if the next target need not wait for the assignment interval
 FIRST_EPOCH = 1  # the epoch of a group without an epoch record
 
 Partitions = Mapping[bytes, frozenset[int]]
@@ -103,7 +103,7 @@ class EpochGroup(ABC, Generic[M, S, T]):
     def running_timers(self) -> list[TimerKey]:
         return []
 
-    # Replay. Compaction may have removed any record that a later one overwrote.
+    # Replay. Records can be missing, because compaction removes a record once a later record with the same key exists.
 
     @abstractmethod
     def replay(self, record: CoordinatorRecord) -> None:
@@ -149,7 +149,8 @@ def replay_into(
     if not isinstance(group, kind):
         if record.value is None:
             return  # tombstone of a group that was removed or now has another type
-        # The group may already exist: replaying its offsets first creates a placeholder without a protocol type.
+        # If offsets of this group were replayed before, the registry contains a classic group as a placeholder. Replace
+        # it.
         group = registry.groups[key.group_id] = make(key.group_id)
     if record.value is None and group_epoch_key == key.API_KEY:
         del registry.groups[key.group_id]
@@ -161,7 +162,7 @@ class EpochTurn(ABC, Generic[G, S]):
     """A decision about a group, made in response to a request or a timer.
 
     `group` is the group after the decision: each new record is applied to it immediately. Before the first change, the
-    turn replaces it with a copy. A turn has no other effects until its outcome is applied.
+    turn replaces it with a copy. Until its outcome is applied, a turn has no effect outside this object.
     """
 
     def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:
@@ -222,11 +223,12 @@ class EpochTurn(ABC, Generic[G, S]):
         """Returns the record of the target assignment's epoch."""
 
     def members_went(self) -> None:
-        """Advances the epoch after members have left. A group without members needs no new target computation.
+        """Advances the epoch after members have left. If no members are left, the group needs no new target.
 
-        For such an empty group, the target epoch advances as well and is recorded without a time, so the next member
-        that joins gets its partitions immediately. Up to Kafka 4.3 the target epoch did not advance, and the next
-        member waited for the interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
+        Therefore the target epoch of an empty group advances as well. It is recorded without a computation time, so
+        that the next member that joins gets its partitions immediately. Up to Kafka 4.3 the target epoch did not
+        advance, and the next member had to wait for the assignment interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2;
+        #s5-3, S1.
         """
         self.advance_epoch()
         if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:

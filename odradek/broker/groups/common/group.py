@@ -70,15 +70,16 @@ class Group(Protocol):
     # Offsets. A group type without committed offsets raises GROUP_ID_NOT_FOUND.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Checks a commit and returns the timers that the commit restarts. Raises KafkaError to refuse the whole
-        commit."""
+        """Checks a commit and returns the timers that the commit restarts. Raises KafkaError if the whole commit is
+        refused."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises KafkaError to refuse the fetch. If the error is GROUP_ID_NOT_FOUND, the caller responds as it would
-        for a group without offsets."""
+        """Raises KafkaError if the fetch is refused. If the error is GROUP_ID_NOT_FOUND, the caller responds as it
+        would for a group without offsets."""
 
     def check_offset_delete(self) -> None:
-        """Raises KafkaError to refuse the deletion. Offsets of subscribed topics are never deleted."""
+        """Raises KafkaError if the whole deletion is refused. The caller checks each topic against `subscription`,
+        because offsets of subscribed topics must not be deleted."""
 
     @property
     def keeps_offsets(self) -> bool:
@@ -98,12 +99,12 @@ class Group(Protocol):
         """Returns tombstones for all records of the group except its offsets. Replaying them removes the group."""
 
     def running_timers(self) -> list[TimerKey]:
-        """Returns the timers, in addition to those of the members, that must be stopped when the group is deleted."""
+        """Returns the timers that must be stopped when the group is deleted, except for timers of members."""
 
 
 class PreparedContent(Protocol):
-    """The decoded value of a record, in the form in which a group stores it. Only code of that group type can read
-    it."""
+    """The decoded value of a record, in the form in which a group stores it. Only code of the group's type can read the
+    value."""
 
 
 class PreparedRecord(NamedTuple):
@@ -122,7 +123,7 @@ class PreparedRecord(NamedTuple):
 class CoordinatorRecord:
     """A typed record of `__consumer_offsets`. A record without a value is a tombstone.
 
-    prepared  the record in encoded form, or None if it is to be encoded when it is written
+    prepared  the record in encoded form, or None if the record is to be encoded when it is written
     """
 
     key: Message

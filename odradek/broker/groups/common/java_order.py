@@ -1,7 +1,7 @@
 """The iteration order of Java's hash maps and sets.
 
-Kafka's assignors depend on this order, so assignors that produce the same results must use it too. No other code may
-depend on it.
+Kafka's assignors depend on this order, so this broker's assignors use the same order to produce the same results. No
+other code may depend on the order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def hash_of_text(text: str) -> int:
     data = text.encode("utf-16-be", "surrogatepass")
     count = len(data) // 2
     units = unpack(f">{count}H", data)
-    if count <= POWER_COUNT:  # True for topic names and most ids; the sum is several times as fast as the loop.
+    if count <= POWER_COUNT:  # This is true for topic names and most ids. The sum is several times as fast as the loop.
         total: int = sum(map(mul, units, POWERS[POWER_COUNT - count :]))
         return total & MASK
     value = 0

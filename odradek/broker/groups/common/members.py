@@ -1,4 +1,4 @@
-"""The base of consumer groups and streams groups, whose members may be static, and in which a member gives up
+"""The base classes of consumer groups and streams groups. Members of these groups may be static, and a member gives up
 partitions or tasks before another member receives them.
 
 As in Kafka, the coordinator identifies dynamic members by member id and static members by instance id.
@@ -82,7 +82,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
 
     def require_member(self, member_id: str, instance_id: str | None) -> M:
-        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if there is no such member, or FENCED_INSTANCE_ID
+        if the instance id belongs to a different member id."""
         if instance_id is not None:
             holder_id = self.static_members.get(instance_id)
             if holder_id is None:
@@ -113,11 +114,11 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     def not_released(self, member_id: str, instance_id: str, holder_id: str) -> KafkaError:
         """Returns the error for a member that joins with an instance id whose current member has not left.
 
-        As in Kafka, a request with the current member's own id is refused too; a member that omits the instance id may
-        rejoin.
+        As in Kafka, even a request with the current member's own member id is refused. A request without the instance
+        id is accepted.
 
-        Raised in `consumer/membership.py` and `streams/heartbeat.py`. Source: docs/spec/consumer-groups.md#s1-3,
-        docs/spec/streams-groups.md#s2-5
+        The error is raised in `consumer/membership.py` and `streams/heartbeat.py`. Source:
+        docs/spec/consumer-groups.md#s1-3, docs/spec/streams-groups.md#s2-5
         """
         what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
         what = f"{what} because the instance id is owned by {holder_id} member."
@@ -157,8 +158,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
 
     @abstractmethod
     def held_since(self, member: M) -> Callable[[str, int], int | None]:
-        """Returns a function that takes a topic and a partition, and returns the epoch at which the member received the
-        partition, or None if the member does not hold it."""
+        """Returns a function that takes a topic and a partition. It returns the epoch at which the member received the
+        partition, or None if the member does not hold the partition."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:

@@ -1,4 +1,5 @@
-"""A hash of the topics to which a group is subscribed. When it changes, the partitions must be reassigned (KIP-1101).
+"""A hash of the topics to which a group is subscribed. When the hash changes, the partitions must be reassigned
+(KIP-1101).
 
 The hash is the same as Kafka's, so that a group can move between Kafka and Odradek without a rebalance.
 

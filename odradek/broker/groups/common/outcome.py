@@ -23,7 +23,7 @@ Token = object
 
 R_co = TypeVar("R_co", covariant=True)
 
-# The names that `Outcome.counted` may contain. They are the names of Kafka's metrics without `-count`.
+# The names that `Outcome.counted` may contain. They are the names of Kafka's metrics without the suffix `-count`.
 OFFSET_COMMITS: Final = "offset-commit"
 OFFSET_EXPIRATIONS: Final = "offset-expiration"
 OFFSET_DELETIONS: Final = "offset-deletion"
@@ -47,7 +47,7 @@ COUNTED: Final = (
 
 
 class MigrationPolicy(Enum):
-    """Values of the setting `group.consumer.migration.policy`: docs/spec/consumer-groups.md#s11"""
+    """A value of the setting `group.consumer.migration.policy`. Source: docs/spec/consumer-groups.md#s11"""
 
     DISABLED = "disabled"
     DOWNGRADE = "downgrade"
@@ -87,7 +87,7 @@ class ConsumerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ShareConfig:
-    """The broker's settings for share groups. Fields are named as in `ConsumerConfig`; the omitted prefix is
+    """The broker's settings for share groups. Fields are named as in `ConsumerConfig`, but the omitted prefix is
     `group.share.`."""
 
     max_size: int = 200
@@ -96,7 +96,7 @@ class ShareConfig:
 
 @dataclass(frozen=True, slots=True)
 class StreamsConfig:
-    """The broker's settings for streams groups. Fields are named as in `ConsumerConfig`; the omitted prefix is
+    """The broker's settings for streams groups. Fields are named as in `ConsumerConfig`, but the omitted prefix is
     `group.streams.`.
 
     keeps_descriptions  whether the broker asks members for descriptions of their topology
@@ -150,7 +150,8 @@ class Outcome(Generic[R_co]):
     must_sync     whether the response waits for an fdatasync regardless of the settings; never set for groups
     is_rebalance  whether the group's epoch has advanced and members may get other partitions or tasks; False if it has
                   advanced only because members left; see `GroupCore.rebalances`
-    counted       metrics to increase once the records are written: a name from COUNTED, and the number to add
+    counted       the metrics to increase once the records are written, each as a name from COUNTED and the number to
+                  add
     markers       the transaction markers that the decision requires; empty for groups
     """
 

@@ -21,8 +21,8 @@ def half_of(limit: int) -> int:
 
 
 class GroupRegistry:
-    """The groups and their offsets. Requests of all group types read them, but only `GroupCore.replay` and
-    `GroupCore.settle` change them."""
+    """The groups and their offsets. Requests of all group types read the registry, but only `GroupCore.replay` and
+    `GroupCore.settle` change it."""
 
     __slots__ = ("cluster", "config", "first_epoch", "groups", "offsets", "random_below")
 
@@ -85,8 +85,8 @@ class ClusterView(Protocol):
         if it has one, otherwise the broker's."""
 
     def group_text(self, group_id: str, name: str) -> str:
-        """Returns the effective value of a text setting such as `streams.rack.aware.assignment.tags`, like
-        `group_setting`."""
+        """Returns the effective value of a text setting such as `streams.rack.aware.assignment.tags`: the group's own
+        value if it has one, otherwise the broker's."""
 
     def check_regex(self, regex: str) -> None:
         """Raises KafkaError INVALID_REGULAR_EXPRESSION if the expression is not valid."""
@@ -98,8 +98,8 @@ class ClusterView(Protocol):
     def find_topics(
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
-        """Returns the topics whose complete name matches each expression. Internal topics are included; topics that
-        `may_see` rejects are not.
+        """Returns the topics whose complete name matches each expression. The result includes internal topics, but no
+        topics that `may_see` rejects.
 
         Returns None if the search is not finished yet. The group's REGEX timer fires when the result is available, and
         the caller can then call this method again with the same `may_see` object.
@@ -107,20 +107,20 @@ class ClusterView(Protocol):
 
     def forget_search(self, group_id: str) -> None:
         """Cancels the search for the topics of this group, or discards its result, because the group no longer needs
-        it. Does nothing if there is no search."""
+        the topics. Does nothing if there is no search."""
 
     def compute_target(self, group_id: str, work: int, steps: Generator[None, None, T]) -> T | None:
         """Runs a computation and returns its result. If the computation is not finished yet, returns None, and the
         callback of `when_computed` receives the result later. Until then, no other computation for the group starts.
 
         work   an estimate of the work, which decides whether the computation runs immediately or later
-        steps  yields periodically so that other requests can be served, and reads only immutable data
+        steps  yields periodically so that other requests can be handled, and reads only immutable data
         """
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers a callback for computations that `compute_target` did not finish immediately. It receives the id of
-        the group and the result."""
+        """Registers a callback for computations that `compute_target` did not finish immediately. The callback receives
+        the id of the group and the result."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers a callback for searches that `find_topics` did not finish immediately. It receives the id of the
-        group when the topics have been found."""
+        """Registers a callback for searches that `find_topics` did not finish immediately. The callback receives the id
+        of the group when the topics have been found."""

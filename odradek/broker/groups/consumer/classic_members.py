@@ -1,8 +1,9 @@
-"""Members of a consumer group that use the classic protocol: handles their JoinGroup, SyncGroup and Heartbeat requests.
+"""Handles JoinGroup, SyncGroup and Heartbeat requests from members of consumer groups that use the classic protocol.
 
 Every request is answered immediately, without waiting for other members, and the member's epoch serves as the
-generation. A member is told to rejoin (REBALANCE_IN_PROGRESS) if it has partitions to give up or to receive, or if a
-new target is due, which its rejoining would compute. Source: docs/spec/consumer-groups.md#s11-2.
+generation. The response REBALANCE_IN_PROGRESS makes a member rejoin if it has partitions to give up or to receive. It
+also makes a member rejoin if a new target is due, because a join computes the target. Source:
+docs/spec/consumer-groups.md#s11-2.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def sync_consumer_group(
 def heartbeat_consumer_group(
     registry: GroupRegistry, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
 ) -> Outcome[HeartbeatResponse]:
-    """Handles a Heartbeat request. Raises KafkaError unless the sender is a classic-protocol member in its current
-    generation."""
+    """Handles a Heartbeat request. Raises KafkaError unless the sender is a member that uses the classic protocol, and
+    the request contains its current generation."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     member.require_epoch(request.generation_id)
     turn = ConsumerTurn(registry, group, now_ms)
@@ -152,11 +153,11 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
 
 
 def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
-    """Returns whether the member must rejoin: because there is a newer target, because it has partitions to give up, or
-    because all partitions that it was waiting for have become free.
+    """Returns whether the member must rejoin. A member must rejoin if there is a newer target, if it has partitions to
+    give up, or if all partitions that it was waiting for have become free.
 
-    The member must also rejoin if a new target is due. In Kafka, only members of the consumer protocol trigger the
-    computation, so if none is left, the partitions of members that have left remain unassigned.
+    Unlike in Kafka, a member must also rejoin if a new target is due. In Kafka, only members that use the consumer
+    protocol trigger the computation, so without such members the partitions of departed members remain unassigned.
     """
     group = turn.group
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:

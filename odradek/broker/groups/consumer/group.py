@@ -22,7 +22,8 @@ from odradek.broker.groups.consumer.records import (
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that match a regular expression, the version of the cluster metadata, and the time of the match."""
+    """The topics that match a regular expression, with the version of the cluster metadata and the time of the
+    search."""
 
     topics: frozenset[str]
     version: int
@@ -116,12 +117,13 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
     # Replay: docs/spec/consumer-groups.md#s12-3.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies a record with one of the keys 3 to 8 and 16. Compaction may have removed any record that a later one
-        overwrote."""
+        """Applies a record of type 3 to 8 or 16. Earlier records can be missing, because compaction removes a record
+        once a later record with the same key exists."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
-        """Ignores a record type of Kafka 4.0, which was replaced by the metadata hash in the epoch record."""
+        """Ignores the partition metadata that Kafka 4.0 recorded. The metadata hash in the epoch record has replaced
+        it."""
 
     def stored_member(self, known: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
         return with_subscription(known or ConsumerMember(member_id), value)

@@ -1,6 +1,8 @@
-"""Handles ConsumerGroupHeartbeat requests: join, stay and leave. docs/spec/consumer-groups.md#s2
+"""Handles ConsumerGroupHeartbeat requests, with which members join, stay and leave. Source:
+docs/spec/consumer-groups.md#s2.
 
-identify the member → apply its subscription → advance the group's epoch? → compute a target? → assign partitions
+A heartbeat is handled in these steps: identify the member, apply its subscription, advance the group's epoch if needed,
+compute a new target if one is due, and assign partitions to the member.
 """
 
 from __future__ import annotations
@@ -81,8 +83,8 @@ def heartbeat(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> 
 
 
 def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> ConsumerGroup:
-    """Returns the consumer group with this id. Raises GROUP_ID_NOT_FOUND if there is none, or if the group has another
-    type. `missing` is the error message if there is no group at all."""
+    """Returns the consumer group with this id. Raises GROUP_ID_NOT_FOUND if the group does not exist or has another
+    type. `missing` is the error message for a group that does not exist."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -169,9 +171,10 @@ def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: Cons
     """Records the member's new subscription. Returns whether the subscription has changed.
 
     The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3
-    the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
+    the preferred assignor did not matter: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    # `group` remains the group as it was before the change, because `turn.write` replaces `turn.group`.
+    # Everything that depends on the old state is read before `turn.write`, which changes the group or replaces it with
+    # a copy.
     group, assignors = turn.group, turn.config.assignors
     is_new = member.member_id not in group.members
     # Votes are counted only if the result may have changed, because counting them visits every member.
@@ -210,8 +213,8 @@ def reconcile_member(
 
 
 def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], bool]:
-    """Returns a function that checks whether another member holds a partition. The function collects all held
-    partitions when it is first called, because most heartbeats never call it."""
+    """Returns a function that checks whether another member holds a partition. The held partitions are collected on the
+    first call, because most heartbeats never call the function."""
     holders: dict[bytes, set[int]] | None = None
 
     def is_taken(topic_id: bytes, partition: int) -> bool:
@@ -261,7 +264,7 @@ def _leave_for_a_while(
     registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
     """Handles the heartbeat of a static member that leaves temporarily. The member keeps its partitions until its
-    session ends (#s6)."""
+    session expires. Source: docs/spec/consumer-groups.md#s6"""
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(beat.member_id, request.instance_id)

@@ -1,6 +1,6 @@
 """Operations of consumer groups other than heartbeats: replay, loading, timers, LeaveGroup (by member id or instance
-id, for members of both protocols) and ConsumerGroupDescribe. Source: docs/spec/consumer-groups.md#s1-2, #s7, #s8-1.
-"""
+id, for members that use either protocol) and ConsumerGroupDescribe. Source: docs/spec/consumer-groups.md#s1-2, #s7,
+#s8-1."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ CLASSIC, CONSUMER = 0, 1  # values of MemberType
 
 
 def describe_consumer_group(registry: GroupRegistry, group_id: str) -> DescribedGroup:
-    """Describes a consumer group. Raises KafkaError GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    """Describes a consumer group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or has another
     type."""
     group = consumer_group(registry, group_id, f"Group {group_id} not found.")
     return DescribedGroup(

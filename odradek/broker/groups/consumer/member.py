@@ -1,5 +1,5 @@
-"""A member of a consumer group: its subscription and its assigned partitions. Members are immutable; replaying a record
-creates a changed copy."""
+"""A member of a consumer group, with its subscription and its assigned partitions. Members are immutable; replaying a
+record creates a changed copy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ omitted."""
 
 
 class MemberState(Enum):
-    """A member's progress towards its target. The value is the byte stored in the record with key 8."""
+    """A member's progress towards its target. The value is the byte stored in records of type 8."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed yet that it has done so
+    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed the revocation yet
     UNRELEASED_PARTITIONS = 2  # other members still hold partitions of this member's target
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """The protocols of a member that uses the classic protocol: names and metadata, in order of preference."""
+    """The session timeout and the protocols of a member that uses the classic protocol. `supported` contains the name
+    and the metadata of each protocol, in order of preference."""
 
     session_timeout_ms: int
     supported: tuple[tuple[str, bytes], ...]
@@ -43,7 +44,7 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicProtocols | None = None  # None if the member uses the consumer protocol
-    # The following fields come from the record with key 8.
+    # The following fields come from the record of type 8.
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
@@ -64,8 +65,8 @@ class ConsumerMember:
         return self.state is MemberState.STABLE
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
-        """Returns whether the member may still be processing this partition: it is assigned to the member, or the
-        member has not confirmed that it gave it up."""
+        """Returns whether the member may still be processing this partition. That is the case if the partition is
+        assigned to the member, or if the member has not yet confirmed that it gave the partition up."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())
 
 

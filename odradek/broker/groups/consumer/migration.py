@@ -1,14 +1,13 @@
-"""Converts groups between the classic and the consumer protocol, within the limits of
-`group.consumer.migration.policy`.
+"""Converts groups between the classic and the consumer protocol, if `group.consumer.migration.policy` allows it.
 
-A classic group becomes a consumer group when a member that uses the consumer protocol joins; if the group has no
-members, this is always allowed. Existing members keep their assignments, and the group keeps its generation. A consumer
-group becomes a classic group when its last member that uses the consumer protocol leaves; the remaining members keep
-their partitions and begin a rebalance.
+A classic group becomes a consumer group when a member that uses the consumer protocol joins. The policy does not matter
+if the classic group has no members. Existing members keep their assignments, and the group keeps its generation. A
+consumer group becomes a classic group when its last member that uses the consumer protocol leaves. The remaining
+members keep their partitions and begin a rebalance.
 
-Members of the classic protocol use the embedded consumer protocol: two bytes with the version, then the message. If the
-version is higher than the highest known version, the message is read as that version. Source:
-docs/spec/consumer-groups.md#s11-1, #s11-3.
+Members that use the classic protocol send their subscriptions and assignments in the embedded consumer protocol: two
+bytes with the version, then the message. A message with an unknown higher version is read as the highest known version.
+Source: docs/spec/consumer-groups.md#s11-1, #s11-3.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ ASSIGNMENT_VERSION = 3
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Decodes the subscription in a classic member's metadata. Raises MalformedMessage."""
+    """Decodes the subscription in a classic member's metadata. Raises MalformedMessage if the metadata cannot be
+    decoded."""
     version = _version(metadata, ConsumerProtocolSubscription.MAX_VERSION)
     return decode(ConsumerProtocolSubscription, version, metadata, SHORT.size)
 
@@ -58,10 +58,10 @@ class AssignorUserData(Exception):
 
 
 def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:
-    """Decodes a classic member's assignment and returns it by topic id. Topics that no longer exist are omitted. An
-    empty value is an empty assignment.
+    """Decodes a classic member's assignment. Topics that no longer exist are omitted. An empty value means an empty
+    assignment.
 
-    Raises MalformedMessage or AssignorUserData.
+    Raises MalformedMessage if the assignment cannot be decoded, or AssignorUserData if it contains user data.
     """
     if not assignment:
         return {}
@@ -162,7 +162,7 @@ def _convert_member(member: ClassicMember, classic: ClassicGroup, registry: Grou
 
 
 def _end_waiting(turn: ConsumerTurn, classic: ClassicGroup) -> None:
-    """Answers waiting JoinGroup and SyncGroup requests with REBALANCE_IN_PROGRESS, so that their members join again."""
+    """Answers waiting JoinGroup and SyncGroup requests with REBALANCE_IN_PROGRESS, so that the members join again."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         if member.awaiting_join is not None:
@@ -197,7 +197,8 @@ def may_downgrade(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> bool:
 
 
 def downgrade_group(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> ClassicTurn:
-    """Replaces the group with a STABLE classic group of the remaining members, and returns a turn for it."""
+    """Replaces the group with a STABLE classic group of the remaining members, and returns a turn for the classic
+    group."""
     group = turn.group
     classic = ClassicGroup(
         group.group_id,

@@ -1,8 +1,8 @@
 """Computes the target assignment of a consumer group, and moves each member towards its part of the target.
 
 A heartbeat computes a new target if the group epoch is ahead of the target's epoch, at most once per
-`consumer.assignment.interval.ms`. A member first gives up partitions and then receives those that are free; this step
-depends only on the member and its heartbeat. Source: docs/spec/consumer-groups.md#s3, #s4.
+`consumer.assignment.interval.ms`. A member first gives up partitions, and then receives the partitions that are free.
+`reconcile` decides this for one member at a time. Source: docs/spec/consumer-groups.md#s3, #s4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Goal:
     epoch       epoch of the target assignment
     target      the member's part of the target assignment
     subscribed  ids of the topics to which the member is subscribed now; the target may not reflect them yet
-    is_taken    returns whether another member has this partition, or has not confirmed that it gave it up
+    is_taken    returns whether another member has the partition, or has not yet confirmed that it gave the partition up
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""Encodes and decodes the records of consumer groups, which have the keys 3 to 8 and 16:
+"""Encodes and decodes the records of consumer groups, which have the types 3 to 8 and 16. Source:
 docs/spec/consumer-groups.md#s12-1."""
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 
 
 def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
-    """Returns the tombstones of a group without members. Only Kafka 4.0 wrote records with key 4, but later versions
-    still write a tombstone for that key."""
+    """Returns the tombstones of a group without members. Only Kafka 4.0 wrote records of type 4. Later releases, and
+    this broker, still write a tombstone of this type."""
     return [
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
@@ -159,7 +159,8 @@ def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[s
 
 
 def with_subscription(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-    """Returns the member with the fields from the record with key 5. Fields that come from key 8 are unchanged."""
+    """Returns the member with the fields from a record of type 5. Fields that come from records of type 8 are
+    unchanged."""
     stored, classic = value.classic_member_metadata, None
     if stored is not None:
         classic = ClassicProtocols(
@@ -186,8 +187,8 @@ def with_subscription(member: ConsumerMember, value: ConsumerGroupMemberMetadata
 
 
 def assigned_of(stored: Sequence[CurrentPartitions], member_epoch: int) -> Assigned:
-    """Returns the stored partitions with their epochs. Kafka before 4.3 did not store epochs; for its records, the
-    member's epoch is used."""
+    """Returns the stored partitions with their epochs. If a record was written by Kafka before 4.3, it contains no
+    epochs, and the member's epoch is used instead."""
     return {
         each.topic_id: (
             dict.fromkeys(each.partitions, member_epoch)

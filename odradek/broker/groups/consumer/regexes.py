@@ -19,13 +19,13 @@ MIN_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
 
 def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
     """Applies a changed regular expression after the member has been recorded. Returns whether the member's topics have
-    changed as a result; an expression that has not been resolved yet changes them later.
+    changed as a result. An expression that has not been resolved yet changes the topics later.
 
     Raises KafkaError INVALID_REGULAR_EXPRESSION if the expression is invalid. The check is skipped if another member
     has the same expression.
     """
     if member.regex:
-        # This is checked at each heartbeat, because the cost is known only after a resolution.
+        # The cost is checked on every heartbeat, because it is known only after a resolution.
         turn.cluster.check_cost(member.regex)
     if member.regex == before.regex:
         return False
@@ -42,7 +42,7 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
     wanted = group.wanted_regexes()
     if not wanted or memory.may_see is not None:
         return
-    # If there are no resolved expressions, the time of the last resolution is irrelevant.
+    # If the group has no resolved expressions, a resolution is due regardless of the time of the previous one.
     refreshed_ms = memory.refreshed_ms if group.regexes else None
     if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + MIN_INTERVAL_MS:
         return

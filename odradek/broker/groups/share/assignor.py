@@ -22,7 +22,7 @@ def assign(
 ) -> dict[str, Partitions]:
     """Computes a target assignment.
 
-    subscriptions  member id → the ids of the existing topics to which it is subscribed
+    subscriptions  member id → the ids of the existing topics to which the member is subscribed
     current        member id → the member's previous target
     initialized    the partitions that can be assigned
     """
@@ -68,7 +68,7 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
 
 
 def _partitions_per_member(places: int, members: int) -> list[int]:
-    """Returns the number of partitions for each member, computed as differences of rounded sums so that the total is
-    exact."""
+    """Returns the number of partitions for each member. The numbers are differences of rounded sums, so that their
+    total is exactly `places`."""
     rounded = [-(-places * number // members) for number in range(members + 1)]
     return [after - before for before, after in pairwise(rounded)]

@@ -26,8 +26,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 class ShareMemory(EpochMemory):
     """The state of a share group that is not recorded.
 
-    initializing_since  when this broker process last asked the share coordinator to initialise state, in ms; None if it
-                        has not asked yet
+    initializing_since  time in ms at which this broker process last asked the share coordinator to initialise state;
+                        None if it has not done so yet
     """
 
     initializing_since: int | None = None
@@ -89,8 +89,8 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     # Replay.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies a record with one of the keys 10 to 15. Compaction may have removed any record that a later one
-        overwrote."""
+        """Applies a record of type 10 to 15. Earlier records can be missing, because compaction removes a record once a
+        later record with the same key exists."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_member(self, key: Any, value: Any) -> None:

@@ -1,6 +1,8 @@
-"""Handles ShareGroupHeartbeat requests: join, stay and leave. docs/spec/share-groups.md#s2-1
+"""Handles ShareGroupHeartbeat requests, with which members join, stay and leave. Source:
+docs/spec/share-groups.md#s2-1.
 
-identify the member → advance the group's epoch? → compute a target? → which partitions still need share state?
+A heartbeat is handled in these steps: identify the member, advance the group's epoch if needed, compute a new target if
+one is due, assign partitions to the member, and determine which partitions still need share state.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ class ShareHeartbeat:
 
 
 class ShareHeartbeatResult(NamedTuple):
-    """The result of a heartbeat. `state` is a request that must be sent to the share coordinator once the result has
-    been recorded."""
+    """The result of a heartbeat. `state` is a request that must be sent to the share coordinator once the records of
+    the decision have been written."""
 
     response: ShareGroupHeartbeatResponse
     state: StateRequest | None = None
@@ -89,7 +91,7 @@ def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Out
 
 
 def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
-    """Returns the share group with this id. Raises GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    """Returns the share group with this id. Raises GROUP_ID_NOT_FOUND if the group does not exist or has another
     type."""
     group = registry.groups.get(group_id)
     if group is None:
@@ -152,7 +154,8 @@ def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
 
 
 def describe_share_group(registry: GroupRegistry, group_id: str) -> described.DescribedGroup:
-    """Describes a share group with its members' current assignments, not their targets. Raises GROUP_ID_NOT_FOUND."""
+    """Describes a share group with its members' current assignments, not their targets. Raises GROUP_ID_NOT_FOUND if
+    the group does not exist or has another type."""
     group = share_group(registry, group_id)
     return described.DescribedGroup(
         group_id=group_id,

@@ -1,4 +1,4 @@
-"""The members of share groups, and the records of share groups, which have the keys 10 to 15:
+"""Members of share groups, and the records of types 10 to 15 that store share groups. Source:
 docs/spec/share-groups.md#s2-9."""
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ STABLE = 0  # the state of every member, because share groups have no revocation
 
 
 class StatePartitions(NamedTuple):
-    """The partitions that have share state. A partition is in at most one of the sets. `names` contains the topic names
-    by id.
+    """The partitions that have share state. A partition is in at most one of the three collections. `names` contains
+    the names of their topics by topic id.
 
     initializing  partitions whose state the share coordinator has been asked to initialise
     initialized   partitions whose state the share coordinator has initialised
@@ -179,7 +179,7 @@ class ShareMember:
     client_id: str = ""
     client_host: str = ""  # a Java-style address such as "/127.0.0.1"
     topics: frozenset[str] = frozenset()
-    # The following fields come from the record with key 14.
+    # The following fields come from the record of type 14.
     epoch: int = 0
     previous_epoch: int = 0
     assigned: Partitions = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""The share state of a group's partitions, which is initialised before the partitions are assigned, and can be altered
-or deleted by administrators.
+"""The share state of a group's partitions. It is initialised before the partitions are assigned, and administrators can
+alter or delete it.
 
 Each operation makes two decisions about the group: the first records the request to the share coordinator, and the
 second records the result. Source: docs/spec/share-groups.md#s2-3, #s2-8.
@@ -67,7 +67,8 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     begun = partitions_of([*pairs_of(state.initializing), *wanted])
     turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
     turn.set_memory(replace(turn.group.memory, initializing_since=turn.now_ms))
-    # If a deletion was interrupted, it is treated as completed, and any remaining state is replaced.
+    # Topics whose deletion was interrupted are not included, so that any state that the deletion left behind is
+    # replaced.
     if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
     return StateRequest(turn.group.epoch, wanted, if_missing)
 
@@ -149,10 +150,10 @@ def alter_offsets(
 def begin_deletion(
     registry: GroupRegistry, group_id: str, topics: Iterable[str] | None, now_ms: int
 ) -> Outcome[Partitions]:
-    """Makes the first decision of DeleteShareGroupOffsets and DeleteGroups. For DeleteGroups, `topics` is None, which
-    means all topics.
+    """Makes the first decision of DeleteShareGroupOffsets and DeleteGroups. Returns the partitions whose state the
+    share coordinator must delete. Topics without state are omitted.
 
-    returns  the partitions whose state the share coordinator must delete; topics without state are omitted
+    topics  the names of the topics whose state is deleted; None for all topics
     """
     group = require_empty(registry, group_id, may_be_missing=False)
     assert group is not None
@@ -190,8 +191,8 @@ def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[
 
 
 def missing_topic_records(registry: GroupRegistry) -> Sequence[CoordinatorRecord]:
-    """Returns records that remove deleted topics from the share groups. The share coordinator itself deletes the state
-    of these topics."""
+    """Returns records that remove deleted topics from the share groups. The share coordinator deletes the state of
+    deleted topics itself."""
     records = []
     for group in registry.groups.values():
         if not isinstance(group, ShareGroup):

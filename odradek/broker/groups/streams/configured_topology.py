@@ -1,6 +1,5 @@
-"""Compares a topology with the existing topics, to find out whether tasks can be assigned, how many there are, and
-which internal topics the broker must create. Source: docs/spec/streams-groups.md#s4.
-"""
+"""Compares a topology with the existing topics, to find out whether tasks can be assigned, how many tasks there are,
+and which internal topics the broker must create. Source: docs/spec/streams-groups.md#s4."""
 
 from __future__ import annotations
 
@@ -115,7 +114,7 @@ def missing_topics_status(
     """Returns the status that reports missing internal topics.
 
     unauthorized  the missing topics that the member is not allowed to create
-    failures      recent failures to create topics: the error message of each topic
+    failures      the error messages of topics that could recently not be created, by topic
     """
     detail = f"Internal topics are missing: {_shortened_list(missing)}"
     if unauthorized:
@@ -134,8 +133,8 @@ def _shortened_list(topics: Sequence[str]) -> str:
 
 
 def described_subtopologies(topology: Topology, configured: ConfiguredTopology | None) -> list[Subtopology]:
-    """Returns the subtopologies as StreamsGroupDescribe reports them. Everything is sorted by name. Once the topology
-    is ready, the internal topics include their computed partition counts."""
+    """Returns the subtopologies as StreamsGroupDescribe reports them. Subtopologies are sorted by id, and topics by
+    name. Once the topology is ready, the internal topics include their computed partition counts."""
     internal = configured.internal if configured is not None and configured.is_ready else {}
     return [
         replace(

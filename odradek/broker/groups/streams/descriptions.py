@@ -46,8 +46,8 @@ class DescriptionStatus(Enum):
 
 
 def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
-    """Returns whether the heartbeat response should request a topology description from this member. After such a
-    request, no member of the group is asked again until a pause is over."""
+    """Returns whether the heartbeat response should request a topology description from this member. In that case, also
+    records in memory that no member of the group is asked again before a pause has passed."""
     group = turn.group
     memory, topology = group.memory, group.topology
     if (
@@ -82,8 +82,8 @@ def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
 def begin_description(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Makes the first decision of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a
-    description is about to be stored."""
+    """Makes the first of the two decisions of StreamsGroupTopologyDescriptionUpdate. Checks the request, and records
+    that a description is about to be stored."""
     group = _group(registry, request.group_id)
     group.require_member(request.member_id, None)
     current = NO_TOPOLOGY_EPOCH if group.topology is None else group.topology.epoch
@@ -97,8 +97,8 @@ def begin_description(
 def description_stored(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Makes the second decision of StreamsGroupTopologyDescriptionUpdate: stores the description in memory, and records
-    its topology epoch."""
+    """Makes the second of the two decisions of StreamsGroupTopologyDescriptionUpdate. Stores the description in memory,
+    and records its topology epoch."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=request.topology_description))
     return replace(_record_described_epoch(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
@@ -106,7 +106,7 @@ def description_stored(
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
     """Makes the first of the two decisions that remove a group's description before the group is deleted. Records that
-    the description may or may not exist. Raises NON_EMPTY_GROUP."""
+    the description may or may not exist. Raises NON_EMPTY_GROUP if the group has members."""
     group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -160,7 +160,8 @@ def _nodes(description: wire.TopologyDescription) -> Iterator[wire.TopologyDescr
 
 
 def described_topology(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
-    """Returns the status and the topology description, for a StreamsGroupDescribe request that asks for them."""
+    """Returns the status and the topology description for the response to StreamsGroupDescribe. If no description is
+    stored, the status says so, and the description is None."""
     description = group.memory.description
     if description is None:
         return DescriptionStatus.NOT_STORED, None

@@ -1,4 +1,5 @@
-"""The endpoints of the members of a streams group, and the partitions at each endpoint, for interactive queries.
+"""The endpoints at which the members of a streams group answer interactive queries, and the partitions at each
+endpoint.
 
 Source: docs/spec/streams-groups.md#s6.
 """
@@ -16,8 +17,8 @@ from odradek.protocol.messages.streams_group_heartbeat_response import Endpoint,
 
 
 def follow_endpoints(turn: StreamsTurn, before: StreamsMember, member: StreamsMember, *, has_other_tasks: bool) -> None:
-    """Advances the group's endpoint epoch if the member's endpoint has changed, or if it has an endpoint and its tasks
-    have changed."""
+    """Advances the group's endpoint epoch if the member's endpoint has changed, or if the member has an endpoint and
+    its tasks have changed."""
     if member.user_endpoint != before.user_endpoint or (has_other_tasks and member.user_endpoint is not None):
         memory = turn.group.memory
         turn.set_memory(replace(memory, endpoint_epoch=memory.endpoint_epoch + 1))
@@ -42,8 +43,8 @@ def endpoint_partitions(turn: StreamsTurn, asking: StreamsMember) -> list[Endpoi
 
 
 def _partitions(turn: StreamsTurn, held: Iterable[Tasks]) -> list[TopicPartition]:
-    """Returns the partitions that these tasks read. If a topic has fewer partitions than the subtopology has tasks,
-    some tasks read no partition of the topic."""
+    """Returns the partitions that the tasks in `held` read. If a topic has fewer partitions than the subtopology has
+    tasks, some tasks read no partition of the topic."""
     topology = turn.group.topology
     assert topology is not None
     found: dict[str, set[int]] = {}

@@ -1,4 +1,4 @@
-"""Checks whether a StreamsGroupHeartbeat is well formed. The checks have the same order as in Kafka:
+"""Checks whether a StreamsGroupHeartbeat is well formed. The checks have the same order as in Kafka. Source:
 docs/spec/streams-groups.md#s2-2, rows 7 to 14."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_YET_IN_4_3: Sequence[tuple[Callable[[StreamsGroupHeartbeatRequest], bool], s
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest, rules: KafkaRules) -> TaskRoles | None:
     """Returns the tasks that the member reports, or None if the request contains none of the three lists. Raises
-    INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
+    INVALID_REQUEST if the request is not well formed, or STREAMS_INVALID_TOPOLOGY if its topology is invalid."""
     epoch = request.member_epoch
     for is_wrong, reason in (*FORM, *JOINING) if epoch == JOIN_EPOCH else FORM:
         if is_wrong(request):

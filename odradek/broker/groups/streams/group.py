@@ -54,9 +54,9 @@ class StreamsMemory(EpochMemory):
     shutdown_by       id of the member that requested the shutdown of the application, or None
     endpoint_epoch    advances whenever the members' endpoints, or the tasks at an endpoint, change
     task_offsets      the offsets up to which each member has restored its tasks, by member id
-    task_end_offsets  the end offsets of these tasks, by member id
+    task_end_offsets  the end offsets of the same tasks, by member id
     being_created     internal topics that are being created
-    failed            internal topics that could not be created, by name
+    failed            internal topics that could recently not be created, by name
     description       the topology description that a member has sent, or None
     times_asked       how many times the broker has requested a description
     ask_again_ms      the earliest time at which the broker may request a description again
@@ -82,7 +82,7 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, StreamsMemory())
-        self.metadata = GroupMetadata(self.epoch)  # epoch and hash are unused; see `epoch` and `metadata_hash`
+        self.metadata = GroupMetadata(self.epoch)  # its epoch and hash are unused, because the group stores them itself
         self.topology: Topology | None = None  # None until the first member joins
 
     # Properties.
@@ -113,14 +113,14 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
         return self.topology.read_topics() if self.topology is not None else frozenset()
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Returns the topics that the group's tasks read. A group without members is subscribed to none."""
+        """Returns the topics that the group's tasks read. A group without members is subscribed to no topics."""
         return self.topology.read_topics() if self.topology is not None and self.members else frozenset()
 
     # Offsets.
 
     def held_since(self, member: StreamsMember) -> Callable[[str, int], int | None]:
-        """Returns a function that takes a topic and a partition, and returns the epoch at which the member received the
-        partition, or None if the member does not hold it.
+        """Returns a function that takes a topic and a partition. It returns the epoch at which the member received the
+        partition, or None if the member does not hold the partition.
 
         A partition belongs to the task with the same number in each subtopology that reads the topic.
         """
@@ -153,8 +153,8 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
     # Replay.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies a record with one of the keys 17 and 19 to 23. Compaction may have removed any record that a later
-        one overwrote."""
+        """Applies a record of type 17 or 19 to 23. Earlier records can be missing, because compaction removes a record
+        once a later record with the same key exists."""
         prepared = record.prepared
         if prepared is not None and isinstance(prepared.content, TaskRoles):
             assert isinstance(record.key, StreamsGroupTargetAssignmentMemberKey)

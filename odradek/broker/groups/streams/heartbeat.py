@@ -1,7 +1,9 @@
-"""Handles StreamsGroupHeartbeat requests: join, stay and leave. docs/spec/streams-groups.md#s2
+"""Handles StreamsGroupHeartbeat requests, with which members join, stay and leave. Source:
+docs/spec/streams-groups.md#s2.
 
-identify the member → apply the changes that it reports → compare topology and topics → advance the group's epoch? →
-compute a target? → reconcile the member → which internal topics must be created?
+A heartbeat is handled in these steps: identify the member, apply the changes that it reports, compare the topology with
+the existing topics, advance the group's epoch if needed, compute a new target if one is due, move the member towards
+its target, and determine which internal topics must be created.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ class StreamsHeartbeat(NamedTuple):
 
 
 class StreamsHeartbeatResult(NamedTuple):
-    """The result of a heartbeat. `topics` are the internal topics that must be created once the result has been
-    recorded."""
+    """The result of a heartbeat. `topics` are the internal topics that must be created once the records of the decision
+    have been written."""
 
     response: StreamsGroupHeartbeatResponse
     topics: Sequence[TopicInfo] = ()
@@ -79,8 +81,8 @@ def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> O
 
 
 def streams_group(registry: GroupRegistry, group_id: str, missing: str) -> StreamsGroup:
-    """Returns the streams group with this id. Raises GROUP_ID_NOT_FOUND if there is none, or if the group has another
-    type. `missing` is the error message if there is no group at all."""
+    """Returns the streams group with this id. Raises GROUP_ID_NOT_FOUND if the group does not exist or has another
+    type. `missing` is the error message for a group that does not exist."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -102,7 +104,7 @@ def _join(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outco
             turn = _new_group(registry, group_id, now_ms)
         case ClassicGroup() as classic if not classic.members:
             turn = _new_group(registry, group_id, now_ms)
-            turn.records += classic.tombstones()  # appended directly, so as not to apply them to the new group
+            turn.records += classic.tombstones()  # appended directly, because `write` would apply them to the new group
             for key in classic.running_timers():
                 turn.disarm(key.kind, key.member_id)
         case _:
@@ -123,7 +125,7 @@ def _new_group(registry: GroupRegistry, group_id: str, now_ms: int) -> StreamsTu
 
 def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
     """Returns the member that joins: an existing member, a replacement for a static member, or a new member that has
-    only an id. An existing member becomes static if the request contains an unused instance id.
+    only an id. If the instance id is unused, it is not set in the returned member yet.
 
     Source: docs/spec/streams-groups.md#s2-3
     """
@@ -199,7 +201,7 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     turn.begin_session(member)
     has_other_tasks = member.assigned is not before.assigned and member.assigned.roles != before.assigned.roles
     if is_new_group:
-        # As in Kafka, the first heartbeat of a group does not advance the endpoint epoch, but its response contains the
+        # As in Kafka, the first heartbeat of a group does not advance the endpoint epoch, but the response contains the
         # member's own endpoint.
         tells_endpoints = member.user_endpoint is not None or request.endpoint_information_epoch != 0
     else:
@@ -210,7 +212,7 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
     # If the member reports tasks other than those assigned to it, the response that assigned them may have been lost.
-    # Unlike Kafka, send the assigned tasks again.
+    # Therefore the assigned tasks are sent again. Kafka does not send them again.
     reports_others = beat.owned is not None and beat.owned != member.assigned.roles
     if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
         roles = member.assigned.roles
@@ -283,8 +285,8 @@ def _needs_a_target(before: StreamsMember, member: StreamsMember, instance_id: s
 
 
 def _remember_reports(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> None:
-    """Stores the task offsets that the member reports. As in Kafka, the offsets in the heartbeat that creates the group
-    are lost."""
+    """Stores the task offsets that the member reports. As in Kafka, the caller ignores the offsets in the heartbeat
+    that creates the group."""
     memory, member_id = turn.group.memory, request.member_id
     if request.task_offsets is not None:
         offsets = {**memory.task_offsets, member_id: _reported(request.task_offsets)}
@@ -398,8 +400,8 @@ def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outc
 def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
     """Handles the heartbeat of a static member that leaves temporarily.
 
-    The member keeps its tasks until its session ends, but tasks that it had to give up become free immediately. Source:
-    docs/spec/streams-groups.md#s2-5, S1 and S2
+    The member keeps its tasks until its session expires, but tasks that it had to give up become free immediately.
+    Source: docs/spec/streams-groups.md#s2-5, S1 and S2
     """
     request = beat.request
     group = streams_group(registry, request.group_id, f"Group {request.group_id} not found.")

@@ -84,8 +84,8 @@ def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTa
 def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
-    """Handles the end of an attempt to create internal topics. For a while, failures are reported to members, and
-    creating these topics is not attempted again."""
+    """Handles the end of an attempt to create internal topics. For a while, heartbeat responses report the failures,
+    and the broker does not try to create the failed topics again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         return Outcome(True)
@@ -101,7 +101,7 @@ def creation_ended(
 def describe_streams_group(
     registry: GroupRegistry, group_id: str, *, includes_description: bool = False
 ) -> DescribedGroup:
-    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or has another
     type."""
     group = streams_group(registry, group_id, f"Group {group_id} not found.")
     status, description = described_topology(group) if includes_description else (DescriptionStatus.NOT_REQUESTED, None)

@@ -1,5 +1,5 @@
-"""Limits of streams groups, which Kafka does not have. They are needed because a member determines the size of the
-topology, and all clients of the broker wait while a decision about the topology is made."""
+"""Limits of streams groups. Kafka has no such limits. This broker needs them because a member determines the size of
+the topology, and all other clients wait while the broker makes a decision about the topology."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
 
-MAX_TOPICS = 5_000  # in one topology; a topic that is listed twice counts twice
+MAX_TOPICS = 5_000  # subtopologies and topics in one topology; a topic that is listed twice counts twice
 MAX_TASKS = 20_000  # in one group, not counting standby tasks
 
 

@@ -1,4 +1,4 @@
-"""A member of a streams group: the information that it has sent, and its assigned tasks. Members are immutable;
+"""A member of a streams group, with the information that it has sent and its assigned tasks. Members are immutable;
 replaying a record creates a changed copy."""
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class StreamsMemberState(Enum):
-    """A member's progress towards its target. The value is the byte stored in the record with key 22."""
+    """A member's progress towards its target. The value is the byte stored in records of type 22."""
 
     STABLE = 1
-    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed yet that it has done so
+    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed the revocation yet
     UNRELEASED_TASKS = 3  # other members still hold tasks of this member's target
 
 
@@ -45,7 +45,7 @@ class StreamsMember:
     process_id: str = ""
     user_endpoint: Endpoint | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
-    # The following fields come from the record with key 22.
+    # The following fields come from the record of type 22.
     epoch: int = 0
     previous_epoch: int = 0
     state: StreamsMemberState = StreamsMemberState.STABLE

@@ -1,8 +1,8 @@
 """Decides how many partitions the internal topics of a topology have.
 
 As in Kafka, subtopologies are visited in the order of a Java hash map, because the result can depend on the order: the
-first subtopology that writes to a repartition topic determines its partition count, even if a later one would require
-more partitions. Source: docs/spec/streams-groups.md#s4, T2 to T9.
+first subtopology that writes to a repartition topic determines its partition count, even if a later subtopology would
+require more partitions. Source: docs/spec/streams-groups.md#s4, T2 to T9.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class PartitionCounts:
     existing  the actual partition counts of the topics that exist, which include all source topics
     decided   the computed partition counts of internal topics, even if the topic exists with another count
 
-    Raises WronglyPartitioned, or STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
+    The constructor raises WronglyPartitioned if topics do not have the same number of partitions although they must, or
+    STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
     """
 
     __slots__ = ("decided", "existing", "repartition_topics", "task_counts")
@@ -54,7 +55,7 @@ class PartitionCounts:
             self._size(subtopology)
 
     def _counts_of_client(self, subtopologies: Iterable[Subtopology]) -> dict[str, int]:
-        """Returns the partition counts of the repartition topics for which the client has set one."""
+        """Returns the partition counts that the client has set, by repartition topic."""
         fixed: dict[str, int] = {}
         for subtopology in subtopologies:
             for topic in subtopology.repartition_sources:
@@ -68,9 +69,9 @@ class PartitionCounts:
         subtopology reads.
 
         The subtopologies are visited in rounds until nothing changes. A subtopology must wait while none of the topics
-        that it reads has a partition count yet, and is visited again when one of them gets a count.
+        that it reads has a partition count. It is visited again when one of these topics gets a count.
         """
-        readers: dict[str, list[int]] = {}  # topic without a partition count → subtopologies that wait for one
+        readers: dict[str, list[int]] = {}  # topic without a partition count → subtopologies that wait for its count
         this_round, next_round = list(range(len(subtopologies))), list[int]()
         waiting: set[int] = set()
         while this_round:
@@ -115,7 +116,8 @@ class PartitionCounts:
         return self.existing[name] if name in self.existing else self.decided[name]
 
     def _align(self, names: Iterable[str], fixed: Mapping[str, int]) -> None:
-        """Gives the repartition topics of a copartition group the same partition count."""
+        """Gives the repartition topics of a copartition group the same partition count. Raises WronglyPartitioned if
+        that is impossible."""
         counts = {name: self._count(name) for name in sorted(names, key=compared_as_java_does)}
         external = {name: count for name, count in counts.items() if name not in self.repartition_topics}
         agreed = {name: fixed[name] for name in counts if name in fixed}
@@ -153,7 +155,7 @@ def _names_of(group: CopartitionGroup, subtopology: Subtopology) -> Iterable[str
 
 
 def _common_count(counts: Mapping[str, int]) -> int | None:
-    """Returns the partition count that all of the topics have, or None if there are no topics. Raises
+    """Returns the partition count that all topics in `counts` have, or None if `counts` is empty. Raises
     WronglyPartitioned if the counts differ."""
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}={count}" for name, count in counts.items())

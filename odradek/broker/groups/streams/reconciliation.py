@@ -28,8 +28,8 @@ class TaskGoal(NamedTuple):
 
 
 class UnreleasedTasks(NamedTuple):
-    """The tasks, by subtopology id, that a member cannot receive yet: those that it cannot have as active tasks, and
-    those that it cannot have as standby tasks."""
+    """The tasks that a member cannot receive yet, by subtopology id. `active` contains the tasks that it cannot receive
+    as active tasks, and `standby` contains the tasks that it cannot receive as standby tasks."""
 
     active: Mapping[str, set[int]]
     standby: Mapping[str, set[int]]

@@ -1,4 +1,4 @@
-"""Encodes and decodes the records of streams groups, which have the keys 17 and 19 to 23:
+"""Encodes and decodes the records of streams groups, which have the types 17 and 19 to 23. Source:
 docs/spec/streams-groups.md#s11."""
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ from odradek.protocol.messages.streams_group_target_assignment_metadata_value im
 from odradek.protocol.messages.streams_group_topology_key import StreamsGroupTopologyKey
 
 NO_TOPOLOGY_EPOCH = -1
-"""No topology was found valid, or no description of a topology was stored or refused."""
+"""Stored instead of a topology epoch if no topology has been validated, or if no description has been stored or
+refused."""
 BEING_STORED = -2
-"""A description of the topology is being stored or removed."""
+"""Stored instead of a topology epoch while the description of a topology is being stored or removed."""
 
 
 class GroupMetadata(NamedTuple):
-    """The content of the record with key 17.
+    """The content of the record of type 17.
 
     validated_topology_epoch  the topology for which all topics were found; NO_TOPOLOGY_EPOCH if some are missing
-    assignment_settings       the settings of the last target assignment, by name without `streams.`
-    described_topology_epoch  the topology whose description is stored; BEING_STORED if it may or may not be stored
+    assignment_settings       the settings of the last target assignment, by name without the prefix `streams.`
+    described_topology_epoch  the topology whose description is stored; BEING_STORED if the description may or may not
+                              be stored
     refused_topology_epoch    the topology whose description was refused permanently
     """
 
@@ -59,7 +61,7 @@ class GroupMetadata(NamedTuple):
 
     @property
     def assignment_inputs(self) -> tuple[object, ...]:
-        """Returns everything on which the target assignment depends, except for the members."""
+        """The inputs of the target assignment, except for the members."""
         return self.metadata_hash, self.validated_topology_epoch, self.assignment_settings
 
 
@@ -109,7 +111,8 @@ def member_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
 
 
 def with_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
-    """Returns the member with the fields from the record with key 19. Fields that come from key 22 are unchanged."""
+    """Returns the member with the fields from a record of type 19. Fields that come from records of type 22 are
+    unchanged."""
     endpoint = value.user_endpoint
     return replace(
         member,
@@ -144,8 +147,9 @@ def target_record(group_id: str, member_id: str, target: TaskRoles) -> Coordinat
 
 
 def prepared_target_record(group_id: str, member_id: str, target: TaskRoles) -> CoordinatorRecord:
-    """Returns the record of a target, which may contain a great many tasks. The record is already encoded, and decoded
-    again into the form that a replay produces, so that writing and replaying it later is cheap."""
+    """Returns the record of a member's target assignment, with its encoded form and with the content that a replay
+    would decode. A target can contain very many tasks, so this work is done before the decision that writes and replays
+    the record."""
     record = target_record(group_id, member_id, target)
     key, value = encode_record(record)
     assert isinstance(record.value, StreamsGroupTargetAssignmentMemberValue)
@@ -195,7 +199,8 @@ def _passive_tasks(tasks: Tasks) -> list[CurrentTaskIds]:
 
 
 def with_assignment(member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue) -> StreamsMember:
-    """Returns the member with the fields from the record with key 22. Fields that come from key 19 are unchanged."""
+    """Returns the member with the fields from a record of type 22. Fields that come from records of type 19 are
+    unchanged."""
     epoch = value.member_epoch
     return replace(
         member,

@@ -1,8 +1,8 @@
 """Computes the target assignment of a streams group.
 
-One decision about the group takes a snapshot and starts the computation. If the group is large, the broker serves other
-requests while the computation runs, and a later decision records the result. The computation also encodes the records,
-one member at a time, so that the later decision only has to append them in a single batch.
+One decision about the group takes a snapshot and starts the computation. If the group is large, the broker handles
+other requests while the computation runs, and a later decision records the result. The computation also encodes the
+records, one member at a time, so that the later decision only has to append them in a single batch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ComputedTarget(NamedTuple):
 
     def records_for(self, group: StreamsGroup) -> Iterator[CoordinatorRecord]:
         """Yields a record for each member that is still in the group and whose new target differs from its current
-        one."""
+        target."""
         for member_id, target in self.targets.items():
             if member_id not in group.members:
                 continue
@@ -106,7 +106,7 @@ def target_of_members(
 def _changed_records(
     group_id: str, before: TargetAssignment, targets: TargetAssignment
 ) -> Generator[None, None, Mapping[str, CoordinatorRecord]]:
-    """Encodes the records of the targets that differ from those in `before`. Yields after each member."""
+    """Encodes a record for each target that differs from the member's target in `before`. Yields after each member."""
     records = {}
     for member_id, target in targets.items():
         if before.get(member_id) != target:

@@ -61,8 +61,8 @@ class TaskIdsStruct(Protocol):
 
 
 def tasks_of(listed: Iterable[TaskIdsStruct]) -> Tasks:
-    """Converts a list of task ids. Entries for the same subtopology are merged; Kafka fails if there is more than
-    one."""
+    """Converts a list of task ids. If a subtopology has more than one entry, the entries are merged. Kafka fails in
+    this case."""
     tasks: dict[str, frozenset[int]] = {}
     for each in listed:
         if each.partitions:
@@ -77,7 +77,7 @@ def reported_tasks(
 ) -> TaskRoles | None:
     """Returns the tasks that a heartbeat reports, or None if the heartbeat contains no lists of tasks.
 
-    Raises INVALID_REQUEST if it contains only some of the three lists.
+    Raises INVALID_REQUEST if the heartbeat contains only some of the three lists.
     """
     if active is None and standby is None and warmup is None:
         return None

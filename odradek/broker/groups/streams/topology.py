@@ -85,11 +85,11 @@ class Topology:
         return frozenset(name for each in self.subtopologies.values() for name in each.required_topics())
 
     def read_topics(self) -> frozenset[str]:
-        """Returns the topics that the tasks read. The group counts as subscribed to these topics."""
+        """Returns the topics that the tasks read, which are the topics to which the group counts as subscribed."""
         return frozenset(name for each in self.subtopologies.values() for name in each.read_topics())
 
 
-# Checks of the topology in a request, in the order in which they are made.
+# Checks of the topology in a request.
 
 
 def check_topics(
@@ -152,11 +152,13 @@ def _named_topics(topology: wire.Topology) -> Iterator[str]:
 
 
 def joining_topology(sent: wire.Topology, group: Topology | None) -> Topology:
-    """Returns the topology of a member that joins a group. `group` is the group's topology, or None if it has none yet.
+    """Returns the topology of a member that joins a group. `group` is the group's topology, or None if the group has no
+    topology yet.
 
-    Raises KafkaError if the member may not join with its topology. A member with a lower topology epoch than the group
-    may join with any topology, and is then stale (see `is_stale`). Kafka responds with UNKNOWN_SERVER_ERROR if two
-    subtopologies have the same id, or if the first topology of a group contains an invalid number.
+    Raises KafkaError if the member may not join with its topology. If the member's topology epoch is lower than the
+    group's, the member may join with any topology, and is then stale (see `is_stale`). Kafka responds with
+    UNKNOWN_SERVER_ERROR if two subtopologies have the same id, or if the first topology of a group contains an invalid
+    number.
     """
     topology = topology_of(sent)
     if len(topology.subtopologies) < len(sent.subtopologies):
@@ -231,7 +233,7 @@ def _topic_of(sent: wire.TopicInfo | stored.TopicInfo) -> TopicInfo:
 
 
 def topology_value(topology: Topology) -> stored.StreamsGroupTopologyValue:
-    """Converts the topology to the value of the record with key 23."""
+    """Converts a topology to the value of a record of type 23."""
     return stored.StreamsGroupTopologyValue(
         epoch=topology.epoch,
         subtopologies=[

@@ -56,13 +56,14 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
     def advance_epoch(self) -> None:
-        """Advances the epoch after members have left. Only heartbeats check whether topics have changed; this method
-        does not."""
+        """Advances the epoch after members have left. The metadata hash stays the same, because only heartbeats check
+        whether topics have changed."""
         self.write(self.epoch_record(self.group.epoch + 1, self.group.metadata_hash))
 
     def follow_inputs(self, *, member_changed: bool) -> ConfiguredTopology:
-        """Compares the topology with the topics, if either has changed. Advances the epoch if any input of the target
-        assignment has changed. Raises STREAMS_INVALID_TOPOLOGY."""
+        """Compares the topology with the existing topics, if either has changed. Advances the epoch if any input of the
+        target assignment has changed. Raises STREAMS_INVALID_TOPOLOGY if the topology has too many tasks or is invalid
+        in another way."""
         group, memory = self.group, self.group.memory
         assert group.topology is not None, "every group has the topology of its first member"
         configured, topics_hash = memory.configured, group.metadata_hash
@@ -102,7 +103,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return self._wanted_tags
 
     def follow_group_epoch(self, configured: ConfiguredTopology, joining: str | None = None) -> Status | None:
-        """Computes a new target assignment if one is due. Returns the status to report if the target is delayed,
+        """Computes a new target assignment if one is due. Returns the status to report if the computation is delayed,
         otherwise None.
 
         joining  the id of the member that joins the group with this turn's heartbeat
@@ -120,7 +121,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         """Computes and records a new target assignment. While topics are missing, the target is empty, so members give
         up all their tasks.
 
-        Returns False if the computation is not finished yet; its result is later passed to `put_target`.
+        Returns whether the target has been recorded. If the computation is not finished yet, its result is passed to
+        `put_target` later.
         """
         group = self.group
         if configured.is_ready:

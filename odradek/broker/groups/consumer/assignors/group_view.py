@@ -31,7 +31,8 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The members of a group, and the partition counts by topic id of all topics that have at least one subscriber."""
+    """The members of a group by member id, and the partition counts by topic id of the topics to which members
+    subscribe."""
 
     subscribers: Mapping[str, Subscriber]
     partition_counts: Mapping[bytes, int]

@@ -1,5 +1,5 @@
-"""The `range` assignor: gives each member a contiguous range of each topic, in the order of the member ids. It is not
-sticky.
+"""The `range` assignor. It gives each member a contiguous range of each topic's partitions: first the static members by
+instance id, then the dynamic members by member id. It is not sticky.
 
 Source: docs/spec/consumer-groups.md#s4-1.
 """

@@ -1,4 +1,4 @@
-"""The assignors by name, as used in `group.consumer.assignors` and by members."""
+"""The assignors by name. `group.consumer.assignors` and the requests of members contain these names."""
 
 from __future__ import annotations
 

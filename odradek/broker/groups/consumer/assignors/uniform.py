@@ -1,7 +1,7 @@
-"""The `uniform` assignor: distributes partitions evenly and moves as few of them as possible.
+"""The `uniform` assignor. It distributes partitions evenly and moves as few partitions as possible.
 
-This module assigns partitions if all members of a group subscribe to the same topics. The rules are in
-docs/spec/consumer-groups.md#s4-1.
+This module handles groups whose members all subscribe to the same topics; `uniform_mixed.py` handles other groups. The
+rules are in docs/spec/consumer-groups.md#s4-1.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
             else:
                 pool.append(partition)
         if left > 0 and may_have_one_more and len(members) - place > extra:
-            # If enough members follow, this member gets no extra partition. It is left for a later member that already
-            # owns one partition more than the quota.
+            # If enough members follow, this member gets no extra partition. The extra partition is left for a later
+            # member that already owns one partition more than the quota.
             left -= 1
             may_have_one_more = False
         if left > 0:

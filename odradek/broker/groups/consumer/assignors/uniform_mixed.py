@@ -3,7 +3,7 @@
 First, members keep the partitions that they own and are still subscribed to. Then, topic by topic, each unowned
 partition goes to the subscriber with the fewest partitions. Finally, in repeated rounds over the topics, partitions
 move from the subscribers with the most partitions to those with the fewest, until that no longer improves the balance.
-The result is the same as that of Kafka 4.3.1 for the same input.
+For the same input, Kafka 4.3.1 computes the same result.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class MixedAssignment:
                     self._assign_partition(topic_id, partition, loads.next_least_loaded())
 
     def _balance(self, topic_ids: Collection[bytes]) -> None:
-        """Balances topic by topic. Stops after a whole round in which no partition has moved, or after MAX_ROUNDS
-        rounds."""
+        """Balances one topic after the other, in rounds. Stops after a whole round in which no partition has moved, or
+        after MAX_ROUNDS rounds."""
         ordered = self._in_order(topic_ids)
         last_moved: int | None = None
         for _ in range(MAX_ROUNDS):
@@ -117,7 +117,7 @@ class MixedAssignment:
         """Returns the topics in the order in which the assignor handles them.
 
         The topic with the most partitions per subscriber comes first. Of two topics with the same ratio, the one with
-        fewer subscribers comes first. If both numbers are equal, the ids of the topics decide.
+        fewer subscribers comes first. Topics that are equal in both respects are sorted by topic id.
         """
 
         def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:

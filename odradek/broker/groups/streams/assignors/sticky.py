@@ -1,12 +1,12 @@
-"""The `sticky` assignor: distributes tasks evenly, and lets members keep their tasks where that is compatible with an
-even distribution.
+"""The `sticky` assignor. It distributes tasks evenly, and lets members keep their tasks if an even distribution allows
+it.
 
-The load of a process is the number of its tasks divided by the number of its members. The standby tasks of a task run
-in other processes than the active task. Ties are resolved as in Kafka, by the order of its hash tables and of Java's
-priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
+The load of a process is the number of its tasks divided by the number of its members. The standby tasks of an active
+task are assigned to other processes. Ties are resolved as in Kafka, whose result depends on the order of hash tables
+and of Java's priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
 
-Computing the assignment of a large group takes a while, so the assignor is a generator that yields after a number of
-tasks. The caller can then do other work before it continues.
+Computing the assignment of a large group takes a while, so the assignor is a generator that yields periodically. The
+caller can then do other work before it continues.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from odradek.broker.groups.common.java_order import (
 from odradek.broker.groups.streams.assignors.group_view import GroupView, TargetAssignment
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 
-TASKS_PER_STEP = 100  # number of tasks placed between two yields of the assignor; takes a few tenths of a millisecond
+TASKS_PER_STEP = 100  # number of tasks to assign between two yields; takes a few tenths of a millisecond
 
 Task = int
-"""The partition times the number of subtopologies, plus the place of the task's subtopology among the sorted ones. So
-tasks sort by partition first, and a number is hashed and compared faster than a pair."""
+"""A task as a number: its partition times the number of subtopologies, plus the index of its subtopology in the sorted
+list. Tasks therefore sort by partition first. Numbers are hashed and compared faster than tuples."""
 
 
 class _Process:
     """An application instance, and the tasks assigned to it so far.
 
-    load  the number of its tasks divided by the number of its members
+    load  the number of the process's tasks divided by the number of its members
     """
 
     __slots__ = ("load", "members", "tasks")
@@ -48,7 +48,7 @@ class _Process:
 class _Member:
     """A member, and the tasks assigned to it so far.
 
-    load  the number of these tasks
+    load  the number of tasks assigned so far
     """
 
     __slots__ = ("active", "load", "member_id", "process", "standby")
@@ -95,7 +95,7 @@ Loaded = TypeVar("Loaded", _Process, _Member)
 
 class _Queue(Generic[Loaded]):
     """A priority queue of processes or members, lowest load first. Equal elements come in the same order as in Java's
-    `PriorityQueue`, a binary heap in which an element only moves past strictly greater ones."""
+    `PriorityQueue`, a binary heap in which an element moves only past strictly greater elements."""
 
     __slots__ = ("_heap",)
 
@@ -147,8 +147,8 @@ class _LeastLoaded:
         self._members: dict[_Process, _Queue[_Member]] = {}
 
     def place(self, task: Task, *, standby: bool) -> _Member | None:
-        """Assigns the task to a member of a process that does not have the task yet. Returns None if there is no such
-        process."""
+        """Assigns the task to a member of a process that does not have the task yet. Returns the member, or None if
+        every process already has the task."""
         passed = []
         member = None
         while member is None and self._processes:
@@ -233,7 +233,7 @@ class _Assignment:
         ]
 
     def _tasks(self, subtopologies: Collection[str]) -> list[Task]:
-        """Returns all tasks of these subtopologies, sorted by partition and then by subtopology."""
+        """Returns all tasks of the given subtopologies, sorted by partition and then by subtopology."""
         width, counts = len(self.places), self.group.task_counts
         tasks: list[Task] = []
         for subtopology_id in subtopologies:
@@ -306,8 +306,8 @@ class _Assignment:
                     break  # there are fewer processes than replicas
 
     def _previous(self, task: Task) -> _Member | None:
-        """Returns a member that had the task before, in any role, and can now take it as a standby task. Returns None
-        if there is no such member."""
+        """Returns a member that previously had the task, in any role, and can now get it as a standby task. Returns
+        None if there is no such member."""
         owner = self.owners.get(task)
         if owner is not None and task not in owner.process.tasks and owner.load < self.task_quota.each:
             return owner
@@ -371,5 +371,5 @@ def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
 
 def _least_loaded(members: Iterable[_Member]) -> _Member | None:
     """Returns the member whose process has the lowest load. Within a process, the member with the fewest tasks is
-    chosen, and among equal members the first one."""
+    chosen. If several members are equal, the first is chosen."""
     return min(members, key=lambda member: (member.process.load, member.load), default=None)
