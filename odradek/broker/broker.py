@@ -68,7 +68,7 @@ OFFERED = OfferedVersions(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
 # Each thread holds the records of one compressed batch, which may take up to DECOMPRESSED_LIMIT_BYTES. Further batches
 # wait until a thread is free.
-OPENER_THREADS = 2
+DECOMPRESSION_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # delay before housekeeping starts, so that its import does not slow down requests
 # Advertised to clients if the configuration names no host, because Odradek is meant to run on the same machine as its
 # clients.
@@ -135,10 +135,10 @@ class Broker:
         # competes with these threads. They would also use more memory, because decoded requests wait until the loop
         # handles them.
         self.codec_thread = ThreadWorkers(loop, 1, "codec", partial(self.watch.time_action, "long requests"))
-        self._opener_threads = ThreadWorkers(
-            loop, OPENER_THREADS, "opener", watched=partial(self.watch.time_action, "what threads ended")
+        self._decompression_threads = ThreadWorkers(
+            loop, DECOMPRESSION_THREADS, "opener", watched=partial(self.watch.time_action, "what threads ended")
         )
-        self.openers = DecompressionWorkers(self._opener_threads)
+        self.decompression_workers = DecompressionWorkers(self._decompression_threads)
         self.housekeeping: Housekeeping | None = None
         self._housekeeping_timer: TimerHandle | None = None
         self._token_expiry: TokenExpiry | None = None
@@ -227,7 +227,7 @@ class Broker:
         if self.has_started("groups"):
             self.groups.stop()
         self._flush.flush()
-        pools = (self._sync_threads, self.codec_thread, self._opener_threads, self.workers)
+        pools = (self._sync_threads, self.codec_thread, self._decompression_threads, self.workers)
         threads = [thread for pool in pools for thread in pool.end()]
         if threads and not self.is_alone:
             await asyncio.to_thread(join, threads)
@@ -325,7 +325,7 @@ class Broker:
     @property
     def is_settled(self) -> bool:
         """Whether the broker has no work in progress, apart from requests that wait for clients or for time to pass."""
-        threads = (self.workers, self.codec_thread, self._opener_threads, self._sync_threads)
+        threads = (self.workers, self.codec_thread, self._decompression_threads, self._sync_threads)
         return self._loading == 0 and all(each.is_idle for each in threads)
 
     def flush_appends(self) -> None:
@@ -468,7 +468,7 @@ class Broker:
             new_uuid=random_uuid,
             two_phase=self.two_phase,
             seals=self.seals,
-            begun=self.steps.log_created,
+            on_created=self.steps.log_created,
         )
         yield from self.partitions.opening()
         self.producer_ids = self.steps.producer_ids(ProducerIds(self.metadata, self.timers))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import administration
-from odradek.client.administration.asking import AdminRequests
 from odradek.client.administration.cluster import ClusterDescription, FeatureDescription, UpgradeType
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import (
     ClientError,
     ProducerFenced,
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
-THE_BROKERS_DEFAULT = -1
+BROKER_DEFAULT_VALUE = -1
 FENCED_AT_ONCE = 500  # producers to fence at the same time; each needs a separate request
 DELETED_BY_NAME = 5  # last version of DeleteTopics with a plain list of topic names
 # First version of EndTxn that is safe to repeat: a broker recognises the repeated
 # request until the next transaction has ended.
 END_TXN_OF_ONE_EPOCH = 5
 EPOCHS_PER_TRANSACTION = 2  # lowest level of transaction.version that gives each transaction its own epoch
-NOT_ENDED_SO = frozenset(
+UNEXPECTED_END_ERRORS = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -134,8 +134,8 @@ class Admin(ConnectedClient):
             topics=[
                 CreatableTopic(
                     name=new.topic,
-                    num_partitions=THE_BROKERS_DEFAULT if new.partitions is None else new.partitions,
-                    replication_factor=THE_BROKERS_DEFAULT
+                    num_partitions=BROKER_DEFAULT_VALUE if new.partitions is None else new.partitions,
+                    replication_factor=BROKER_DEFAULT_VALUE
                     if new.replication_factor is None
                     else new.replication_factor,
                     configs=[CreatableTopicConfig(name=name, value=value) for name, value in new.configs.items()],
@@ -452,7 +452,7 @@ class Admin(ConnectedClient):
                 transactional_id, kind, request, EndTxnResponse, min_version=END_TXN_OF_ONE_EPOCH
             )
             code = code_of(answer.error_code)
-            if code in NOT_ENDED_SO:
+            if code in UNEXPECTED_END_ERRORS:
                 wanted = "committed" if committed else "aborted"
                 text = f"the transaction {state} of {transactional_id!r} was not {wanted}, and cannot be any more"
                 raise ProducerFenced(f"{text}: {code.name}", code)

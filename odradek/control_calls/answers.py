@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from odradek.control_calls.rules import TOLD_RULE
+from odradek.control_calls.rules import REPORTED_RULE
 
 TEXT: Final[dict[str, Any]] = {"type": "string"}
 NUMBER: Final[dict[str, Any]] = {"type": "integer"}
@@ -34,7 +34,7 @@ CLUSTER: Final = object_of(
     emulates={"type": ["string", "null"]},
     checkpoints=TEXTS,
 )
-MADE_CLUSTER: Final[dict[str, Any]] = {
+CREATED_CLUSTER: Final[dict[str, Any]] = {
     **CLUSTER,
     "properties": {
         **CLUSTER["properties"],
@@ -44,7 +44,7 @@ MADE_CLUSTER: Final[dict[str, Any]] = {
     },
     "required": [*CLUSTER["required"], "token"],
 }
-RULES: Final = list_of(TOLD_RULE)
+RULES: Final = list_of(REPORTED_RULE)
 HOLDS: Final = list_of(object_of(name=TEXT, waiting=NUMBER, who={"type": "array"}))
 RELEASED: Final = object_of(released=NUMBER)
 LEASE: Final = object_of(ttl_s={"type": ["integer", "null"]})

@@ -23,7 +23,7 @@ PROBLEM: Final[JsonSchema] = {
     },
     "required": ["type", "status", "detail"],
 }
-IDENTIFIED_BY: Final[JsonSchema] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+ID_PARAMETER: Final[JsonSchema] = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
 
 def _operation(call: ControlCall, path: str, names_cluster: bool) -> dict[str, Any]:
     told: dict[str, Any] = {"summary": _sentence(call.words)}
-    parameters = [IDENTIFIED_BY] if names_cluster else []
+    parameters = [ID_PARAMETER] if names_cluster else []
     parameters += [_parameter(each, "path") for each in call.path_fields if f"{{{each.name}}}" in path]
     parameters += [_parameter(each, "query") for each in call.query]
     parameters += [_parameter(each, "header") for each in call.headers]

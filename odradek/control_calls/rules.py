@@ -72,7 +72,7 @@ RULE: Final[dict[str, Any]] = {
     "required": ["do"],
     "additionalProperties": False,
 }
-TOLD_RULE: Final[dict[str, Any]] = {
+REPORTED_RULE: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         **RULE["properties"],

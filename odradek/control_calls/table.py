@@ -210,7 +210,7 @@ CREATE = ControlCall(
         ),
     ),
     status=201,
-    answer=answers.MADE_CLUSTER,
+    answer=answers.CREATED_CLUSTER,
     python=("Odradek.cluster",),
 )
 SHOW = ControlCall(

@@ -8,7 +8,7 @@ from typing import cast
 from odradek.dualwrite.database import TABLE, C, Cursor, Driver, Parameters, Row
 
 FULL = 2
-RETURNING_SINCE = (3, 35, 0)
+FIRST_SQLITE_WITH_RETURNING = (3, 35, 0)
 
 
 class SqliteDriver(Driver[sqlite3.Connection]):
@@ -16,7 +16,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
     otherwise the lock could be refused in the middle of the block."""
 
     def prepare(self, connection: sqlite3.Connection) -> None:
-        if sqlite3.sqlite_version_info < RETURNING_SINCE:
+        if sqlite3.sqlite_version_info < FIRST_SQLITE_WITH_RETURNING:
             raise RuntimeError(f"SQLite 3.35 or later is needed; this is {sqlite3.sqlite_version}")
         # Python 3.12 added `autocommit` as a second switch. With this value, `isolation_level` decides.
         if hasattr(connection, "autocommit"):

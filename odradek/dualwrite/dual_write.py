@@ -100,7 +100,7 @@ class DualWrite(Generic[C]):
         """
         self._expect(Phase.UNRECOVERED, Phase.READY, Phase.FENCED)
         performer = self._performer
-        last, end = self._walk(recipe.RECOVERY_BEGINS)
+        last, end = self._walk(recipe.FIRST_RECOVERY_STEP)
         assert end is not None
         if end is recipe.RECOVERED:
             return Recovery(performer.stored_state, performer.open_state)
@@ -116,7 +116,7 @@ class DualWrite(Generic[C]):
         because the commit failed; InDoubt or Fenced, whose `rows` is the outcome of the rows as far as it is known.
         """
         self._expect(Phase.READY)
-        _, end = self._walk(recipe.TRANSACTION_BEGINS)
+        _, end = self._walk(recipe.FIRST_TRANSACTION_STEP)
         if end is not None:
             raise self._failure(end)
         performer = self._performer

@@ -79,7 +79,7 @@ LEFT_PREPARED = End(Fate.COMMITTED, Fate.PENDING, Phase.UNRECOVERED)
 IN_DOUBT = End(Fate.UNKNOWN, Fate.PENDING, Phase.UNRECOVERED)
 ROWS_IN_DOUBT = End(Fate.UNKNOWN, Fate.ROLLED_BACK, Phase.READY)
 LET_GO = End(Fate.ROLLED_BACK, Fate.OTHERS, Phase.FENCED)
-COMMITTED_HERE = End(Fate.COMMITTED, Fate.OTHERS, Phase.FENCED)
+COMMITTED_FENCED = End(Fate.COMMITTED, Fate.OTHERS, Phase.FENCED)
 FENCED_IN_DOUBT = End(Fate.UNKNOWN, Fate.OTHERS, Phase.FENCED)
 RECOVERED = COMMITTED  # the transaction that was open has the same outcome on both sides
 
@@ -92,7 +92,7 @@ NEXT: Mapping[Step, Mapping[Result, Step | End]] = {
     S.PREPARE_KAFKA:      {R.DONE: S.WRITE_STATE,        R.FAILED: S.ROLL_BACK_DATABASE, R.FENCED: S.LET_GO},
     S.WRITE_STATE:        {R.DONE: S.COMMIT_DATABASE,    R.FAILED: S.ROLL_BACK_DATABASE, R.FENCED: S.LET_GO},
     S.COMMIT_DATABASE:    {R.DONE: S.COMMIT_KAFKA,       R.FAILED: S.READ_BACK},
-    S.COMMIT_KAFKA:       {R.DONE: COMMITTED,            R.FAILED: LEFT_PREPARED,        R.FENCED: COMMITTED_HERE},
+    S.COMMIT_KAFKA:       {R.DONE: COMMITTED,            R.FAILED: LEFT_PREPARED,        R.FENCED: COMMITTED_FENCED},
 
     S.CHECK_OWNER:        {R.DONE: S.COMMIT_ROWS,        R.FAILED: S.ROLL_BACK_ROWS,     R.FENCED: S.LET_GO},
     S.COMMIT_ROWS:        {R.DONE: COMMITTED,            R.FAILED: ROWS_IN_DOUBT},
@@ -112,8 +112,8 @@ NEXT: Mapping[Step, Mapping[Result, Step | End]] = {
     S.FORGET_STATE:       {R.DONE: RECOVERED,            R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT},
 }
 # fmt: on
-TRANSACTION_BEGINS = Step.BEGIN_DATABASE
-RECOVERY_BEGINS = Step.TAKE_OVER_DATABASE
+FIRST_TRANSACTION_STEP = Step.BEGIN_DATABASE
+FIRST_RECOVERY_STEP = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:

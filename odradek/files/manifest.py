@@ -20,7 +20,7 @@ _TIME_ENTRY_BYTES: Final = TIME_INDEX_ENTRY.size_bytes
 
 FactsByName: TypeAlias = Mapping[str, str]  # by file name, without the directory
 
-NOTHING_NOTED: Final[FactsByName] = {}
+NO_FACTS: Final[FactsByName] = {}
 
 
 def facts_of(name: str, data: Buffer) -> str:

@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
 # Tolerated difference between the clock of this machine and those of the machines that use the certificates.
-CLOCKS_APART = timedelta(hours=1)
+CLOCK_TOLERANCE = timedelta(hours=1)
 _NO_USE = dict.fromkeys(
     (
         *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -35,7 +35,7 @@ _NO_USE = dict.fromkeys(
     False,
 )
 SIGNS = x509.KeyUsage(**_NO_USE | {"digital_signature": True})
-VOUCHES = x509.KeyUsage(**_NO_USE | {"digital_signature": True, "key_cert_sign": True, "crl_sign": True})
+CA_KEY_USAGE = x509.KeyUsage(**_NO_USE | {"digital_signature": True, "key_cert_sign": True, "crl_sign": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def new_authority(now: datetime, days: int) -> Credential:
     builder = (
         _builder(name, name, key, now, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(VOUCHES, critical=True)
+        .add_extension(CA_KEY_USAGE, critical=True)
     )
     return Credential(builder.sign(key, SHA256()), key)
 
@@ -146,7 +146,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_APART)
+        .not_valid_before(now - CLOCK_TOLERANCE)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

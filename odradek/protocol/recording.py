@@ -36,7 +36,7 @@ MASKED: Final = 16
 BEHIND: Final = 32
 WITH_LENGTH: Final = 64  # the body begins with the length of the frame
 ALL_WRITTEN: Final = 128  # set for a request if all earlier responses on its connection have been sent
-UNSURE: Final = 256
+UNSURE_TIME: Final = 256
 _KIND_BITS: Final = 15
 CONNECTION_SHIFT: Final = 16
 _FLAG_BITS: Final = (1 << CONNECTION_SHIFT) - 1
@@ -66,7 +66,7 @@ class Kind(IntEnum):
     WRITTEN = 7
     # JSON: `called`, a call of the control interface; `ended`, the reason for the end of the recording; or `elsewhere`,
     # the HOST:PORT of a broker that clients were directed to and that is not being recorded.
-    TOLD = 8
+    EVENT = 8
     # RECEIVED_CUT and ANSWERED_CUT are RECEIVED and ANSWERED without records, and are converted to those when read.
     RECEIVED_CUT = 9
     ANSWERED_CUT = 10
@@ -196,7 +196,9 @@ def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
     packed = PackedEntries()
     for entry in entries:
         flags = (
-            (MASKED if entry.is_masked else 0) | (BEHIND if entry.is_behind else 0) | (UNSURE if entry.is_unsure else 0)
+            (MASKED if entry.is_masked else 0)
+            | (BEHIND if entry.is_behind else 0)
+            | (UNSURE_TIME if entry.is_unsure else 0)
         )
         exchange = 0 if entry.kind is Kind.RECEIVED else entry.exchange
         waited_us = min(entry.waited_us, MAX_WAIT_US)
@@ -312,7 +314,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
             bool(flags & MASKED),
             bool(flags & BEHIND),
             is_cut,
-            bool(flags & UNSURE),
+            bool(flags & UNSURE_TIME),
         )
         yield flags, entry
 
@@ -343,7 +345,7 @@ class _Bodies:
                 False,
                 not is_answer and (not is_first or bool(flags & BEHIND)),
                 is_cut,
-                is_first and bool(flags & UNSURE),
+                is_first and bool(flags & UNSURE_TIME),
             )
             yield flags if is_first else 0, entry
             is_first = False

@@ -22,7 +22,7 @@ from odradek.protocol.struct import Buffer
 
 PRODUCE_KEY: Final = 0
 FLEXIBLE_SINCE: Final = 9  # first flexible version of Produce
-IDS_SINCE: Final = 13
+FIRST_VERSION_WITH_IDS: Final = 13
 ID_BYTES: Final = 16
 ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
@@ -93,7 +93,7 @@ def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
         at += 1 + (head[at + 1] or 1) + ACKS_AND_TIMEOUT_BYTES
         if head[at] != ONE:
             return None
-        topic_bytes = ID_BYTES if version >= IDS_SINCE else head[at + 1]
+        topic_bytes = ID_BYTES if version >= FIRST_VERSION_WITH_IDS else head[at + 1]
         if topic_bytes > MAX_ONE_BYTE_VARINT or head[at + 1 + topic_bytes] != ONE:
             return None
         at += 1 + topic_bytes + 1 + INDEX_BYTES
@@ -156,7 +156,7 @@ def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
     topics, at = _count(frame, at, is_flexible)
     places: list[tuple[int, int]] = []
     for _ in range(topics):
-        at = at + ID_BYTES if version >= IDS_SINCE else _behind_text(frame, at, is_flexible)
+        at = at + ID_BYTES if version >= FIRST_VERSION_WITH_IDS else _behind_text(frame, at, is_flexible)
         partitions, at = _count(frame, at, is_flexible)
         for _ in range(partitions):
             size, at = _count(frame, at + INDEX_BYTES, is_flexible)

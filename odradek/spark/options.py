@@ -65,7 +65,7 @@ _SOURCE = (
 )
 _SINK = ("topic", "transactionalIdPrefix", "delivery", "idempotencyKey", "idempotencyKeyRetention")
 _OF_SPARK = ("checkpointLocation", "queryName", PATH)
-_WITHOUT_MEANING = {
+_MEANINGLESS = {
     "groupIdPrefix": "the source joins no consumer group",
     "fetchOffset.numRetries": "offsets are asked for until kafka.request.timeout.ms is over",
     "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
@@ -238,7 +238,7 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
     """Raises OptionError for an option that is neither in `known` nor an option of Spark. Names are case-insensitive.
     Options `kafka.*` are checked elsewhere."""
     names = {name.lower(): name for name in (*known, *_OF_SPARK)}
-    for name, reason in _WITHOUT_MEANING.items():
+    for name, reason in _MEANINGLESS.items():
         if _of((name,), options):
             raise OptionError(f"the option {name} means nothing here: {reason}")
     for name in options:

@@ -49,7 +49,7 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 
 # The broker forgets a transactional id an hour after its transaction has ended
 # (odradek.transactional.id.expiration.rules).
-FORGOTTEN_AFTER_MS = 3_600_000
+ID_EXPIRATION_MS = 3_600_000
 EXPIRED_AT_A_TIME = 10
 LEASE_PAUSES_S = (0.0, 0.2, 0.5, 1.0)  # upper limits of the random pauses before the lease is taken again
 DIGEST_MASK = 2**64 - 1  # digests are added up modulo 2^64
@@ -455,7 +455,7 @@ class TwoPhaseSink:
             await admin.end_transaction(part.transactional_id, part.state, committed=True)
         except ProducerFenced as error:
             age_ms = self._clock_ms() - entry.at_ms
-            if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= FORGOTTEN_AFTER_MS:
+            if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= ID_EXPIRATION_MS:
                 # The broker does not forget prepared transactions, so this one has ended. The
                 # driver that ended it did not record this.
                 _log.warning(

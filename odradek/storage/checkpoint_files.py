@@ -12,11 +12,11 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from odradek.files.checkpoints import CorruptCheckpoint, decode_offsets, encode_offsets
-from odradek.files.manifest import NOTHING_NOTED, FactsByName, is_as_left
+from odradek.files.manifest import NO_FACTS, FactsByName, is_as_left
 from odradek.files.names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.disk import Disk
-from odradek.storage.manifest import IF_CHANGED_BY_HAND
+from odradek.storage.manifest import CHANGE_ADVICE
 from odradek.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class CheckpointFiles:
     """The checkpoint files of one data directory. The loop thread owns this object, but any thread may write the
     files."""
 
-    def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NOTHING_NOTED, was_clean: bool) -> None:
+    def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NO_FACTS, was_clean: bool) -> None:
         """Reads the checkpoint files.
 
         left    facts about these files in the manifest of the last clean shutdown
@@ -120,7 +120,7 @@ class CheckpointFiles:
         try:
             data = self._disk.read_bytes(path)
             if not is_as_left(self._left, name, data):
-                raise CorruptCheckpoint(f"it has changed since the clean stop. {IF_CHANGED_BY_HAND}")
+                raise CorruptCheckpoint(f"it has changed since the clean stop. {CHANGE_ADVICE}")
             return decode_offsets(data)
         except CorruptCheckpoint as error:
             raise CorruptCheckpoint(f"{path}: {error}") from None

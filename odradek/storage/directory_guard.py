@@ -20,21 +20,21 @@ class DirectoryGuard:
     """Protects the directory of one log from concurrent renaming: within `with guard:`, the directory belongs to this
     log. Keep that block short, because the loop may be waiting for it."""
 
-    __slots__ = ("_is_gone", "_lock")
+    __slots__ = ("_is_deleted", "_lock")
 
     def __init__(self) -> None:
-        self._is_gone = False
+        self._is_deleted = False
         self._lock = Lock()
 
     def take_away(self) -> None:
         """Marks the directory as gone. Must be called before the directory is renamed."""
         with self._lock:
-            self._is_gone = True
+            self._is_deleted = True
 
     def __enter__(self) -> None:
         """Locks the guard. Raises DirectoryGone if the directory no longer belongs to this log."""
         self._lock.acquire()
-        if self._is_gone:
+        if self._is_deleted:
             self._lock.release()
             raise DirectoryGone
 

@@ -232,7 +232,7 @@ class Log:
             for run in runs:
                 run.segment.file.write_at(run.buffers, run.position)
         except OSError as error:
-            self._take_back(runs)
+            self._roll_back(runs)
             raise LogFailed(f"{self}: {error}") from error
         staging.runs = []
         self._active_is_saved = False
@@ -288,12 +288,12 @@ class Log:
             return None
         return SnapshotToWrite(f"{self.directory}/{offset_file(offset, SNAPSHOT)}", self._producers.states.entries())
 
-    def _take_back(self, runs: list[StagedRun]) -> None:
+    def _roll_back(self, runs: list[StagedRun]) -> None:
         """Undoes a failed write. Restores the state in memory first, so that it is correct even if undoing the write on
         the disk fails."""
         self._staging.continue_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True
-        self._producers.take_back()
+        self._producers.roll_back()
         try:
             for run in reversed(runs):
                 exists = run.position or self._disk.exists(run.segment.path())

@@ -50,7 +50,7 @@ from odradek.storage.log import Log, LogFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_state import CopiedLogState, LogState
 from odradek.storage.log_sync import running_together
-from odradek.storage.manifest import IF_CHANGED_BY_HAND, ManifestMaker, read_manifest
+from odradek.storage.manifest import CHANGE_ADVICE, ManifestMaker, read_manifest
 from odradek.storage.recovery import CheckpointFacts, CorruptLog, RefusedLog, load_log, new_log_state
 from odradek.storage.segment import Segment
 from odradek.storage.staging import TailCache
@@ -513,7 +513,7 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
     if identity.cluster_id is not None and meta.cluster_id != identity.cluster_id:
         raise WrongDirectory(f"{file} belongs to cluster {meta.cluster_id}, not {identity.cluster_id}")
     if not is_as_left(left, META_PROPERTIES, data):
-        raise WrongDirectory(f"{file}: it has changed since the clean stop. {IF_CHANGED_BY_HAND}")
+        raise WrongDirectory(f"{file}: it has changed since the clean stop. {CHANGE_ADVICE}")
     return meta
 
 

@@ -19,7 +19,7 @@ from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.producer_state import ProducerEntry
 from odradek.storage.segment import Segment
 
-_TOGETHER: Final = 8  # minimum number of logs for which one sync of the file system is cheaper
+_MIN_LOGS_PER_SYNC: Final = 8  # minimum number of logs for which one sync of the file system is cheaper
 
 
 class SnapshotToWrite(NamedTuple):
@@ -105,7 +105,7 @@ class SyncTicket:
 def running_together(disk: Disk, directory: str, tickets: Sequence[SyncTicket]) -> Iterator[None]:
     """Runs the tickets of many logs of one data directory in steps. If there are many tickets, syncs the file system
     twice instead of syncing each file, which is faster. Never raises: each affected ticket holds the error."""
-    if len(tickets) < _TOGETHER:
+    if len(tickets) < _MIN_LOGS_PER_SYNC:
         for ticket in tickets:
             ticket.run()
             yield

@@ -10,7 +10,7 @@ because the mark of the clean shutdown then has a different broker epoch.
 from collections.abc import Iterable
 
 from odradek.files.checkpoints import decode_clean_shutdown
-from odradek.files.manifest import NOTHING_NOTED, FactsByName, decode_manifest, facts_of, facts_of_log
+from odradek.files.manifest import NO_FACTS, FactsByName, decode_manifest, facts_of, facts_of_log
 from odradek.files.names import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCHS,
@@ -25,7 +25,7 @@ from odradek.files.names import (
 from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
-IF_CHANGED_BY_HAND = f"If it was changed on purpose, remove {MANIFEST} in the data directory and start again"
+CHANGE_ADVICE = f"If it was changed on purpose, remove {MANIFEST} in the data directory and start again"
 READ_BACK_BYTES = 64 * 1024 * 1024  # maximum size of all files of other processes that are read at shutdown
 
 
@@ -52,7 +52,7 @@ class ManifestMaker:
 
     def add_own(self, names: Iterable[str]) -> None:
         """Adds files that belong to the data directory itself."""
-        self.directories["."] = self._facts(((name, f"{self._path}/{name}") for name in names), NOTHING_NOTED)
+        self.directories["."] = self._facts(((name, f"{self._path}/{name}") for name in names), NO_FACTS)
 
     def add_log(self, directory: str, segments: Iterable[Segment], noted: FactsByName) -> None:
         """Adds the files of a closed log.

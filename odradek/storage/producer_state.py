@@ -234,7 +234,7 @@ def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_versio
 class ProducerStates:
     """The producers of one partition, and the transactions that hold back its last stable offset.
 
-    Batches are applied when they are staged. After their write, the log calls `accept` if it succeeded, or `take_back`
+    Batches are applied when they are staged. After their write, the log calls `accept` if it succeeded, or `roll_back`
     if it failed.
     """
 
@@ -351,7 +351,7 @@ class ProducerStates:
             self._unreplicated.clear()
             self._find_first_unstable()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Undoes everything that was applied since the last `accept`, because it could not be written."""
         for producer_id, before, opened, completed in reversed(self._changes):
             if before is None:
@@ -398,7 +398,7 @@ class LogProducers:
     """The producers of one log: their state including staged batches, and their verifications.
 
     The `check_…` methods decide whether a batch may be appended, and change nothing; the `apply_…` methods apply it. As
-    in `ProducerStates`, `accept` is called when everything applied has been written, and `take_back` when none of it
+    in `ProducerStates`, `accept` is called when everything applied has been written, and `roll_back` when none of it
     has.
     """
 
@@ -406,7 +406,7 @@ class LogProducers:
 
     def __init__(self, states: ProducerStates) -> None:
         self.states = states
-        self.has_changed = False  # whether the state has changed since the last `accept` or `take_back`
+        self.has_changed = False  # whether the state has changed since the last `accept` or `roll_back`
         self._verifications = Verifications()
 
     def begin_verification(
@@ -466,10 +466,10 @@ class LogProducers:
         self.states.accept()
         self._verifications.accept()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         self.has_changed = False
-        self.states.take_back()
-        self._verifications.take_back()
+        self.states.roll_back()
+        self._verifications.roll_back()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Forgets producers and verifications that have reached this age. Returns the ids of the producers."""

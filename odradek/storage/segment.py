@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from odradek.files.indexes import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
-from odradek.files.manifest import NOTHING_NOTED, FactsByName, is_as_left, is_last_entry_as_left
+from odradek.files.manifest import NO_FACTS, FactsByName, is_as_left, is_last_entry_as_left
 from odradek.files.names import LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, offset_file
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import FileSlice
@@ -68,7 +68,7 @@ class Segment:
         created_ms: int,
         roll_jitter_ms: int = 0,
         file_suffix: str = "",
-        left: FactsByName = NOTHING_NOTED,
+        left: FactsByName = NO_FACTS,
     ) -> None:
         """left   facts about its index files in the manifest of a clean shutdown, if there is a manifest"""
         self._disk = disk

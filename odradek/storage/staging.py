@@ -22,7 +22,7 @@ ENTRY_OVERHEAD_BYTES: Final = 200  # size of an entry without its batch, so that
 _COMPACT_AT: Final = 1024
 NO_NUMBERS: Final[list[int]] = []  # shared by all tails without batches, and never modified
 NO_BATCHES: Final[list[Buffer | None]] = []
-_ASK_EVERY_TIME: Final = -2  # below every timestamp, including the -1 of a batch without timestamps
+_NO_TIMESTAMP: Final = -2  # below every timestamp, including the -1 of a batch without timestamps
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class StagedRun:
     snapshot: SnapshotToWrite | None = None  # producer snapshot as of the start of the segment
     limits_of: LogConfig | None = None
     max_last_offset: int = -1
-    max_timestamp: int = _ASK_EVERY_TIME
+    max_timestamp: int = _NO_TIMESTAMP
     index_room: int = 0
 
     def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
@@ -53,7 +53,7 @@ class StagedRun:
         segment = self.segment
         self.limits_of = config
         self.max_last_offset = segment.base_offset + MAX_RELATIVE_OFFSET
-        self.max_timestamp = _ASK_EVERY_TIME
+        self.max_timestamp = _NO_TIMESTAMP
         if first_timestamp >= 0:
             self.max_timestamp = first_timestamp + config.segment_ms - segment.roll_jitter_ms
         self.index_room = _index_room(self, config)

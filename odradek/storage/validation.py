@@ -42,7 +42,7 @@ from odradek.protocol.record_walk import RecordSurvey, check_record_sizes, surve
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
-ZSTD_SINCE: Final = 7  # first version of Produce with zstd
+FIRST_VERSION_WITH_ZSTD: Final = 7  # first version of Produce with zstd
 # Reading records from bytes is faster than from a memoryview. If the records are small, and the batch is at most this
 # large, that outweighs the cost of copying the batch.
 FASTER_AS_BYTES: Final = 64 * 1024
@@ -320,9 +320,11 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
         raise refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes, less than its header")
     header = read_batch_header(records)
     codec = header.attributes & COMPRESSION_MASK
-    if version < ZSTD_SINCE and codec == Compression.ZSTD.value:
+    if version < FIRST_VERSION_WITH_ZSTD and codec == Compression.ZSTD.value:
         raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
-    if version < ZSTD_SINCE and codec > Compression.ZSTD.value:  # Kafka raises this error when it looks up zstd
+    if (
+        version < FIRST_VERSION_WITH_ZSTD and codec > Compression.ZSTD.value
+    ):  # Kafka raises this error when it looks up zstd
         raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
     try:
         has_another = _batch_size_at(records, size) is not None

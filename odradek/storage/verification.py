@@ -90,7 +90,7 @@ class Verifications:
         """Makes all changes permanent, because the appended batches were written."""
         self._removed.clear()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Undoes the changes since the last `accept`, because the batches were not written. A verification that has
         begun in the meantime is kept."""
         for producer_id, removed in reversed(self._removed):

@@ -23,9 +23,9 @@ WINDOWS_OPEN_FILES: Final = 8_192  # limit of the C library
 
 # A terminal sends SIGINT for Ctrl-C. Windows sends SIGBREAK for Ctrl-Break, which another process can also trigger. On
 # Windows, SIGTERM ends a process immediately, without a signal.
-STOPS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
 if sys.platform == "win32":
-    STOPS = (*STOPS, signal.SIGBREAK)
+    STOP_SIGNALS = (*STOP_SIGNALS, signal.SIGBREAK)
 
 
 def new_asyncio_loop() -> asyncio.AbstractEventLoop:
@@ -49,7 +49,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def on_stop(loop: asyncio.AbstractEventLoop, action: Callable[[signal.Signals], None]) -> None:
     """Calls `action` on the loop for each signal that tells this process to stop. Must be called in the main thread."""
     try:
-        for number in STOPS:
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, action, number)
     except NotImplementedError:  # raised on Windows
         _on_stop_by_a_socket(loop, action)
@@ -63,12 +63,12 @@ def _on_stop_by_a_socket(loop: asyncio.AbstractEventLoop, action: Callable[[sign
 
     def arrived() -> None:
         for number in reader.recv(64):
-            if number in STOPS:
+            if number in STOP_SIGNALS:
                 action(signal.Signals(number))
 
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # never closed, because signals write to it
     loop.add_reader(reader, arrived)
-    for number in STOPS:
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: None)
 
 

@@ -94,7 +94,7 @@ class RecordingProxy:
             return
         self.bypassing_addresses.append(address)
         details = {"elsewhere": f"{address[0]}:{address[1]}"}
-        self.add_entry(RecordingEntry(Kind.TOLD, 0, 0, self.now_us(), json.dumps(details).encode()))
+        self.add_entry(RecordingEntry(Kind.EVENT, 0, 0, self.now_us(), json.dumps(details).encode()))
         self._warn(address)
 
     def add_side(self, side: _ProxySide) -> None:

@@ -30,7 +30,7 @@ from odradek.system.processes import GROUP_FLAGS, GROUP_OF_ITS_OWN
 
 Json: TypeAlias = Any
 START_TIMEOUT_S = 30.0
-LOOK_AGAIN_S = 0.005
+POLL_INTERVAL_S = 0.005
 
 
 class Refused(Exception):
@@ -496,7 +496,7 @@ class Process:
                 said = (Path(self._folder.name) / "log").read_text(errors="replace")
                 self.stop()
                 raise RuntimeError(f"odradek serve --control did not start: {said.strip()}")
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(POLL_INTERVAL_S)
         self.ready: dict[str, Json] = json.loads(ready.read_text())
 
     def stop(self) -> None:

@@ -28,7 +28,7 @@ from odradek.protocol.certificates import (
 CA, CA_KEY, TRUSTSTORE = "ca.pem", "ca-key.pem", "truststore.p12"
 SERVER = "server"
 AUTHORITY_DAYS = 3650
-FRESH_SHARE = 4  # a certificate is renewed when less than 1/FRESH_SHARE of its lifetime is left
+RENEWAL_FRACTION = 4  # a certificate is renewed when less than 1/RENEWAL_FRACTION of its lifetime is left
 
 
 class CannotIssue(ValueError):
@@ -76,7 +76,7 @@ def fill(
     for client in clients:
         wanted.append((client_file(client), (), lambda client=client: new_client(authority, client, now, days)))  # type: ignore[misc]
     for name, of_hosts, make in wanted:
-        if _is_there(directory, name, authority, of_hosts, now + timedelta(days=days) / FRESH_SHARE):
+        if _is_there(directory, name, authority, of_hosts, now + timedelta(days=days) / RENEWAL_FRACTION):
             kept.append(name)
             continue
         made = make()

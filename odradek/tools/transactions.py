@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek.client.administration.asking import AdminRequests
 from odradek.client.administration.records import LATEST, offsets
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.administration.transactions import (
     TransactionDescription,
     abort_transaction,

@@ -24,7 +24,7 @@ from tests.client_lab.installing import InstalledClient
 
 HANGS = "hangs"
 DEPARTURE_S = 5
-LOOK_AGAIN_S = 0.05
+POLL_INTERVAL_S = 0.05
 PATIENCE_S = 45  # A program that runs for longer is considered to hang.
 TOUR_S = 60
 PREPARING = {"state", "test"}  # client ids of the clients that prepare a state, which are not judged
@@ -101,7 +101,7 @@ def wait_for_departure(kafka: Cluster) -> None:
     """
     until_s = time.monotonic() + DEPARTURE_S
     while any(each["client_id"] not in PREPARING for each in kafka.connections()) and time.monotonic() < until_s:
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def judged_by_itself(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from odradek.client.sync import Consumer, Producer, ShareConsumer
-from odradek.tools.commands.topics import AT_A_TIME
+from odradek.tools.commands.topics import TOPICS_PER_REQUEST
 from tests.clients.admin import create_topic
 from tests.support.broker_process import Broker, new_broker
 from tests.support.commands import command
@@ -85,7 +85,7 @@ def test_a_described_topic_has_its_offsets_records_and_size(at: Run, bootstrap: 
 
 def test_many_topics_are_described_some_at_a_time(at: Run, bootstrap: str) -> None:
     wanted = sorted(create_topic(bootstrap, f"many-{number}", partitions=2) for number in range(2))
-    more = [f"of-many-{number:03}" for number in range(AT_A_TIME + 1)]
+    more = [f"of-many-{number:03}" for number in range(TOPICS_PER_REQUEST + 1)]
     at("topics", "create", *more, "--config", "retention.ms=77")
     described = parsed(at("topics", "describe", *wanted, *more, more[0], "--json"))
     assert [(each["topic"], len(each["partitions"])) for each in described[:2]] == [(name, 2) for name in wanted]

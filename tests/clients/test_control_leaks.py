@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from odradek.broker.broker import Broker
-from odradek.broker.control.clusters.clusters import GONE_PER_RETURN, Cluster, Clusters
+from odradek.broker.control.clusters.clusters import CLOSED_BROKERS_PER_RETURN, Cluster, Clusters
 from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "40"))
@@ -117,7 +117,7 @@ async def test_memory_is_returned_after_every_so_many_clusters() -> None:
     returned = asyncio.Event()
     clusters = Clusters(asyncio.get_running_loop(), returned.set)
     async with asyncio.timeout(PATIENCE_S):
-        for count in range(GONE_PER_RETURN):
+        for count in range(CLOSED_BROKERS_PER_RETURN):
             assert not returned.is_set(), count
             await clusters.delete((await clusters.create({}, None, None)).id)
         await returned.wait()

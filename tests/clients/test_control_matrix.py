@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.broker.control.faults.rules import ACTIONS, OF_REQUESTS, POINTS_OF, Point
+from odradek.broker.control.faults.rules import ACTIONS, POINTS_BY_ACTION, REPLY_POINTS, Point
 from odradek.client import sync as own
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -147,8 +147,8 @@ def forms(name: str, error: ErrorCode) -> list[Mapping[str, Any]]:
 def cells() -> Iterator[Cell]:
     for client in CLIENTS:
         for at in Point:
-            for name in sorted(each for each in ACTIONS if at in POINTS_OF.get(each, frozenset(Point))):
-                for api in APIS if at in OF_REQUESTS else ():
+            for name in sorted(each for each in ACTIONS if at in POINTS_BY_ACTION.get(each, frozenset(Point))):
+                for api in APIS if at in REPLY_POINTS else ():
                     if (client, api.name, name) in NOT_ASKED_AGAIN:
                         continue
                     if api.names_partitions or name != "partitions":
@@ -337,4 +337,6 @@ def test_every_rule_does_what_its_action_says(odradek: Odradek, threads: ThreadP
 def test_every_action_stands_at_every_point_where_it_has_a_meaning() -> None:
     for client in CLIENTS:
         there = {(cell.at, name) for cell in CELLS if cell.client == client for name in cell.action}
-        assert there == {(at, name) for at in Point for name in ACTIONS if at in POINTS_OF.get(name, frozenset(Point))}
+        assert there == {
+            (at, name) for at in Point for name in ACTIONS if at in POINTS_BY_ACTION.get(name, frozenset(Point))
+        }

@@ -192,7 +192,7 @@ def test_a_proxy_that_clients_are_sent_past_says_so_and_proves_nothing(tmp_path:
     finally:
         process.stop()
     assert warned == [("localhost", 1)]
-    assert json.loads(entry_of_kind(path, Kind.TOLD).body) == {"elsewhere": "localhost:1"}
+    assert json.loads(entry_of_kind(path, Kind.EVENT).body) == {"elsewhere": "localhost:1"}
     judged = command("judge", str(path))
     assert judged.returncode == 3
     assert "the broker sent clients to localhost:1, past the recording" in judged.stderr

@@ -36,7 +36,7 @@ from odradek.spark.options import SinkOptions
 from odradek.spark.steps import CommitStep, ObserveTask, TaskStep
 from odradek.spark.task import RunSealed, write_rows
 from odradek.spark.two_phase import (
-    FORGOTTEN_AFTER_MS,
+    ID_EXPIRATION_MS,
     CheckpointBehind,
     LedgerBehind,
     LeftOpen,
@@ -317,7 +317,7 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
         query, stop = Query(broker.bootstrap, topic), Stop(CommitStep.ENDED)
         await query.driver(stop).write_until(stop)
-        replay = query.driver(clock_ms=lambda: wall_clock_ms() + hours * FORGOTTEN_AFTER_MS)
+        replay = query.driver(clock_ms=lambda: wall_clock_ms() + hours * ID_EXPIRATION_MS)
         await replay.prepare(batch=0)
         async with Admin(bootstrap_servers=broker.bootstrap) as admin:
             pattern = query.sink.pattern()

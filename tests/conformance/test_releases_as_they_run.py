@@ -218,7 +218,7 @@ def test_requests_at_the_edge_of_the_release_have_its_answers(pair: Pair) -> Non
 
 PASSING = {14, 15, 16}  # The coordinator is loading, not available, or on another broker.
 PATIENCE_S = 60
-LOOK_AGAIN_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 def settled(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:
@@ -229,7 +229,7 @@ def settled(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:
         found = outcome_of(bootstrap, frame, api, version)
         if not isinstance(found, list) or not PASSING & set(found) or time.monotonic() > until_s:
             return found
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def settle_coordinator(bootstrap: str, key: str, kind: str) -> None:

@@ -150,7 +150,7 @@ class SimulatedBroker:
         self.clock = self.steady_clock = time
         self.timers = VirtualTimers(time, self.life)
         self.workers = parts.workers(time, self.life, rng)
-        self.openers = DecompressionWorkers(self.workers)
+        self.decompression_workers = DecompressionWorkers(self.workers)
         self.certificates = None
         self.loop = LoopOf(self.timers)
         self.loading: list[Coroutine[Any, Any, None]] = []

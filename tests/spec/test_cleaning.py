@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.partitions.cleaning import AGAIN_MS, CleanerServices, LogCleaner
+from odradek.broker.partitions.cleaning import REPLACEMENT_RETRY_MS, CleanerServices, LogCleaner
 from odradek.broker.partitions.housekeeping import Chore, Housekeeping
 from odradek.broker.partitions.partition import Partition
 from odradek.files.checkpoints import decode_offsets
@@ -177,7 +177,7 @@ def test_what_comes_while_a_log_is_compacted_is_not_lost() -> None:
         build_batch([NewRecord(b"new", b"v", NOW_MS)]), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None
     )
     scene.settle()
-    scene.live(AGAIN_MS)  # The finished segment is synced in this time.
+    scene.live(REPLACEMENT_RETRY_MS)  # The finished segment is synced in this time.
     assert scene.keys() == ["a", "new"]
 
 
@@ -192,7 +192,7 @@ def test_a_sync_that_is_under_way_delays_the_swap() -> None:
     assert scene.keys() == ["a", "a"]
     ticket.run()
     log.finish_sync(ticket)
-    scene.live(AGAIN_MS)
+    scene.live(REPLACEMENT_RETRY_MS)
     assert scene.keys() == ["a"]
 
 

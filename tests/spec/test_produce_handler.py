@@ -287,7 +287,7 @@ def test_a_small_batch_that_opens_to_much_is_opened_in_a_thread(scene: Scene) ->
 
 def test_a_batch_that_would_wait_behind_too_much_to_be_opened_is_refused_and_may_be_sent_again(scene: Scene) -> None:
     batch = build_batch([NewRecord(b"k", bytes(CHEAP_OPENED_BYTES), NOW_MS)], compression=Compression.GZIP)
-    scene.broker.openers = DecompressionWorkers(scene.workers, max_bytes=len(batch))
+    scene.broker.decompression_workers = DecompressionWorkers(scene.workers, max_bytes=len(batch))
     first, second = scene.send(batch), scene.send(batch)
     assert answer_of(second).responses[0].partition_responses[0].error_code == E.REQUEST_TIMED_OUT.value
     first.abandon()  # The client disconnects, but its records are written anyway.

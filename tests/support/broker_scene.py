@@ -91,7 +91,7 @@ class BrokerScene:
             timers=self.timers,
             watch=LoopWatch(self.timers),
             workers=self.workers,
-            openers=DecompressionWorkers(self.workers),
+            decompression_workers=DecompressionWorkers(self.workers),
             metadata=SimpleNamespace(image=self.image),
             offered=OFFERED,
             rules=OFFERED.rules,

@@ -60,7 +60,7 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
     """Builds a response with `code` for each partition of the request, even if the API has a field for an error of the
     whole request."""
-    response = _reply_for(api_key, version, goes_on=True).build(request, code.value, None)
+    response = _reply_for(api_key, version, fills_nested=True).build(request, code.value, None)
     assert isinstance(response, Message)
     return response
 
@@ -68,7 +68,7 @@ def partition_errors(api_key: ApiKey, version: int, request: Message, code: Erro
 @cache
 def answers_partitions(api_key: ApiKey, version: int) -> bool:
     """Returns whether the response has an error code for each partition."""
-    arrays = _reply_for(api_key, version, goes_on=True).arrays
+    arrays = _reply_for(api_key, version, fills_nested=True).arrays
     return any(NUMBERS.intersection(below.struct.__slots__) for *_, topics in arrays for *_, below in topics.arrays)
 
 
@@ -103,11 +103,11 @@ class _Answer:
 
 
 @cache
-def _reply_for(api_key: ApiKey, version: int, *, goes_on: bool = False) -> _Answer:
+def _reply_for(api_key: ApiKey, version: int, *, fills_nested: bool = False) -> _Answer:
     requests, responses = (load(each(api_key.value).__module__.rpartition(".")[2]) for each in CLASSES)
     derivation = _Derivation(requests, responses, version, facts_of(api_key).absent_values)
-    goes_on = goes_on or version <= facts_of(api_key).code_repeated_to
-    return derivation.part(responses.name, responses.fields, requests.fields, goes_on=goes_on)
+    fills_nested = fills_nested or version <= facts_of(api_key).code_repeated_to
+    return derivation.part(responses.name, responses.fields, requests.fields, fills_nested=fills_nested)
 
 
 CLASSES = (request_class, response_class)
@@ -121,17 +121,17 @@ class _Derivation:
     none_of: Mapping[str, object]
 
     def part(
-        self, struct: str, fields: tuple[Field, ...], asked_fields: tuple[Field, ...], *, goes_on: bool = False
+        self, struct: str, fields: tuple[Field, ...], request_fields: tuple[Field, ...], *, fills_nested: bool = False
     ) -> _Answer:
-        """Derives one struct of the response from the corresponding struct of the request. `asked_fields` is empty if
+        """Derives one struct of the response from the corresponding struct of the request. `request_fields` is empty if
         the request has plain names or numbers.
 
-        If a struct has its own error code, its nested structs are not filled in, unless `goes_on`.
+        If a struct has its own error code, its nested structs are not filled in, unless `fills_nested`.
         """
         part = _Answer(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
         fields = tuple(field for field in fields if self.version in field.versions)
-        asked = {field.attribute: field for field in asked_fields if self.version in field.versions}
-        goes_on = goes_on or not any(field.attribute in ERROR_CODES for field in fields)
+        asked = {field.attribute: field for field in request_fields if self.version in field.versions}
+        fills_nested = fills_nested or not any(field.attribute in ERROR_CODES for field in fields)
         array = next((each for each in asked.values() if each.is_array), None)
         for field in fields:
             name = field.attribute
@@ -148,21 +148,21 @@ class _Derivation:
                     part.names.append((name, None, null))
                 same = [each for each in asked if each == name or (name in NUMBERS and each in NUMBERS)]
                 part.names.extend((name, each, null) for each in same)
-            elif field.is_array and field.is_struct and array is not None and self._answers(field, array, goes_on):
-                below, asked_below = self.responses.structs[field.type], self.requests.structs.get(array.type, ())
-                part.arrays.append((name, array.attribute, self.part(field.type, below, asked_below)))
+            elif field.is_array and field.is_struct and array is not None and self._answers(field, array, fills_nested):
+                below, request_below = self.responses.structs[field.type], self.requests.structs.get(array.type, ())
+                part.arrays.append((name, array.attribute, self.part(field.type, below, request_below)))
         return part
 
-    def _answers(self, field: Field, array: Field, goes_on: bool) -> bool:
+    def _answers(self, field: Field, array: Field, fills_nested: bool) -> bool:
         """Returns whether the elements of `field` correspond to the elements of `array` in the request, because they
         have a code or repeat names."""
         below = self.responses.structs[field.type]
         names = field.attribute == array.attribute and all(each.attribute in IDENTITIES for each in below)
-        return names or (goes_on and self._says_it(below))
+        return names or (fills_nested and self._has_code(below))
 
-    def _says_it(self, fields: tuple[Field, ...]) -> bool:
+    def _has_code(self, fields: tuple[Field, ...]) -> bool:
         return any(
-            field.attribute in ERROR_CODES or self._says_it(self.responses.structs.get(field.type, ()))
+            field.attribute in ERROR_CODES or self._has_code(self.responses.structs.get(field.type, ()))
             for field in fields
         )
 

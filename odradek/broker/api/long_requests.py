@@ -18,8 +18,8 @@ MAX_ENTRIES: Final = 20_000
 MAX_SLICED_ENTRIES: Final = 500_000
 BYTES_OF_AN_ENTRY: Final = 128
 MANY_PARTITIONS: Final = 1_000  # a Produce with more partitions is long even if it has few records
-FLEXIBLE_PRODUCE_SINCE: Final = 9
-PRODUCE_BY_ID_SINCE: Final = 13
+FIRST_FLEXIBLE_PRODUCE_VERSION: Final = 9
+FIRST_PRODUCE_VERSION_WITH_IDS: Final = 13
 INT16, INT32 = Packing(">h"), Packing(">i")
 ACKS_AND_TIMEOUT_BYTES: Final = 6
 UUID_BYTES: Final = 16
@@ -72,7 +72,7 @@ def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
 
     position   the start of the body
     """
-    is_flexible = version >= FLEXIBLE_PRODUCE_SINCE
+    is_flexible = version >= FIRST_FLEXIBLE_PRODUCE_VERSION
     try:
         size, position = _length(frame, position, is_flexible, INT16)  # the transactional id
         topics, position = _length(frame, position + max(0, size) + ACKS_AND_TIMEOUT_BYTES, is_flexible, INT32)
@@ -80,7 +80,7 @@ def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
         for _ in range(topics):
             size, position = (
                 (UUID_BYTES, position)
-                if version >= PRODUCE_BY_ID_SINCE
+                if version >= FIRST_PRODUCE_VERSION_WITH_IDS
                 else _length(frame, position, is_flexible, INT16)
             )
             partitions, position = _length(frame, position + size, is_flexible, INT32)

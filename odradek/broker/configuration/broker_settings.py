@@ -446,7 +446,7 @@ class BrokerSettings:
 # fmt: on
 
 
-HEEDED_SETTINGS: Mapping[str, Setting] = {
+EFFECTIVE_SETTINGS: Mapping[str, Setting] = {
     row.setting.name: row.setting for row in vars(BrokerSettings).values() if isinstance(row, SettingRow)
 }
-BROKER_SETTINGS: Mapping[str, Setting] = {**HEEDED_SETTINGS, **UNUSED_ON_ONE_NODE, **WITHOUT_EFFECT}
+BROKER_SETTINGS: Mapping[str, Setting] = {**EFFECTIVE_SETTINGS, **UNUSED_ON_ONE_NODE, **WITHOUT_EFFECT}

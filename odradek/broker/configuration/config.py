@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, EFFECTIVE_SETTINGS, BrokerSettings
 from odradek.broker.configuration.contradictions import contradictions
 from odradek.broker.configuration.environment import settings_of_environment
 from odradek.broker.configuration.listener_settings import ListenerSettings, readable_settings, setting_named
@@ -172,8 +172,8 @@ class BrokerConfig(BrokerSettings):
     def _set_attributes(self) -> None:
         self._topic_defaults = None
         vars(self).update(default_values())
-        for name in HEEDED_SETTINGS.keys() & {*self.given_settings, *self.dynamic_defaults, *self.dynamic_broker}:
-            setattr(self, attribute_of(name), HEEDED_SETTINGS[name].parse(self.current_text(name)))
+        for name in EFFECTIVE_SETTINGS.keys() & {*self.given_settings, *self.dynamic_defaults, *self.dynamic_broker}:
+            setattr(self, attribute_of(name), EFFECTIVE_SETTINGS[name].parse(self.current_text(name)))
 
     def _read_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...] | None]:
         name, entries = "listener.security.protocol.map", tuple(self.listener_security_protocol_map.split(","))
@@ -225,7 +225,7 @@ def attribute_of(name: str) -> str:
 def default_values() -> Mapping[str, SettingValue]:
     """Returns the parsed defaults by attribute name. The result is cached, because a process may run hundreds of
     brokers."""
-    return {attribute_of(name): setting.parse(setting.default) for name, setting in HEEDED_SETTINGS.items()}
+    return {attribute_of(name): setting.parse(setting.default) for name, setting in EFFECTIVE_SETTINGS.items()}
 
 
 def load_config(

@@ -57,11 +57,11 @@ TransactionShard = Shard[TransactionCore]
 
 # Only the broker writes to this topic. Other internal topics can be part of a transaction that commits offsets or
 # acknowledges records of share groups. Usually brokers add these topics, because clients have no permission for them.
-NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
+REFUSED_TOPICS: Final = frozenset({TRANSACTION_STATE})
 # A busy producer begins its next transaction within this time. The completion is then written together with the first
 # record of the next transaction.
 COMPLETION_DELAY_MS: Final = 50
-FORGOTTEN_AT_ONCE: Final = 200  # number of ids to forget in one slice; takes about 3 ms
+EXPIRED_IDS_PER_SLICE: Final = 200  # number of ids to forget in one slice; takes about 3 ms
 SHORTEST_SCAN_MS: Final = 1_000  # minimum interval of the expiry scan if there are expiration rules
 
 
@@ -196,7 +196,7 @@ class TransactionCoordinator:
             lambda: self._new_core(
                 self.settings.decisions,
                 coordinator_epoch=self._coordinator_epoch(index),
-                is_gone=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
+                is_deleted=lambda topic: topic in missed or not self._partition_exists((topic, 0)),
                 two_phase=self._two_phase.ids,
                 seals=self._seals,
             ),
@@ -297,7 +297,7 @@ class TransactionCoordinator:
                        otherwise 0
         """
         wanted = frozenset(partitions)
-        refused = {each for each in wanted if each[0] in NOT_TO_BE_ADDED}
+        refused = {each for each in wanted if each[0] in REFUSED_TOPICS}
         if refused and not verify_only:
             return {
                 each: ErrorCode.INVALID_TOPIC_EXCEPTION if each in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -477,10 +477,10 @@ class IdExpiry:
 
         def decide(core: TransactionCore, now_ms: int) -> Outcome[None]:
             nonlocal count
-            outcome = core.expire(now_ms, FORGOTTEN_AT_ONCE)
+            outcome = core.expire(now_ms, EXPIRED_IDS_PER_SLICE)
             count = len(outcome.records)
             return outcome
 
-        if not self._left[-1].submit_maintenance(decide) or count < FORGOTTEN_AT_ONCE:
+        if not self._left[-1].submit_maintenance(decide) or count < EXPIRED_IDS_PER_SLICE:
             self._left.pop()
         self._timers.after(0, self._expire_next_shard)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.api.error_translations import Receiver, translate
-from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, TransactionEnd
+from odradek.broker.shares.core.state import FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK, TransactionEnd
 from odradek.broker.transactions.tables import NEEDS_NO_MARKER
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-TOLD_AT_REFUSAL: Final = 2  # a marker's refusal is logged when it occurs for the second time
+LOGGED_REFUSAL: Final = 2  # a marker's refusal is logged when it occurs for the second time
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 
@@ -232,7 +232,7 @@ class MarkerRound:
         if self._refusals is None:
             self._refusals = Counter()
         self._refusals[topic_partition, code] += 1
-        if self._refusals[topic_partition, code] != TOLD_AT_REFUSAL:
+        if self._refusals[topic_partition, code] != LOGGED_REFUSAL:
             return
         logger.warning(
             "%s: the %s of transaction %r waits for %s-%d, which answered the marker with %s; trying again",
@@ -284,12 +284,12 @@ class MarkerRounds:
                 logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
-            begun = self.unfinished.pop(pending.transactional_id, None) if self.unfinished else None
-            if begun is None:
+            unfinished = self.unfinished.pop(pending.transactional_id, None) if self.unfinished else None
+            if unfinished is None:
                 self._new_round(self, pending).start()
             else:
-                begun.markers = pending
-                begun.send()
+                unfinished.markers = pending
+                unfinished.send()
 
 
 class LocalMarkerWriter:
@@ -382,7 +382,7 @@ class LocalMarkerWriter:
 
 
 def _transaction_end_of(marker: TxnMarker) -> TransactionEnd:
-    version = EPOCH_TELLS_SINCE if marker.transaction_version is None else marker.transaction_version
+    version = FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK if marker.transaction_version is None else marker.transaction_version
     return TransactionEnd(marker.producer_id, marker.producer_epoch, marker.is_commit, version)
 
 

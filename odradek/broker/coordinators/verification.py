@@ -36,9 +36,9 @@ E = ErrorCode
 
 # Since these request versions (transaction.version 2), a client relies on the broker to add its partitions to the
 # transaction.
-PRODUCE_ADDS_SINCE: Final = 12
-TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
-RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction will soon be complete
+FIRST_PRODUCE_VERSION_THAT_ADDS: Final = 12
+FIRST_TXN_OFFSET_COMMIT_VERSION_THAT_ADDS: Final = 5
+RETRIABLE_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction will soon be complete
 # Coordinator responses that do not show whether the transaction is sealed.
 UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
@@ -153,7 +153,7 @@ class Verifier:
                 asked_version=2 if adds else 0,
             )
             if isinstance(codes, Deferred):
-                raise KafkaError(RETRIED_SOON)
+                raise KafkaError(RETRIABLE_SOON)
             if codes[key] is not E.NONE:  # `verify` distinguishes between the refusals
                 raise KafkaError(codes[key])
             self.answered += 1
@@ -198,7 +198,7 @@ class Verifier:
                 key for key, guard in guards.items() if guard is not NO_GUARD or not self.two_phase.are_all_known
             ]
             codes: PartitionCodes = await self._ask_coordinator(producer, unknown, adds) if unknown else {}
-            is_worth_repeating = may_repeat and RETRIED_SOON in codes.values()
+            is_worth_repeating = may_repeat and RETRIABLE_SOON in codes.values()
             if not is_worth_repeating or self.clock.now_ms() - since_ms >= window_ms:
                 break
             await sleep(self.timers, settings.add_partitions_to_txn_retry_backoff_ms)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.registry import Partitions
     from odradek.protocol.messages.fetch_request import FetchRequest
 
-RACKS_SINCE: Final = 11
+FIRST_VERSION_WITH_RACKS: Final = 11
 
 
 @dataclass(slots=True)
@@ -110,17 +110,17 @@ class ReplicaFetch(PendingFetch):
         request: FetchRequest,
         context: RequestContext,
         broker: FetchBroker,
-        begun: Fetch,
+        session_fetch: Fetch,
         *,
         node_id: int,
         whole: Partitions,
         replicas: Replicas,
     ) -> None:
-        super().__init__(request, context, broker, begun)
+        super().__init__(request, context, broker, session_fetch)
         self._node_id = node_id
         self._whole = whole
         self._replicas = replicas
-        self._may_follow = context.api_version >= RACKS_SINCE and not self._is_follower
+        self._may_follow = context.api_version >= FIRST_VERSION_WITH_RACKS and not self._is_follower
         self._rack = request.rack_id if self._may_follow else ""
 
     def _find(self, wanted: FetchPartition) -> Partition:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.fetch_request import FetchRequest
 
-CURRENT_LEADER_SINCE: Final = 16
+FIRST_VERSION_WITH_CURRENT_LEADER: Final = 16
 # A read that has to access the disk, and the requested partition.
 ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]
 
@@ -83,10 +83,12 @@ class PendingFetch:
     """A Fetch request from its arrival to its response. In between, the request waits if too few bytes are
     available."""
 
-    def __init__(self, request: FetchRequest, context: RequestContext, broker: FetchBroker, begun: Fetch) -> None:
+    def __init__(
+        self, request: FetchRequest, context: RequestContext, broker: FetchBroker, session_fetch: Fetch
+    ) -> None:
         self._context = context
         self._broker = broker
-        self._fetch = begun
+        self._fetch = session_fetch
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         self._is_follower = replica_id >= 0
         self._isolation = IsolationLevel.of(request.isolation_level)
@@ -245,7 +247,7 @@ class PendingFetch:
         return failed_read(wanted.index, code, current_leader)
 
     def _leader(self, wanted: FetchPartition) -> LeaderIdAndEpoch | None:
-        if self._context.api_version < CURRENT_LEADER_SINCE:
+        if self._context.api_version < FIRST_VERSION_WITH_CURRENT_LEADER:
             return None
         image = self._broker.metadata.image
         if isinstance(wanted.topic, bytes):

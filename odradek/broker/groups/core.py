@@ -100,9 +100,9 @@ if TYPE_CHECKING:
         StreamsGroupTopologyDescriptionUpdateRequest,
     )
 
-GROUP_ID_NOT_FOUND_SINCE: Final = 9  # the first version of OffsetCommit that can return GROUP_ID_NOT_FOUND
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 9  # the first version of OffsetCommit that can return GROUP_ID_NOT_FOUND
 # The first version of TxnOffsetCommit that can return GROUP_ID_NOT_FOUND. Source: docs/spec/kafka-4.4.md#s5-2, T8
-TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6
+FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 6
 
 
 class GroupCore:
@@ -353,7 +353,7 @@ class GroupCore:
             version,
             [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
         )
-        is_reported = version >= GROUP_ID_NOT_FOUND_SINCE
+        is_reported = version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
         groups, timers = self._check_committer(request.group_id, committer, now_ms, has_group_id_not_found=is_reported)
         response, records = commit_records(request, self._config, now_ms)
         counted = ((OFFSET_COMMITS, len(records)),)
@@ -365,8 +365,8 @@ class GroupCore:
         """Handles TxnOffsetCommit. The caller must have removed partitions that do not exist, and writes the records as
         part of the producer's transaction.
 
-        version  the version of the request; versions before TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE cannot report that
-                 the group does not exist
+        version  the version of the request; versions before FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND cannot report
+        that the group does not exist
         """
         committer = Committer(
             request.member_id,
@@ -375,7 +375,7 @@ class GroupCore:
             None,
             [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
         )
-        is_reported = version >= TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE
+        is_reported = version >= FIRST_TXN_VERSION_WITH_GROUP_ID_NOT_FOUND
         groups, timers = self._check_committer(request.group_id, committer, now_ms, has_group_id_not_found=is_reported)
         response, records = transactional_commit_records(request, self._config, now_ms)
         counted = ((OFFSET_COMMITS, len(records)),)

@@ -13,7 +13,7 @@ from odradek.protocol.messages.describe_groups_response import DescribedGroup, D
 from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.quoting import shortened
 
-SAYS_NOT_FOUND_SINCE: Final = 6
+FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND: Final = 6
 # Kafka's filter for the state NotReady is `not_ready`. This broker also accepts the name of the state.
 STATES_AS_FILTERED: Final = {"not_ready": "notready"}
 
@@ -63,7 +63,7 @@ def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup
     """Describes a group that does not exist or is not a classic group. Its state is reported as Dead. Version 6 and
     later of the response also contain GROUP_ID_NOT_FOUND and the reason."""
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-    if version >= SAYS_NOT_FOUND_SINCE:
+    if version >= FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value
         described.error_message = shortened(reason)
     return described

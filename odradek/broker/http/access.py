@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from odradek.broker.configuration.listeners import is_loopback
 
-FOR_EVERYBODY = frozenset({"/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 CHALLENGE = 'Basic realm="odradek: the token is the password", charset="UTF-8"'  # makes browsers ask for the token
 
 
@@ -56,7 +56,7 @@ def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: st
 
     authorization  the header Authorization; empty if the request has none
     """
-    if allowed is Access.EVERYBODY or path in FOR_EVERYBODY:
+    if allowed is Access.EVERYBODY or path in PUBLIC_PATHS:
         return None
     if allowed is Access.HEALTH_ONLY:
         return Refusal(

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from odradek.broker.http.access import FOR_EVERYBODY
+from odradek.broker.http.access import PUBLIC_PATHS
 from odradek.broker.http.json_answer import json_answer
 
 log = logging.getLogger("odradek.control")
@@ -102,7 +102,7 @@ def reserving(reserved: Reserved) -> Middleware:
     ) -> web.StreamResponse:
         if request.protocol not in reserved:
             return await handler(request)
-        if request.path not in FOR_EVERYBODY:
+        if request.path not in PUBLIC_PATHS:
             refused = json_answer({"error": "too many connections"}, status=503)
             refused.force_close()
             return refused

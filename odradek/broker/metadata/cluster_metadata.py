@@ -238,7 +238,7 @@ class ClusterMetadata:
             beginning = bootstrap_records([*formatted, *_asked_for(formatted, config)], min_isr)
             yield from metadata._committing(beginning)
         elif config.odradek_share_transactions > image.features.get(SHARE_TRANSACTIONS, 0):
-            log.warning(NOT_NEW, SHARE_TRANSACTIONS, config.odradek_share_transactions, SHARE_TRANSACTIONS)
+            log.warning(SETTING_IGNORED, SHARE_TRANSACTIONS, config.odradek_share_transactions, SHARE_TRANSACTIONS)
         yield from metadata._taking_over_share_version(loader.earlier_share_version, stores_pending)
         yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
@@ -506,7 +506,7 @@ class ClusterMetadata:
             return
         record = FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=SHARE_TRANSACTIONS_LEVEL)
         yield from self._committing([record])
-        log.warning(TAKEN_OVER, SHARE_TRANSACTIONS, SHARE_TRANSACTIONS_LEVEL, SHARE_TRANSACTIONS, SHARE_VERSION)
+        log.warning(SETTING_TAKEN_OVER, SHARE_TRANSACTIONS, SHARE_TRANSACTIONS_LEVEL, SHARE_TRANSACTIONS, SHARE_VERSION)
 
     def _taking_over(self, endpoints: Iterable[Listener], incarnation_id: bytes, *, was_clean: bool) -> Iterator[None]:
         self._log.write_staged()
@@ -522,11 +522,11 @@ class ClusterMetadata:
         yield from self._committing(records + leadership_records(self.image, self.node, was_clean=was_clean))
 
 
-NOT_NEW: Final = (
+SETTING_IGNORED: Final = (
     "%s=%d in the configuration applies only to new data directories. To raise the level of this one, run:"
     " odradek features upgrade --feature %s=1"
 )
-TAKEN_OVER: Final = (
+SETTING_TAKEN_OVER: Final = (
     "%s is now at level %d: an earlier Odradek stored acknowledgements in transactions here under share.version 2,"
     " which Kafka uses for dead-letter queues. Nothing pending is lost. Before Kafka opens this directory,"
     " lower %s to 0, and for Kafka 4.3 also lower %s to 1."

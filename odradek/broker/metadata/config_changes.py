@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
 Result = tuple[int, str, KafkaError | None]  # resource type, resource name, error
-HAVE_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOPIC})
+RESOURCES_WITH_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOPIC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _list_with(
     types of other settings.
     """
     setting = settings_of(key[0]).get(change.name)
-    if setting is None or setting.kind is not ValueType.LIST or key[0] not in HAVE_LISTS:
+    if setting is None or setting.kind is not ValueType.LIST or key[0] not in RESOURCES_WITH_LISTS:
         if key[0] is ConfigResourceType.BROKER:
             what = f"Config value {operation.name.lower()} is not allowed for config key: {change.name}"
         else:

@@ -29,7 +29,7 @@ from odradek.protocol.struct import Buffer, Message
 # The highest level that some Kafka release supports, for features of which Odradek supports a higher level. The level
 # of share.version is that of Kafka 4.3.1. Odradek's own feature exists in no Kafka release.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
-OF_THE_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
+QUORUM_TYPES = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20
 BEGIN, END, ABORT = 23, 24, 25  # types of the records that begin and end metadata transactions
 
@@ -79,7 +79,7 @@ class _SnapshotBuilder:
             for record in records_of(portion, position):
                 if not header.is_control:
                     self._add_record(bytes(record.value or b""))
-                elif (kind := control_type(record.key)) in OF_THE_QUORUM:
+                elif (kind := control_type(record.key)) in QUORUM_TYPES:
                     self._quorum[kind] = NewRecord(record.key, record.value, record.timestamp)
             if not header.is_control:
                 self._last_timestamp = header.max_timestamp

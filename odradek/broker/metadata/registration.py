@@ -123,8 +123,8 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
     for topic in image.topics.values():
         for partition in topic.partitions:
             leads = partition.leader == node.node_id and partition.isr == [node.node_id]
-            goes_on = leads and was_clean and topic.name != TRANSACTION_STATE
-            if node.node_id not in partition.replicas or goes_on:
+            keeps_leading = leads and was_clean and topic.name != TRANSACTION_STATE
+            if node.node_id not in partition.replicas or keeps_leading:
                 continue
             change = PartitionChangeRecord(
                 partition_id=partition.partition_id, topic_id=topic.topic_id, leader=node.node_id

@@ -107,7 +107,7 @@ class Loader:
 
 
 SLICE_RECORDS: Final = 100  # minimum number of records in a slice; 50 topics with their logs take about 2 ms
-BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
+FIRST_RECORD_TYPES: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
 
 
 class MetadataListener(Protocol):
@@ -139,7 +139,7 @@ BROKER_CONFIG: Final = ("broker config", "")
 def slices(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
     first = 0
     for at, record in enumerate(records):
-        if at - first >= SLICE_RECORDS and type(record).__name__ in BEGINNINGS:
+        if at - first >= SLICE_RECORDS and type(record).__name__ in FIRST_RECORD_TYPES:
             yield records[first:at]
             first = at
     if first < len(records):

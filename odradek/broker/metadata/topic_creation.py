@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.metadata")
 
-NO_REASON_TO_COMPLAIN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+EXPECTED_ERRORS = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 MAX_REMEMBERED_MESSAGES = 1_000  # maximum number of logged messages to remember, so that they are not logged again
 
 
@@ -144,7 +144,7 @@ class TopicCreation:
             self._log_once(f"topics could not be created: {error}")
             raise
         for result in results:
-            if result.error is not None and result.error.code not in NO_REASON_TO_COMPLAIN:
+            if result.error is not None and result.error.code not in EXPECTED_ERRORS:
                 self._log_once(f"topic {result.name!r} could not be created: {result.error}")
         return results
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-AGAIN_MS = 20  # delay before retrying a replacement that a running sync has prevented
+REPLACEMENT_RETRY_MS = 20  # delay before retrying a replacement that a running sync has prevented
 
 
 class CleaningStopped(Exception):
@@ -189,7 +189,7 @@ class Cleaning:
             self._new_bytes += sum(segment.size_bytes for segment in replacement.new)
             self._in_thread(replacement.finish, lambda _: self._segments_replaced(replacement))
         else:
-            self._services.timers.after(AGAIN_MS, lambda: self._replace_segments(replacement))
+            self._services.timers.after(REPLACEMENT_RETRY_MS, lambda: self._replace_segments(replacement))
 
     def _segments_replaced(self, replacement: SegmentReplacement) -> None:
         delay_ms = self._partition.log.config.file_delete_delay_ms

@@ -100,7 +100,7 @@ class DirectoryRemovals:
 
 
 def nothing_more(partition: Partition) -> None:
-    """Ignores a new partition; the default of `begun`."""
+    """Ignores a new partition; the default of `on_created`."""
 
 
 class Partitions:
@@ -118,7 +118,7 @@ class Partitions:
         new_uuid: Callable[[], bytes],
         two_phase: Container[int] = frozenset(),
         seals: Seals | None = None,
-        begun: Callable[[Partition], None] = nothing_more,
+        on_created: Callable[[Partition], None] = nothing_more,
     ) -> None:
         """Creates a registry without open partitions; see `open_all`.
 
@@ -139,7 +139,7 @@ class Partitions:
         self._new_uuid = new_uuid
         self._two_phase = two_phase
         self._seals = Seals() if seals is None else seals
-        self._begun = begun
+        self._on_created = on_created
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self.offline: set[tuple[str, int]] = set()  # topic and index of each partition whose log cannot be used
@@ -264,7 +264,7 @@ class Partitions:
         self._by_name[key] = opened
         self._by_id[topic.topic_id, partition.partition_id] = opened
         if is_new:
-            self._begun(opened)
+            self._on_created(opened)
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
@@ -308,7 +308,7 @@ class LedPartitions(Partitions):
         self._new_uuid = whole._new_uuid
         self._two_phase = whole._two_phase
         self._seals = whole._seals
-        self._begun = whole._begun
+        self._on_created = whole._on_created
         self._by_name = whole._by_name
         self._by_id = whole._by_id
         self.offline = whole.offline

@@ -319,11 +319,11 @@ def _kind(char: str) -> str:
 
 def _holds(anchor: Anchor, before: str, after: str) -> bool:
     match anchor:
-        case Anchor.TEXT_BEGIN:
+        case Anchor.TEXT_START:
             return before == ""
         case Anchor.TEXT_END:
             return after == ""
-        case Anchor.LINE_BEGIN:
+        case Anchor.LINE_START:
             return before in ("", "\n")
         case Anchor.LINE_END:
             return after in ("", "\n")

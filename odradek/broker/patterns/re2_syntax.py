@@ -28,9 +28,9 @@ class InvalidPattern(ValueError):
 
 
 class Anchor(Enum):
-    TEXT_BEGIN = auto()
+    TEXT_START = auto()
     TEXT_END = auto()
-    LINE_BEGIN = auto()
+    LINE_START = auto()
     LINE_END = auto()
     WORD = auto()
     NO_WORD = auto()
@@ -86,7 +86,7 @@ class Flags:
 
 
 ESCAPED_CHARS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
-ANCHORS = {"A": Anchor.TEXT_BEGIN, "z": Anchor.TEXT_END, "b": Anchor.WORD, "B": Anchor.NO_WORD}
+ANCHORS = {"A": Anchor.TEXT_START, "z": Anchor.TEXT_END, "b": Anchor.WORD, "B": Anchor.NO_WORD}
 DIGITS = frozenset("0123456789")
 SPACES = frozenset("\t\n\f\r ")
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -251,7 +251,7 @@ class _PatternParser:
             case ".":
                 return Char((lambda _: True) if self._flags.dot_is_all else (lambda one: one != "\n"))
             case "^":
-                return Empty(Anchor.LINE_BEGIN if self._flags.is_multi_line else Anchor.TEXT_BEGIN)
+                return Empty(Anchor.LINE_START if self._flags.is_multi_line else Anchor.TEXT_START)
             case "$":
                 return Empty(Anchor.LINE_END if self._flags.is_multi_line else Anchor.TEXT_END)
             case "*" | "+" | "?":

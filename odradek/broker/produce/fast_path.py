@@ -17,8 +17,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo
-from odradek.broker.api.long_requests import FLEXIBLE_PRODUCE_SINCE, PRODUCE_BY_ID_SINCE
-from odradek.broker.coordinators.verification import PRODUCE_ADDS_SINCE
+from odradek.broker.api.long_requests import FIRST_FLEXIBLE_PRODUCE_VERSION, FIRST_PRODUCE_VERSION_WITH_IDS
+from odradek.broker.coordinators.verification import FIRST_PRODUCE_VERSION_THAT_ADDS
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.produce.request import NO_OFFSET, ProduceBroker
 from odradek.protocol.acls import Operation, ResourceType
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
 
-OLDEST_VERSION = FLEXIBLE_PRODUCE_SINCE
+OLDEST_VERSION = FIRST_FLEXIBLE_PRODUCE_VERSION
 # In a request, the client id is followed by the header's tags and the size of the transactional id. The transactional
 # id is followed by acks, timeout, number of topics and the size of the topic's name. Counts and sizes are encoded as n
 # + 1; 0 stands for null.
@@ -85,9 +85,9 @@ class ProduceFastPath:
         self._authorizer = authorizer
         self._broker = broker
         self._now_ms = now_ms
-        self._has_ids = route.version >= PRODUCE_BY_ID_SINCE
+        self._has_ids = route.version >= FIRST_PRODUCE_VERSION_WITH_IDS
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
-        self._adds = route.version >= PRODUCE_ADDS_SINCE
+        self._adds = route.version >= FIRST_PRODUCE_VERSION_THAT_ADDS
         # By the bytes of the request from the topic to the partition index.
         self._known: dict[bytes, CachedPartition] = {}
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.error_translations import Receiver, translate
-from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
+from odradek.broker.api.long_requests import FIRST_PRODUCE_VERSION_WITH_IDS
 from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse
 from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.runtime.workers import DecompressionWorkers, JobResult, Workers
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
     from odradek.storage.verification import VerificationGuard
 
-    TakeRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
+    StageRecords = Callable[[Partition, Buffer | None, PartitionProduceResponse], None]
 
-CURRENT_LEADER_SINCE: Final = 10  # KIP-951
+FIRST_VERSION_WITH_CURRENT_LEADER: Final = 10  # KIP-951
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka allows only this client to write to internal topics
@@ -81,7 +81,7 @@ class ProduceBroker(Protocol):
     @property
     def workers(self) -> Workers: ...
     @property
-    def openers(self) -> DecompressionWorkers:
+    def decompression_workers(self) -> DecompressionWorkers:
         """The threads for compressed batches, whose decompressed size may be large. They decompress only a few batches
         at a time."""
 
@@ -115,12 +115,12 @@ class PendingProduce:
         self._leaders: set[int] = set()  # leaders on other nodes, which the response has to name
         self._undone = 1  # 1 stands for the request itself, until processing of all its batches has started
 
-    def take_topic(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
-        """Calls `take_records` for each batch and its partition. `take_records` refuses a batch by raising
+    def take_topic(self, topic: TopicProduceData, stage_records: StageRecords) -> None:
+        """Calls `stage_records` for each batch and its partition. `stage_records` refuses a batch by raising
         KafkaError."""
         answers = self._answers_for(topic)
         for data in topic.partition_data:
-            self._take_one(topic, data, answers, take_records)
+            self._take_one(topic, data, answers, stage_records)
 
     def take_many(self, topics: list[TopicProduceData]) -> Steps[Deferred[ProduceResponse | NoResponse]]:
         """Checks and stages all batches of a request that has very many of them, one batch per step."""
@@ -144,14 +144,14 @@ class PendingProduce:
         topic: TopicProduceData,
         data: PartitionProduceData,
         answers: list[PartitionProduceResponse],
-        take_records: TakeRecords,
+        stage_records: StageRecords,
     ) -> None:
         answer = PartitionProduceResponse(index=data.index, base_offset=NO_OFFSET)
         answers.append(answer)
         partition = None
         try:
             partition = find_partition(topic, data.index, self._context, self._broker)
-            take_records(partition, data.records, answer)
+            stage_records(partition, data.records, answer)
         except KafkaError as refusal:
             self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
             if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -188,10 +188,10 @@ class PendingProduce:
             self.reply.resolve(NO_RESPONSE)
 
     def _tell_leader(self, topic: TopicProduceData, answer: PartitionProduceResponse) -> None:
-        if self._context.api_version < CURRENT_LEADER_SINCE:
+        if self._context.api_version < FIRST_VERSION_WITH_CURRENT_LEADER:
             return
         image = self._broker.metadata.image
-        by_id = self._context.api_version >= PRODUCE_BY_ID_SINCE
+        by_id = self._context.api_version >= FIRST_PRODUCE_VERSION_WITH_IDS
         partition = (image.topics_by_id[topic.topic_id] if by_id else image.topics[topic.name]).partitions[answer.index]
         leader_id = -1 if partition.leader is None else partition.leader
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
@@ -258,7 +258,7 @@ class PendingProduce:
         then = partial(self._records_checked, partition, records, rules, answer, guard)
         if not is_compressed(records):
             self._broker.workers.run(check, then)
-        elif not self._broker.openers.run(len(records), check, then):
+        elif not self._broker.decompression_workers.run(len(records), check, then):
             then(JobResult(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
 
     def _records_checked(
@@ -335,7 +335,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
 
 def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
     """Returns the partition. Raises KafkaError, including when the client may not write to the topic."""
-    if context.api_version >= PRODUCE_BY_ID_SINCE:
+    if context.api_version >= FIRST_PRODUCE_VERSION_WITH_IDS:
         partition = broker.partitions.get_by_id(topic.topic_id, index)
         context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
         return partition

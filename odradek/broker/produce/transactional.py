@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.coordinators.verification import (
-    PRODUCE_ADDS_SINCE,
+    FIRST_PRODUCE_VERSION_THAT_ADDS,
     TransactionalProducer,
     UnverifiedBatch,
     VerificationResults,
@@ -77,7 +77,11 @@ class TransactionalProduce:
             self._verified(results)
 
         self._verifier.verify(
-            producers.pop(), batches, self._version >= PRODUCE_ADDS_SINCE, verified, waits_for_the_last=True
+            producers.pop(),
+            batches,
+            self._version >= FIRST_PRODUCE_VERSION_THAT_ADDS,
+            verified,
+            waits_for_the_last=True,
         )
         if not is_done:
             pending.reply.overlaps = False  # the producer's next request must not overtake this one

@@ -14,7 +14,7 @@ from typing import Final
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
 # Maximum amount of free memory at the end of the heap. The rest is returned to the kernel.
-KEPT_BYTES: Final = 16 * 1024 * 1024
+FREE_MEMORY_BYTES: Final = 16 * 1024 * 1024
 # Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
@@ -25,10 +25,10 @@ NO_GLIBC: Final = (OSError, AttributeError, TypeError)
 STUCK: Final = 50
 # Number of freezes after which a full collection looks for cycles among frozen objects. The second limit applies if at
 # most one cluster is left, because the collection then delays hardly any clients.
-FREEZES: Final = 500
-FREEZES_OF_THE_LAST: Final = 100
+MAX_FREEZES: Final = 500
+MAX_FREEZES_OF_LAST_LOOP: Final = 100
 # Added to either limit for each cluster, because the pause is longer if there are more clusters.
-FREEZES_FOR_EACH: Final = 10
+FREEZES_PER_LOOP: Final = 10
 
 
 @cache  # called once for all brokers of a process
@@ -38,7 +38,7 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except NO_GLIBC:
         return False
-    return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
+    return bool(mallopt(M_TRIM_THRESHOLD, FREE_MEMORY_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
 
 
 def return_freed_memory() -> bool:
@@ -88,8 +88,8 @@ class FrozenObjects:
         """
         alive = len(clusters)
         self._stuck += broker() is not None
-        most = FREEZES if alive > 1 else FREEZES_OF_THE_LAST
-        if self._stuck > STUCK + alive // 2 or self._freezes > most + FREEZES_FOR_EACH * alive:
+        most = MAX_FREEZES if alive > 1 else MAX_FREEZES_OF_LAST_LOOP
+        if self._stuck > STUCK + alive // 2 or self._freezes > most + FREEZES_PER_LOOP * alive:
             self._freezes = self._stuck = 0
             gc.unfreeze()
             gc.collect()

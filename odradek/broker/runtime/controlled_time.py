@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-SPARED_CANCELLED = 64  # number of cancelled timers that may stay in the heap, or half of the heap if that is more
+MAX_CANCELLED_TIMERS = 64  # number of cancelled timers that may stay in the heap, or half of the heap if that is more
 
 
 class ControlledTimer:
@@ -198,7 +198,7 @@ class ControlledTime:
         """Counts a cancelled timer, and removes the cancelled timers once there are many. Timers with long delays are
         mostly cancelled, and would otherwise accumulate."""
         self._cancelled += 1
-        if self._cancelled > max(SPARED_CANCELLED, len(self._armed) // 2):
+        if self._cancelled > max(MAX_CANCELLED_TIMERS, len(self._armed) // 2):
             self._armed = [each for each in self._armed if each[2].action is not None]
             heapify(self._armed)
             self._cancelled = 0

@@ -29,7 +29,7 @@ TRACE = logging.NOTSET + 1
 MAX_LINES = 100  # maximum number of lines per request for individual decisions
 MAX_NAME_LENGTH = 300  # maximum number of characters of a resource's name in a line; topic names have at most 249
 # The number of decisions in a request is logged when it reaches one of these values.
-COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})
+REPORTED_COUNTS = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
 # The log level of a refusal, and that of a permission.
 LEVELS = {
@@ -133,7 +133,7 @@ def line_of(
             f"{request_words(context)} names so many resources that its other decisions are not logged one by one;"
             f" the last one that is: {audit_line(context, operation, resource, name, ruling)}"
         )
-    if audited.count in COUNTED_AT:
+    if audited.count in REPORTED_COUNTS:
         return f"{request_words(context)}: {audited.count} decisions so far"
     return None
 

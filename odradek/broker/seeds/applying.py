@@ -81,7 +81,7 @@ PRODUCE_WITH_NAMES: Final = 12  # the last versions that identify topics by name
 COMMIT_WITH_NAMES: Final = 9
 FETCH_OFFSETS_WITH_NAMES: Final = 9
 GROUP_KEY: Final = 0
-ASK_AGAIN_S: Final = 0.02
+POLL_INTERVAL_S: Final = 0.02
 MAX_ATTEMPTS: Final = 1_500
 COORDINATOR_NOT_READY: Final = frozenset(
     {
@@ -238,7 +238,7 @@ class _Seeding:
             (found,) = (await self._client.ask(request, FindCoordinatorResponse)).coordinators
             if found.error_code not in COORDINATOR_NOT_READY:
                 return _check(found.error_code, found.error_message, group.place)
-            await asyncio.sleep(ASK_AGAIN_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         raise group.place.error("the coordinator of the group is not available")
 
     async def _committed(self, group: SeedGroup, by_topic: dict[str, list[SeedOffset]]) -> set[tuple[str, int]]:
@@ -259,7 +259,7 @@ class _Seeding:
                     for each in topic.partitions
                     if each.committed_offset >= 0
                 }
-            await asyncio.sleep(ASK_AGAIN_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         raise group.place.error("the coordinator of the group has not loaded")
 
     async def _set_passwords(self, users: Sequence[SeedUser]) -> int:

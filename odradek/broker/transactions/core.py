@@ -83,20 +83,20 @@ class TransactionCore:
         config: TransactionConfig,
         *,
         coordinator_epoch: int,
-        is_gone: Callable[[str], bool] = lambda topic: False,
+        is_deleted: Callable[[str], bool] = lambda topic: False,
         two_phase: MutableSet[int] | None = None,
         seals: Seals | None = None,
     ) -> None:
         """Creates an empty core.
 
         coordinator_epoch  the epoch in markers, higher than the epoch of every earlier core of this partition
-        is_gone            returns whether a topic in the records has been deleted, even if a new topic has its name;
+        is_deleted         returns whether a topic in the records has been deleted, even if a new topic has its name;
                            called right after loading
         two_phase          the producer ids that use Enable2Pc, shared with other cores
         seals              the sealed transactions, shared with other cores
         """
         self._config = config
-        self._is_gone = is_gone
+        self._is_deleted = is_deleted
         self._coordinator_epoch = coordinator_epoch
         self._two_phase = set() if two_phase is None else two_phase
         # During loading, a record may seal a transaction that a later record completes. Therefore partitions do not see
@@ -170,7 +170,7 @@ class TransactionCore:
         removes deleted topics that a crash has left in the records."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
-        forgotten = self._without_topics(self._is_gone)
+        forgotten = self._without_topics(self._is_deleted)
         left = {txn.transactional_id: txn.partitions for txn in forgotten}
         markers = [
             self._pending_markers(self._txns[each], left.get(each, partitions))
@@ -458,14 +458,14 @@ class TransactionCore:
 
     # Private methods.
 
-    def _without_topics(self, is_gone: Callable[[str], bool]) -> list[Txn]:
+    def _without_topics(self, is_deleted: Callable[[str], bool]) -> list[Txn]:
         """Returns the entries of transactions that contain partitions of deleted topics, with these partitions
         removed."""
         records = []
         for transactional_id in [*self._ongoing, *self._remaining]:
             txn = self._txns[transactional_id]
             partitions = self._remaining.get(transactional_id, txn.partitions)
-            gone = {topic for topic in {topic for topic, _ in partitions} if is_gone(topic)}
+            gone = {topic for topic in {topic for topic, _ in partitions} if is_deleted(topic)}
             if gone:
                 records.append(without_topic(txn, frozenset(each for each in partitions if each[0] not in gone)))
         return records

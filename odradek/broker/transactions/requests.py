@@ -48,7 +48,8 @@ from odradek.protocol.messages.list_transactions_response import TransactionStat
 from odradek.protocol.topic_partition import TopicPartition
 
 NONE: Final = -1  # stands for a missing id, epoch or time
-KEEPING_SINCE: Final = 2  # first level of transaction.version at which EndTxn can return a different pair
+# First level of transaction.version at which EndTxn can return a different pair.
+FIRST_LEVEL_WITH_KEPT_PREPARED: Final = 2
 STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
 
@@ -62,7 +63,7 @@ def check_request(request: InitProducerIdRequest, config: TransactionConfig, tra
     if request.enable2_pc and not config.transaction_two_phase_commit_enable:
         reason = "Enable2Pc is refused while transaction.two.phase.commit.enable is false."
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
-    if request.keep_prepared_txn and transaction_version < KEEPING_SINCE:
+    if request.keep_prepared_txn and transaction_version < FIRST_LEVEL_WITH_KEPT_PREPARED:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not request.enable2_pc and not 0 < request.transaction_timeout_ms <= config.transaction_max_timeout_ms:
         raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import odradek
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import check
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
@@ -56,7 +56,7 @@ async def describe_cluster(requests: AdminRequests) -> ClusterDescription:
     )
 
 
-UPGRADE_TYPES_SINCE = 1  # first version of UpdateFeatures with upgrade types
+FIRST_VERSION_WITH_UPGRADE_TYPES = 1  # first version of UpdateFeatures with upgrade types
 OFF = 0
 
 
@@ -102,7 +102,9 @@ async def update_features(
         ],
         validate_only=validate_only,
     )
-    answer = await requests.ask_any_broker(request, UpdateFeaturesResponse, min_version=UPGRADE_TYPES_SINCE)
+    answer = await requests.ask_any_broker(
+        request, UpdateFeaturesResponse, min_version=FIRST_VERSION_WITH_UPGRADE_TYPES
+    )
     check(answer.error_code, "the features", answer.error_message)
     for told in answer.results:
         check(told.error_code, f"the feature {told.feature!r}", told.error_message)

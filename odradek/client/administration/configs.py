@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import check
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult

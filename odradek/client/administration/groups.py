@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import ClientError, check
 from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, blocks, grouped
 from odradek.client.consuming.assignors import assigned_partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import ClientError, RetriableError, check, code_of, refusal
 from odradek.client.common.values import TopicPartition, blocks, grouped
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import CoordinatorType
 from odradek.protocol.messages import streams_group_describe_response as told

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.common.values import TopicPartition, blocks, grouped
 from odradek.client.consuming.offset_lookup import leaders_of
@@ -28,7 +28,8 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-DURATION_SINCE, PATTERN_SINCE = 1, 2  # first versions of ListTransactions that have these filters
+# First versions of ListTransactions that have these filters.
+FIRST_VERSION_WITH_DURATION, FIRST_VERSION_WITH_PATTERN = 1, 2
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # the value in KIP-939, and the value that Kafka stores
 FIRST_COORDINATOR_EPOCH = 0
 # Last version of WriteTxnMarkers without a transaction version. Later versions require an epoch above the producer's.
@@ -89,8 +90,8 @@ async def list_transactions(
         duration_filter=-1 if longer_than_ms is None else longer_than_ms,
         transactional_id_pattern=transactional_id_pattern,
     )
-    since = DURATION_SINCE if longer_than_ms is not None else 0
-    since = PATTERN_SINCE if transactional_id_pattern is not None else since
+    since = FIRST_VERSION_WITH_DURATION if longer_than_ms is not None else 0
+    since = FIRST_VERSION_WITH_PATTERN if transactional_id_pattern is not None else since
     found = [
         each
         for node_id in await requests.node_ids()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from odradek.client.administration.asking import AdminRequests
+from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.errors import check
 from odradek.protocol.acls import ANY_HOST, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode

@@ -91,7 +91,7 @@ def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes,
 
 
 _INLINE_BYTES = 12  # a view holds values up to this size inline; for a longer value it holds the position
-READABLE_BEHIND = _INLINE_BYTES  # number of bytes after the last value that must be readable
+PADDING_BYTES = _INLINE_BYTES  # number of bytes after the last value that must be readable
 _INLINE = np.dtype(f"V{_INLINE_BYTES}")
 # For a long value, the first four bytes and the buffer number (0) stay empty,
 # because Arrow's cast reads neither of them.
@@ -104,7 +104,7 @@ def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.
     """Returns a binary array whose i-th value is the `sizes[i]` bytes that begin at `starts[i]`. A negative size stands
     for null.
 
-    `source` is a numpy view of `data`, and must have READABLE_BEHIND more bytes after the last value. The values are
+    `source` is a numpy view of `data`, and must have PADDING_BYTES more bytes after the last value. The values are
     copied.
     """
     count = len(starts)

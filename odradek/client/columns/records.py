@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.client.columns.binaries import (
-    READABLE_BEHIND,
+    PADDING_BYTES,
     VARINT_BYTES,
     VARLONG_BYTES,
     Bytes,
@@ -108,7 +108,7 @@ class _Stretch:
 
     def __init__(self, opened: _Opened) -> None:
         self._headers = opened.headers
-        self._data = b"".join((*opened.payloads, bytes(READABLE_BEHIND)))
+        self._data = b"".join((*opened.payloads, bytes(PADDING_BYTES)))
         self._bytes: Bytes = np.frombuffer(self._data, dtype=np.uint8)
         try:
             self._starts, self._ends = self._boundaries([len(payload) for payload in opened.payloads])

@@ -26,7 +26,7 @@ from odradek.protocol.struct import ZERO_UUID
 # Two channels, so that a partition that has just run empty need not wait for a Fetch of other partitions.
 CHANNELS = ("fetch", "fetch too")
 NO_REPLICA = -1
-NAMES_TOPICS = 12  # last version of Fetch that names topics; later versions use topic ids
+LAST_VERSION_WITH_NAMES = 12  # last version of Fetch that names topics; later versions use topic ids
 FULL_FETCHES = 2  # a partition is fetched ahead until the equivalent of this many full responses is buffered
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -197,7 +197,7 @@ class Fetcher:
         connection = await self._cluster.connection(node_id, channel)
         ids = {each.topic_partition.topic: self._topic_id(each.topic_partition.topic) for each in partitions}
         has_ids = ZERO_UUID not in ids.values()
-        version = connection.version(FetchRequest, None if has_ids else NAMES_TOPICS)
+        version = connection.version(FetchRequest, None if has_ids else LAST_VERSION_WITH_NAMES)
         offsets = {each.topic_partition: each.fetch_offset for each in partitions}
         request = self._request(partitions, ids, is_patient=is_patient)
         timeout_ms = self._settings.max_wait_ms + self._cluster.request_timeout_ms
@@ -209,7 +209,7 @@ class Fetcher:
         brought_any = False
         brought: dict[str, int] = {}  # bytes by topic
         for told in answer.responses:
-            topic = told.topic if version <= NAMES_TOPICS else names.get(told.topic_id, "")
+            topic = told.topic if version <= LAST_VERSION_WITH_NAMES else names.get(told.topic_id, "")
             for data in told.partitions:
                 if data.records:
                     brought[topic] = brought.get(topic, 0) + len(data.records)
@@ -375,12 +375,12 @@ class Fetcher:
         for topic in topics - known:
             with suppress(RetriableError):
                 await self._cluster.topic(topic, timeout_ms=0)
-        if wanted := [each.topic_partition for each in self._positions.in_stage(Stage.COMMITTED_WANTED)]:
+        if wanted := [each.topic_partition for each in self._positions.in_stage(Stage.NEEDS_COMMITTED_OFFSET)]:
             assert self._committed is not None
             for partition, offset in (await self._committed(wanted)).items():
                 self._positions.committed(partition, offset)
-        await self._validate(self._positions.in_stage(Stage.VALIDATION_WANTED))
-        await self._reset(self._positions.in_stage(Stage.RESET_WANTED))
+        await self._validate(self._positions.in_stage(Stage.NEEDS_VALIDATION))
+        await self._reset(self._positions.in_stage(Stage.NEEDS_RESET))
 
     async def _reset(self, wanted: list[AssignedPartition]) -> None:
         timestamps = {each.topic_partition: each.reset_to for each in wanted if each.reset_to is not None}
@@ -395,7 +395,7 @@ class Fetcher:
             assigned = self._positions.find(partition)
             if (
                 assigned is None
-                or assigned.stage is not Stage.RESET_WANTED
+                or assigned.stage is not Stage.NEEDS_RESET
                 or assigned.reset_to != timestamps.get(partition)
             ):
                 continue

@@ -59,7 +59,7 @@ class GroupStep(Enum):
     GIVE_UP = auto()
 
 
-_WHEREVER: Mapping[ErrorCode, GroupStep] = {
+_STEPS_FOR_ANY_REQUEST: Mapping[ErrorCode, GroupStep] = {
     ErrorCode.NONE: GroupStep.GO_ON,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: GroupStep.REPEAT,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: GroupStep.FIND_COORDINATOR,
@@ -68,7 +68,7 @@ _WHEREVER: Mapping[ErrorCode, GroupStep] = {
     ErrorCode.ILLEGAL_GENERATION: GroupStep.REJOIN_EXPELLED,
     ErrorCode.UNKNOWN_MEMBER_ID: GroupStep.JOIN_ANEW,
 }
-_SPECIALLY: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
+_STEPS_BY_REQUEST: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
     (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # the response contains the member id to use
     # The topic may have been created a moment ago.
     (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,
@@ -106,7 +106,7 @@ class Membership:
 
     def handle_answer(self, request: GroupRequest, code: ErrorCode) -> GroupStep:
         """Updates the state after a response, and returns how to continue."""
-        following = _SPECIALLY.get((request, code)) or _WHEREVER.get(code, GroupStep.GIVE_UP)
+        following = _STEPS_BY_REQUEST.get((request, code)) or _STEPS_FOR_ANY_REQUEST.get(code, GroupStep.GIVE_UP)
         match following:
             case GroupStep.REJOIN:
                 self.is_stable = False

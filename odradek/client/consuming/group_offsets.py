@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_commit_response import OffsetCommitRespons
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 
-COMMIT_NAMES_TOPICS = 9  # last version that names topics; later versions use topic ids
+LAST_COMMIT_VERSION_WITH_NAMES = 9  # last version that names topics; later versions use topic ids
 FETCH_OF_ONE_GROUP = 7
 NO_EPOCH = -1
 
@@ -78,7 +78,11 @@ class GroupOffsets:
                 topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
             )
             answer = await self._cluster.ask_coordinator(
-                self._group_id, CoordinatorType.GROUP, request, OffsetCommitResponse, max_version=COMMIT_NAMES_TOPICS
+                self._group_id,
+                CoordinatorType.GROUP,
+                request,
+                OffsetCommitResponse,
+                max_version=LAST_COMMIT_VERSION_WITH_NAMES,
             )
             codes = {code_of(each.error_code) for topic in answer.topics for each in topic.partitions}
             self._raise_first(codes - {ErrorCode.NONE}, "the commit of offsets")

@@ -54,9 +54,9 @@ class OffsetOutOfRange(ClientError):
 class Stage(Enum):
     """The next step that a partition needs before records can be fetched from it."""
 
-    COMMITTED_WANTED = auto()  # request the group's committed offset
-    RESET_WANTED = auto()  # look the position up with ListOffsets
-    VALIDATION_WANTED = auto()  # compare the position with the log of the new leader
+    NEEDS_COMMITTED_OFFSET = auto()  # request the group's committed offset
+    NEEDS_RESET = auto()  # look the position up with ListOffsets
+    NEEDS_VALIDATION = auto()  # compare the position with the log of the new leader
     READY = auto()
 
 
@@ -97,7 +97,7 @@ class AssignedPartition:
 
     def reset(self, timestamp: int) -> None:
         """Discards the position. It is then looked up with ListOffsets."""
-        self.stage, self.offset, self.leader_epoch, self.reset_to = Stage.RESET_WANTED, -1, None, timestamp
+        self.stage, self.offset, self.leader_epoch, self.reset_to = Stage.NEEDS_RESET, -1, None, timestamp
         self.fetched.clear()
 
     def apply_leader_epoch(self, leader_epoch: int | None) -> None:
@@ -109,7 +109,7 @@ class AssignedPartition:
         if self.leader_epoch is None or self.leader_epoch >= leader_epoch:
             self.validated_epoch = leader_epoch
         else:
-            self.stage = Stage.VALIDATION_WANTED
+            self.stage = Stage.NEEDS_VALIDATION
             self.fetched.clear()
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
@@ -161,12 +161,12 @@ class Positions:
 
     def assign(self, partitions: Collection[TopicPartition], *, has_group: bool) -> None:
         """Replaces the set of partitions. Partitions that the consumer already has keep their positions."""
-        stage = Stage.COMMITTED_WANTED if has_group else Stage.RESET_WANTED
+        stage = Stage.NEEDS_COMMITTED_OFFSET if has_group else Stage.NEEDS_RESET
         kept = self._assigned
         self._assigned = {}
         for partition in partitions:
             self._assigned[partition] = kept.get(partition) or AssignedPartition(partition, stage)
-            if self._assigned[partition].stage is Stage.RESET_WANTED and self._assigned[partition].reset_to is None:
+            if self._assigned[partition].stage is Stage.NEEDS_RESET and self._assigned[partition].reset_to is None:
                 self._assigned[partition].reset_to = self._reset.timestamp
         self._turn = deque(self._assigned)
 
@@ -186,7 +186,7 @@ class Positions:
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
         """Applies the group's committed offset, which is None if the group has never committed one."""
         assigned = self._assigned.get(partition)
-        if assigned is None or assigned.stage is not Stage.COMMITTED_WANTED:
+        if assigned is None or assigned.stage is not Stage.NEEDS_COMMITTED_OFFSET:
             return
         if offset is not None:
             assigned.seek(offset.offset, offset.leader_epoch)
@@ -213,7 +213,7 @@ class Positions:
         end_epoch, end_offset   the epoch of the position, or else the last earlier epoch in the leader's log, and the
                                 end of that epoch; None if there is no such epoch
         """
-        if assigned.stage is not Stage.VALIDATION_WANTED:
+        if assigned.stage is not Stage.NEEDS_VALIDATION:
             return
         if end_offset is None or (end_offset < assigned.offset and self._reset is OffsetReset.NONE):
             self.lose(assigned)

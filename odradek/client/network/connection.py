@@ -35,7 +35,7 @@ HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # position in an ApiVersions response of any version, after the correlation id
 VERSION_OF_THE_FIRST_CLIENTS = 0
-SOFTWARE_SINCE = 3  # first version of ApiVersions that contains the name of the client's software
+FIRST_VERSION_WITH_SOFTWARE = 3  # first version of ApiVersions that contains the name of the client's software
 # Fraction of its lifetime after which a session is renewed. It is chosen at random, as in Kafka's clients.
 RENEWED_AFTER = (0.85, 0.95)
 GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes a connection without a login
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
             known = [api.max_version for api in answer.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
             version = min([*known, ApiVersionsRequest.MAX_VERSION]) if known else VERSION_OF_THE_FIRST_CLIENTS
-            request = _of_this_software() if version >= SOFTWARE_SINCE else ApiVersionsRequest()
+            request = _of_this_software() if version >= FIRST_VERSION_WITH_SOFTWARE else ApiVersionsRequest()
             answer = await self.send(request, version, ApiVersionsResponse)
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED.value:
             raise RetriableError(

@@ -127,7 +127,7 @@ class LeaderRoutes:
 
 
 NO_OFFSET = -1
-SINCE_TRANSACTION_V2 = 12  # from this version of Produce, the broker itself adds partitions to the transaction
+FIRST_V2_VERSION = 12  # from this version of Produce, the broker itself adds partitions to the transaction
 WITH_NAMES = 12  # last version in which requests name topics; later versions use topic ids
 
 
@@ -135,7 +135,7 @@ def version_bounds(*, is_transactional: bool, is_transaction_v2: bool) -> tuple[
     """Returns the oldest and the newest version of Produce that may be used."""
     if not is_transactional:
         return 0, WITH_NAMES
-    return (SINCE_TRANSACTION_V2, WITH_NAMES) if is_transaction_v2 else (0, SINCE_TRANSACTION_V2 - 1)
+    return (FIRST_V2_VERSION, WITH_NAMES) if is_transaction_v2 else (0, FIRST_V2_VERSION - 1)
 
 
 def produce_request(

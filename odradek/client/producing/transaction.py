@@ -19,7 +19,7 @@ class ProducerTxnState(Enum):
     UNINITIALIZED = auto()
     INITIALIZING = auto()
     READY = auto()
-    NOTHING_KEPT = auto()  # initialised with keep_prepared, but no prepared transaction was found
+    NO_PREPARED = auto()  # initialised with keep_prepared, but no prepared transaction was found
     IN_TRANSACTION = auto()
     PREPARING = auto()  # flushing; no more records are accepted
     PREPARED = auto()
@@ -49,7 +49,7 @@ NEXT: Mapping[ProducerTxnState, Mapping[Call, ProducerTxnState]] = {
     S.UNINITIALIZED: {C.INIT: S.INITIALIZING},
     S.INITIALIZING: {C.INIT: S.INITIALIZING},
     S.READY: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.READY},
-    S.NOTHING_KEPT: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.NOTHING_KEPT, C.COMPLETE: S.READY},
+    S.NO_PREPARED: {C.BEGIN: S.IN_TRANSACTION, C.FLUSH: S.NO_PREPARED, C.COMPLETE: S.READY},
     S.IN_TRANSACTION: {
         C.SEND: S.IN_TRANSACTION,
         C.SEND_OFFSETS: S.IN_TRANSACTION,
@@ -103,7 +103,7 @@ def completion(state: ProducerTxnState, prepared: PreparedTxnState, given: Prepa
     If the call is repeated because it did not finish, the decision is the same. Raises IllegalState (INVALID_TXN_STATE)
     if no transaction is prepared. Source: KIP-939, KafkaProducer API changes.
     """
-    if state is S.NOTHING_KEPT:
+    if state is S.NO_PREPARED:
         return Completion.NOTHING
     decided = Completion.COMMIT if given == prepared else Completion.ABORT
     if state is S.PREPARED or (state, decided) in (

@@ -140,7 +140,7 @@ class TransactionSession:
 
     async def init(self, *, keep_prepared: bool) -> None:
         """Acquires a producer id. `state` is READY afterwards. With `keep_prepared`, it is PREPARED, and `prepared` is
-        set, if a prepared transaction was found, and otherwise NOTHING_KEPT."""
+        set, if a prepared transaction was found, and otherwise NO_PREPARED."""
         needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
@@ -156,7 +156,7 @@ class TransactionSession:
             self._must_init_anew = True
             self.state = ProducerTxnState.PREPARED
         else:
-            self.state = ProducerTxnState.NOTHING_KEPT if keep_prepared else ProducerTxnState.READY
+            self.state = ProducerTxnState.NO_PREPARED if keep_prepared else ProducerTxnState.READY
 
     async def _init_producer_id(
         self, needs_version: int, *, keep_prepared: bool = False, expected: ProducerIdentity | None = None

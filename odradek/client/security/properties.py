@@ -74,7 +74,7 @@ def _encoded(value: Mapping[str, object]) -> str:
 
 # Properties whose values are the same in this client, with the names of this client's settings. Java's names come
 # first, followed by librdkafka's.
-_AS_IT_IS: Mapping[str, str] = {
+_UNCONVERTED: Mapping[str, str] = {
     "ssl.truststore.location": "ssl_cafile",
     "ssl.truststore.password": "ssl_capassword",
     "ssl.truststore.certificates": "ssl_cadata",
@@ -98,7 +98,7 @@ _OAUTH = (
     "sasl.oauthbearer.scope",
 )
 # Properties that select a Java class or a method of librdkafka. This client has no such choice.
-_WITHOUT_MEANING = (
+_MEANINGLESS = (
     "sasl.login.callback.handler.class",
     "sasl.client.callback.handler.class",
     "sasl.oauthbearer.jwt.retriever.class",
@@ -115,11 +115,11 @@ PROPERTIES = frozenset(
         "ssl.keystore.certificate.chain",
         "ssl.key.pem",
         "ssl.certificate.pem",
-        *_AS_IT_IS,
+        *_UNCONVERTED,
         *_PASSWORDS,
         *_STORE_TYPES,
         *_OAUTH,
-        *_WITHOUT_MEANING,
+        *_MEANINGLESS,
     }
 )
 MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
@@ -150,7 +150,7 @@ def security_settings(properties: Mapping[str, str], prefix: str = "") -> Securi
 
 
 def _listed() -> str:
-    return ", ".join(sorted(PROPERTIES - {*_WITHOUT_MEANING}))
+    return ", ".join(sorted(PROPERTIES - {*_MEANINGLESS}))
 
 
 def _add_tls(given: Mapping[str, str], settings: SecuritySettings) -> None:
@@ -176,7 +176,7 @@ def _add_tls(given: Mapping[str, str], settings: SecuritySettings) -> None:
 
 
 def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> None:
-    for name, own in _AS_IT_IS.items():
+    for name, own in _UNCONVERTED.items():
         if name.startswith(prefix) and given.get(name):
             settings[own] = given[name]  # type: ignore[literal-required]  # the table has names of settings
 

@@ -36,7 +36,7 @@ from odradek.protocol.scram import (
 
 MAX_ITERATIONS = 1_000_000  # about half a second of work; a server that requires more may be malicious
 CONTROL_A = "\x01"
-TAKES_NOTICE = b"\x01"
+ERROR_ACKNOWLEDGEMENT = b"\x01"
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
 _EXTENSION_VALUE = re.compile("[\x21-\x7e \t\r\n]+")
 
@@ -164,7 +164,7 @@ class OAuthBearerExchange:
         if not challenge:
             return None
         self._refusal = _status_of(challenge)
-        return TAKES_NOTICE
+        return ERROR_ACKNOWLEDGEMENT
 
 
 def _status_of(challenge: bytes) -> str:

@@ -10,8 +10,8 @@ from odradek.protocol.errors import ErrorCode
 NO_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 )
-WANTS_A_CERTIFICATE = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE"})
-REFUSES_THE_CERTIFICATE = frozenset(
+CERTIFICATE_REQUIRED_ALERTS = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_BAD_CERTIFICATE"})
+CERTIFICATE_REFUSED_ALERTS = frozenset(
     {"SSLV3_ALERT_CERTIFICATE_UNKNOWN", "TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"}
 )
 EXPIRED = 10  # X509_V_ERR_CERT_HAS_EXPIRED
@@ -47,11 +47,11 @@ def _of_reason(name: str, reason: str) -> ClientError:
             f"{name} does not answer with TLS ({words}): its listener is one without TLS. Set security_protocol to"
             " PLAINTEXT or SASL_PLAINTEXT"
         )
-    if reason in WANTS_A_CERTIFICATE:
+    if reason in CERTIFICATE_REQUIRED_ALERTS:
         return AuthenticationFailed(
             f"{name} refuses the connection ({words}): it may require a certificate of the client, ssl_certfile"
         )
-    if reason in REFUSES_THE_CERTIFICATE:
+    if reason in CERTIFICATE_REFUSED_ALERTS:
         return AuthenticationFailed(f"{name} does not trust the certificate of this client, ssl_certfile ({words})")
     if "ALERT" in reason:
         return AuthenticationFailed(f"{name} refuses the TLS handshake: {words}")

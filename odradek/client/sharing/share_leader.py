@@ -14,7 +14,7 @@ from odradek.client.network.cluster import Cluster
 from odradek.client.sharing.acquired import Acquisitions, FetchedShareRecords, SentAcknowledgements, read_acquired
 from odradek.client.sharing.share_session import (
     FINAL_EPOCH,
-    SESSION_IS_GONE,
+    SESSION_LOST_ERRORS,
     AcquireMode,
     ShareSession,
     ShareSettings,
@@ -39,7 +39,7 @@ UNDECIDED = frozenset(
 )
 # Errors after which a fetch is repeated. Kafka 4.3.1 answers a whole ShareFetch with the last of these errors if one of
 # its topics was deleted, until the assignment no longer contains that topic.
-TRANSIENT_ERRORS = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
+TRANSIENT_ERRORS = SESSION_LOST_ERRORS | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ LEAVE_EPOCH = -1
 # The coordinator initialises the state of new partitions after the first heartbeat, and assigns them about a second
 # later. Until a member has an assignment, it sends heartbeats more often than required.
 FIRST_INTERVAL_MS = 1_000
-HASTY_HEARTBEATS = 10
+MAX_EARLY_HEARTBEATS = 10
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
     topics: frozenset[str]
     rack_id: str | None = None
     assigned: frozenset[TopicIdPartition] = field(default_factory=frozenset)
-    _hasty_heartbeats: int = HASTY_HEARTBEATS
+    _early_heartbeats_left: int = MAX_EARLY_HEARTBEATS
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        return min(self._interval_ms, FIRST_INTERVAL_MS) if self._hasty_heartbeats else self._interval_ms
+        return min(self._interval_ms, FIRST_INTERVAL_MS) if self._early_heartbeats_left else self._interval_ms
 
     def request(self) -> ShareGroupHeartbeatRequest:
         is_full = self._reported_state is None or self.epoch == JOIN_EPOCH
@@ -53,7 +53,7 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
         return self.topics
 
     def apply_answer(self, answer: ShareGroupHeartbeatResponse) -> None:
-        self._hasty_heartbeats = max(0, self._hasty_heartbeats - 1)
+        self._early_heartbeats_left = max(0, self._early_heartbeats_left - 1)
         if answer.assignment is not None:
             self.assigned = frozenset(
                 TopicIdPartition(topic.topic_id, partition)
@@ -61,15 +61,15 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
                 for partition in topic.partitions
             )
         if self.assigned:
-            self._hasty_heartbeats = 0
+            self._early_heartbeats_left = 0
 
     def end_membership(self) -> None:
         """Ends the membership. Acquired records stay locked until their locks expire."""
-        self.epoch, self.assigned, self._reported_state, self._hasty_heartbeats = (
+        self.epoch, self.assigned, self._reported_state, self._early_heartbeats_left = (
             JOIN_EPOCH,
             frozenset(),
             None,
-            HASTY_HEARTBEATS,
+            MAX_EARLY_HEARTBEATS,
         )
 
     def leave_request(self) -> ShareGroupHeartbeatRequest:

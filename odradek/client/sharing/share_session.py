@@ -29,7 +29,7 @@ FINAL_EPOCH = -1
 FIRST_EPOCH, LAST_EPOCH = 1, 2**31 - 1
 
 # Errors that mean that the broker does not have the request's session.
-SESSION_IS_GONE = frozenset(
+SESSION_LOST_ERRORS = frozenset(
     {
         ErrorCode.SHARE_SESSION_NOT_FOUND,
         ErrorCode.INVALID_SHARE_SESSION_EPOCH,
@@ -82,7 +82,7 @@ class ShareSession:
         self.epoch, self.partitions = INITIAL_EPOCH, frozenset()
 
     def _advance_epoch(self, code: ErrorCode) -> None:
-        if code in SESSION_IS_GONE:
+        if code in SESSION_LOST_ERRORS:
             self.epoch = INITIAL_EPOCH
         else:
             self.epoch = FIRST_EPOCH if self.epoch == LAST_EPOCH else self.epoch + 1

@@ -113,13 +113,13 @@ def _survey(
     end_offset = start_offset
     for segment in segments:
         end_offset = max(end_offset, segment.base_offset)
-        begun: BatchPlace | None = None
+        first: BatchPlace | None = None
         latest = NO_TIMESTAMP
         for position, header, data in headers(segment, 0, segment.base_offset, on_damage=on_damage):
-            if begun is None or position >= begun.position + cut_bytes:
-                if begun is not None:
-                    places.append(begun._replace(size_bytes=position - begun.position, max_timestamp=latest))
-                begun, latest = (
+            if first is None or position >= first.position + cut_bytes:
+                if first is not None:
+                    places.append(first._replace(size_bytes=position - first.position, max_timestamp=latest))
+                first, latest = (
                     BatchPlace(header.base_offset, segment.base_offset, segment.inode, position),
                     NO_TIMESTAMP,
                 )
@@ -130,7 +130,7 @@ def _survey(
                 not_older[waiting.pop(0)] = BatchPlace(header.base_offset, segment.base_offset, segment.inode, position)
             transactions.add(header, data)
             end_offset = header.base_offset + header.last_offset_delta + 1  # correct because offsets ascend
-        if begun is not None:
-            places.append(begun._replace(size_bytes=segment.size_bytes - begun.position, max_timestamp=latest))
+        if first is not None:
+            places.append(first._replace(size_bytes=segment.size_bytes - first.position, max_timestamp=latest))
     stable = transactions.last_stable_offset(end_offset)
     return PartitionSurvey(log, start_offset, end_offset, stable, transactions.aborted, places, not_older)

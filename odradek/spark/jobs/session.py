@@ -34,7 +34,9 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-_OURS = re.compile(r"^(?:[\w.]*odradek[\w.]*|pyspark\.errors[\w.]*|TimeoutError|\w*Error|\w*Exception): (.+)$", re.M)
+_EXCEPTION_LINE = re.compile(
+    r"^(?:[\w.]*odradek[\w.]*|pyspark\.errors[\w.]*|TimeoutError|\w*Error|\w*Exception): (.+)$", re.M
+)
 _LAST_CHARACTERS = 2_000
 
 
@@ -151,7 +153,7 @@ def _not_started(error: Exception, output: str) -> str:
 def _reason(text: str) -> str:
     """Returns the line of a traceback that explains the failure: the last line with the name of a Python error, or else
     the first line."""
-    found = _OURS.findall(text)
+    found = _EXCEPTION_LINE.findall(text)
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
 
 

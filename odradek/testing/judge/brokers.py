@@ -11,7 +11,7 @@ from odradek.testing.judge.exchanges import Connection, Exchange
 
 BATCHED_ADD_PARTITIONS: Final = 4  # from this version on, AddPartitionsToTxn is only sent by brokers
 # APIs that only brokers use. APIs that tools also use, such as DescribeQuorum, are not listed.
-OF_BROKERS: Final = frozenset(
+BROKER_APIS: Final = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
         ApiKey.STOP_REPLICA,
@@ -47,7 +47,7 @@ def note_sender(connection: Connection, exchange: Exchange) -> None:
         connection.sends_markers = True
     elif api is not None and api not in GREETINGS:
         connection.sends_others = True
-    if api in OF_BROKERS or (api is ApiKey.ADD_PARTITIONS_TO_TXN and exchange.version >= BATCHED_ADD_PARTITIONS):
+    if api in BROKER_APIS or (api is ApiKey.ADD_PARTITIONS_TO_TXN and exchange.version >= BATCHED_ADD_PARTITIONS):
         connection.shows_broker = True
     elif isinstance(exchange.request, FetchRequest):
         request, state = exchange.request, exchange.request.replica_state

@@ -22,7 +22,7 @@ GRACE_US: Final = 50_000  # after this time, a client is assumed to have read a 
 UNKNOWN: Final = "unknown"
 
 
-class AnswerFate(Enum):
+class AnswerStatus(Enum):
     """The outcome of an exchange."""
 
     WAITING = "is not answered yet"
@@ -123,7 +123,7 @@ class Exchange:
     is_flexible: bool = False
     unreadable: str | None = None
     answer: Message | None = None
-    fate: AnswerFate = AnswerFate.WAITING
+    status: AnswerStatus = AnswerStatus.WAITING
     answered_us: int = 0
     written_us: int | None = None
     _batches: list[Batch] | None = None
@@ -141,7 +141,7 @@ class Exchange:
     @property
     def is_lost(self) -> bool:
         """Whether the client will never receive a response."""
-        return self.fate in (AnswerFate.UNANSWERED, AnswerFate.HUNG_UP) or (
+        return self.status in (AnswerStatus.UNANSWERED, AnswerStatus.HUNG_UP) or (
             self.written_us is None and self.connection.closed_us is not None
         )
 
@@ -210,7 +210,7 @@ def knows_response(request: Exchange, answered: Exchange) -> bool:
     """Returns whether the client must have known the response to `answered` when it sent `request`. Returns False if
     that response was not written completely, or was written shortly before its connection was closed."""
     written_us, closed_us = answered.written_us, answered.connection.closed_us
-    if answered.fate is not AnswerFate.ANSWERED or written_us is None or request.number == answered.number:
+    if answered.status is not AnswerStatus.ANSWERED or written_us is None or request.number == answered.number:
         return False
     if closed_us is not None and closed_us < written_us + GRACE_US:
         return False

@@ -15,7 +15,7 @@ from odradek.protocol.frames import REQUEST_START
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Message
 from odradek.testing.judge.brokers import note_sender
-from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, forget_records
+from odradek.testing.judge.exchanges import AnswerStatus, Connection, Exchange, forget_records
 from odradek.testing.judge.rule import RuleFunction
 from odradek.testing.judge.rules import FAMILIES
 from odradek.testing.judge.scene import Client, Scene
@@ -26,7 +26,7 @@ CORRELATION_BYTES: Final = 4
 # API key, version and correlation id, which are recorded even if the request is masked.
 FRAME_START: Final = Packing(">hhi")
 MASKED_BYTES: Final = FRAME_START.size
-OF_BOOTSTRAP: Final = frozenset(
+BOOTSTRAP_APIS: Final = frozenset(
     {
         ApiKey.API_VERSIONS,
         ApiKey.SASL_HANDSHAKE,
@@ -93,7 +93,7 @@ class JudgedRecording:
                 exchange = self._open.pop(entry.exchange, None)
                 if exchange is not None:
                     exchange.written_us = entry.time_us
-            case Kind.TOLD:
+            case Kind.EVENT:
                 elsewhere = json.loads(entry.body).get("elsewhere")
                 if elsewhere is not None:
                     self.bypassing_addresses.append(elsewhere)
@@ -117,7 +117,7 @@ class JudgedRecording:
         exchange = _exchange(entry, connection, self.scene.topics)
         self.exchanges += 1
         note_sender(connection, exchange)
-        if exchange.api not in OF_BOOTSTRAP and not connection.is_of_broker:
+        if exchange.api not in BOOTSTRAP_APIS and not connection.is_of_broker:
             self.is_of_bootstrap_only = False
         connection.first_us = connection.first_us or entry.time_us
         connection.last_us = entry.time_us
@@ -139,10 +139,10 @@ class JudgedRecording:
         exchange.answered_us = entry.time_us
         exchange.connection.waiting.pop(exchange.number, None)
         if entry.kind is Kind.ANSWERED:
-            exchange.fate = AnswerFate.ANSWERED
+            exchange.status = AnswerStatus.ANSWERED
             exchange.answer = _answer(entry, exchange)
         else:
-            exchange.fate = AnswerFate.UNANSWERED if entry.kind is Kind.UNANSWERED else AnswerFate.HUNG_UP
+            exchange.status = AnswerStatus.UNANSWERED if entry.kind is Kind.UNANSWERED else AnswerStatus.HUNG_UP
             del self._open[exchange.number]
         note_topics(exchange, self.scene.topics)
         self._apply_rules(self._all_answered, exchange)

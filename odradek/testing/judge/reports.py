@@ -52,7 +52,7 @@ def _exchange_line(exchange: Exchange) -> str:
     name = "?" if exchange.api is None else exchange.api.kafka_name
     return (
         f"{exchange.received_us / 1000:.1f} ms  exchange {exchange.number}, connection {exchange.connection.number}:"
-        f" {name} v{exchange.version} {exchange.fate.value}"
+        f" {name} v{exchange.version} {exchange.status.value}"
     )
 
 

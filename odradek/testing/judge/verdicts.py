@@ -134,7 +134,7 @@ def exchange_json(exchange: Exchange) -> dict[str, Json]:
         "client_id": exchange.client_id,
         "received_ms": exchange.received_us // 1000,
         "sent_after_ms": exchange.earliest_us // 1000,
-        "fate": exchange.fate.value,
+        "fate": exchange.status.value,
         "answered_ms": exchange.answered_us // 1000 if exchange.answered_us else None,
         "written_ms": None if exchange.written_us is None else exchange.written_us // 1000,
         "unreadable": exchange.unreadable,

@@ -153,7 +153,7 @@ class RecordingPlayer:
                 connection = self._connections.pop(entry.connection, None)
                 if connection is not None:
                     connection.close()
-            case Kind.TOLD:
+            case Kind.EVENT:
                 call = _control_call(entry)
                 if call is not None:
                     await self._call(**call)
@@ -286,7 +286,7 @@ def _client_id(frame: bytes) -> str:
 
 def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
     """Returns the call of the control interface that an entry contains, or None for all other entries."""
-    return json.loads(entry.body).get("called") if entry.kind is Kind.TOLD else None
+    return json.loads(entry.body).get("called") if entry.kind is Kind.EVENT else None
 
 
 def temporarily_refused(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:

@@ -38,7 +38,7 @@ from odradek.testing.sync import Cluster, Unmet
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
 # After this time, fetches that were sent before the change have been answered, regardless of fetch.max.wait.ms.
-SETTLE_S: Final = 1.5
+REBALANCE_PAUSE_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
 
@@ -69,12 +69,12 @@ def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
     first_connections = {each["connection"] for each in stage.kafka.requests(api="Fetch", client_id=JUDGED)}
     second = start_member(stage, settings)
     received += poll_until_stable(stage, [first, second])
-    time.sleep(SETTLE_S)
+    time.sleep(REBALANCE_PAUSE_S)
     for partition, value in enumerate("cd"):
         stage.send(value, partition=partition)
     settled = stage.kafka.requests()[-1]["number"]
     received += poll_drivers([first, second], 2)
-    time.sleep(SETTLE_S)
+    time.sleep(REBALANCE_PAUSE_S)
     asked = stage.kafka.requests(api="Fetch", client_id=JUDGED)
     second_partitions = fetched_partitions(
         (each for each in asked if each["connection"] not in first_connections), settled

@@ -114,15 +114,15 @@ class ByteBar:
         self._clock = clock
         self._done_bytes = 0
         self._is_drawn = False
-        self._begun = clock()
-        self._next_at = self._begun + PATIENCE_S if to.isatty() else _NEVER
+        self._start_s = clock()
+        self._next_at = self._start_s + PATIENCE_S if to.isatty() else _NEVER
         self.seconds = 0.0  # duration of the whole work; set at the end
 
     def __enter__(self) -> ByteBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = self._clock() - self._begun
+        self.seconds = self._clock() - self._start_s
         if self._is_drawn:
             self._write("\r\x1b[K")
 
@@ -135,7 +135,7 @@ class ByteBar:
         self._next_at, self._is_drawn = now + EVERY_S, True
         share = min(1.0, self._done_bytes / self._size_bytes)
         filled = round(share * _CELLS)
-        rate = self._done_bytes / (now - self._begun) / 1e9
+        rate = self._done_bytes / (now - self._start_s) / 1e9
         line = (
             f"{'█' * filled}{'░' * (_CELLS - filled)}  {share:4.0%}  {self._done_bytes / 1e9:.1f} GB, {rate:.1f} GB/s"
         )

@@ -334,7 +334,7 @@ def _end_reason(recording: Path) -> str:
 
     why = "the broker ended the recording"
     for entry in recorded_entries(recording):
-        if entry.kind is Kind.TOLD:
+        if entry.kind is Kind.EVENT:
             why = str(json.loads(entry.body).get("ended", why))
     return why
 

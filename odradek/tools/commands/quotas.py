@@ -19,7 +19,7 @@ ENTITIES = {
     "client": ("client-id", "ID", "clients with this client.id"),
     "ip": ("ip", "ADDRESS", "connections from this address; the only quota for them is connection_creation_rate"),
 }
-OF_EVERYBODY = "<default>"
+DEFAULT_ENTITY = "<default>"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -131,4 +131,4 @@ async def unset(admin: Admin, options: argparse.Namespace) -> None:
 
 def entity_text(whose: QuotaEntity) -> str:
     """Formats an entity, for example `user alice, client-id <default>`."""
-    return ", ".join(f"{kind} {OF_EVERYBODY if name is None else name}" for kind, name in whose.items())
+    return ", ".join(f"{kind} {DEFAULT_ENTITY if name is None else name}" for kind, name in whose.items())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.administration.topics import TopicDescription
 
-AT_A_TIME = 100  # number of topics whose settings are requested at once
+TOPICS_PER_REQUEST = 100  # number of topics whose settings are requested at once
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -90,12 +90,12 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
     wanted = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:
-            for block in blocks(wanted, AT_A_TIME):
+            for block in blocks(wanted, TOPICS_PER_REQUEST):
                 for name, (topic, configs, partitions) in (await _described(admin, block)).items():
                     head = {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": configs}
                     array.add(head | {"partitions": partitions})
         return
-    for block in blocks(wanted, AT_A_TIME):
+    for block in blocks(wanted, TOPICS_PER_REQUEST):
         for name, found in (await _described(admin, block)).items():
             _print_topic(name, found)
 

@@ -15,7 +15,7 @@ from odradek.tools.commands.output import duration, headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.asking import AdminRequests
+    from odradek.client.administration.requests import AdminRequests
     from odradek.tools.transactions import PartitionLeader
 
 MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # the default of Kafka's transaction.max.timeout.ms

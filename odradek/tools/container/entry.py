@@ -19,7 +19,7 @@ from pathlib import Path
 
 HELP_WORDS = frozenset({"-h", "--help"})
 SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
-STOPPED_EARLY = 128 + signal.SIGTERM
+SIGTERM_EXIT = 128 + signal.SIGTERM
 # Testcontainers and other programs search the log of a Kafka broker for these texts. Here they are all on one line.
 READY_NOTE = (
     "Transitioning from RECOVERY to RUNNING. Kafka Server started. [KafkaServer id={node_id}] started"
@@ -60,7 +60,7 @@ def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, 
 
 def main(words: Sequence[str] | None = None) -> int:
     # Process 1 of a container has no default action for SIGTERM, but it must be possible to interrupt a start.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED_EARLY))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(SIGTERM_EXIT))
     words = sys.argv[1:] if words is None else words
     kind, rest = kind_of(words, () if not words else _commands())
     match kind:

@@ -49,7 +49,7 @@ WITHOUT_A_QUORUM = (  # prefixes of settings
     "security.inter.broker.",
     "zookeeper.",
 )
-FOR_A_JAVA_VM = (
+JAVA_VARIABLES = (
     "KAFKA_GC_LOG_OPTS",
     "KAFKA_HEAP_OPTS",
     "KAFKA_JMX_HOSTNAME",
@@ -102,7 +102,7 @@ def complete(
         wanted = variables.pop("CLUSTER_ID")
         notes.append(f"CLUSTER_ID={wanted} is ignored: this data directory belongs to {formatted_cluster_id}")
     notes += _notes(given, in_file)
-    for name in [name for name in variables if name in FOR_A_JAVA_VM or name.startswith("KAFKA_ZOOKEEPER_")]:
+    for name in [name for name in variables if name in JAVA_VARIABLES or name.startswith("KAFKA_ZOOKEEPER_")]:
         del variables[name]
     return Environment(variables, tuple(notes))
 
@@ -155,6 +155,6 @@ def _notes(given: Mapping[str, str], in_file: Mapping[str, str]) -> Iterable[str
     of_a_quorum = sorted(name for name in settings if name.startswith(WITHOUT_A_QUORUM))
     if of_a_quorum:
         yield f"accepted, but without effect on a single broker: {', '.join(of_a_quorum)}"
-    of_a_vm = sorted(name for name in given if name in FOR_A_JAVA_VM)
+    of_a_vm = sorted(name for name in given if name in JAVA_VARIABLES)
     if of_a_vm:
         yield f"accepted, but without effect, because there is no Java VM: {', '.join(of_a_vm)}"

@@ -384,7 +384,7 @@ TOOLS: Mapping[str, tuple[ToolAction, ...]] = {
         ),
     ),
 }
-TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
+TOOLS_WITH_ACTIONS = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
 def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
@@ -398,7 +398,7 @@ def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
     waiting = list(words)
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
-        if not option.startswith("--") and tool in TAKES_AN_ACTION:
+        if not option.startswith("--") and tool in TOOLS_WITH_ACTIONS:
             continue  # this is an action such as `describe` or `cluster-id`; the output always includes all of them
         if option in flags:
             options.options.setdefault(option, []).append("")

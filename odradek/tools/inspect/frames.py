@@ -121,7 +121,7 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def _fields(entry: Recorded, asked: dict[int, tuple[int, int]]) -> dict[str, Any]:
-    if entry.kind in (Kind.OPENED, Kind.TOLD):
+    if entry.kind in (Kind.OPENED, Kind.EVENT):
         told: dict[str, Any] = json.loads(entry.body)
         return told
     if entry.kind is Kind.RECEIVED:

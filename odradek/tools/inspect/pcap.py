@@ -65,7 +65,7 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
                 del captures[entry.connection]
                 yield from _closing_packets(capture, at_us)
             continue
-        if entry.kind in (Kind.WRITTEN, Kind.TOLD):
+        if entry.kind in (Kind.WRITTEN, Kind.EVENT):
             continue
         if capture is None:  # the entry is OPENED, or the connection is older than the recording
             details = json.loads(entry.body) if entry.kind is Kind.OPENED else {}

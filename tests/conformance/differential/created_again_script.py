@@ -29,7 +29,7 @@ from tests.conformance.differential.share_group_scene import ShareScene
 from tests.conformance.differential.transactional_client import Client
 from tests.conformance.differential.transactions_script import wait_for_coordinators
 
-IDS_SINCE = {1: 13, 8: 10, 9: 10, 28: 6}  # by API key: the first version that identifies topics by id
+FIRST_VERSION_WITH_IDS = {1: 13, 8: 10, 9: 10, 28: 6}  # by API key: the first version that identifies topics by id
 PATIENCE_S = 20.0
 
 
@@ -49,7 +49,7 @@ def fetch_session(talk: Talk, version: int) -> None:
     """
     name = f"again-fetch-{version}"
     old = talk.make_topic(name)
-    by_id = version >= IDS_SINCE[1]
+    by_id = version >= FIRST_VERSION_WITH_IDS[1]
 
     def ask(label: str, session: int, epoch: int, topic_id: bytes = ZERO_UUID) -> Any:
         topics = [
@@ -85,7 +85,7 @@ def group_offsets(talk: Talk, version: int) -> None:
     old = talk.make_topic(name)
 
     def commit(label: str, topic_id: bytes) -> None:
-        by_id = version >= IDS_SINCE[8]
+        by_id = version >= FIRST_VERSION_WITH_IDS[8]
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
         topic = OffsetCommitRequestTopic(
             name="" if by_id else name, topic_id=topic_id if by_id else ZERO_UUID, partitions=[part]
@@ -93,7 +93,7 @@ def group_offsets(talk: Talk, version: int) -> None:
         talk.ask(label, OffsetCommitRequest(group_id=name, topics=[topic]), 10 if by_id else 9)
 
     def request(topic_id: bytes) -> OffsetFetchRequest:
-        by_id = version >= IDS_SINCE[9]
+        by_id = version >= FIRST_VERSION_WITH_IDS[9]
         topic = OffsetFetchRequestTopics(
             name="" if by_id else name, topic_id=topic_id if by_id else ZERO_UUID, partition_indexes=[0]
         )
@@ -121,7 +121,7 @@ def transactional_offsets(talk: Talk, version: int) -> None:
     client = Client(talk, name).init().begin_offsets(name)
 
     def ask(label: str, topic_id: bytes) -> None:
-        by_id = version >= IDS_SINCE[28]
+        by_id = version >= FIRST_VERSION_WITH_IDS[28]
         part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)
         topic = TxnOffsetCommitRequestTopic(
             name="" if by_id else name, topic_id=topic_id if by_id else ZERO_UUID, partitions=[part]

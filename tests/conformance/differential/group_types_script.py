@@ -53,9 +53,9 @@ OFFSET_COMMIT, OFFSET_FETCH, JOIN, DESCRIBE, LIST, TXN_OFFSET_COMMIT, DELETE, OF
     47,
 )
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
-TOPIC_IDS_SINCE = 10
+FIRST_VERSION_WITH_TOPIC_IDS = 10
 EPOCHS_SINCE = 9  # first version of OffsetFetch with member epochs
-SEVERAL_GROUPS_SINCE = 8
+FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 GENERATIONS_SINCE = 3  # first version of TxnOffsetCommit with generations
 MEMBERS = (("A", 2), ("A", 1), ("A", 3), ("A", -1), ("A", 0), ("A", -2), ("X", 2), ("", -1), ("", 2))
 
@@ -78,7 +78,9 @@ class Types:
 
 def offset_commit(talk: Talk, version: int) -> None:
     types = Types(talk, version, "commit")
-    named: dict[str, Any] = {"topic_id": types.topic_id} if version >= TOPIC_IDS_SINCE else {"name": types.topic}
+    named: dict[str, Any] = (
+        {"topic_id": types.topic_id} if version >= FIRST_VERSION_WITH_TOPIC_IDS else {"name": types.topic}
+    )
     for label, group in types.each():
         for member, epoch in MEMBERS:
             partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
@@ -91,9 +93,11 @@ def offset_commit(talk: Talk, version: int) -> None:
 
 def offset_fetch(talk: Talk, version: int) -> None:
     types = Types(talk, version, "fetch")
-    named: dict[str, Any] = {"topic_id": types.topic_id} if version >= TOPIC_IDS_SINCE else {"name": types.topic}
+    named: dict[str, Any] = (
+        {"topic_id": types.topic_id} if version >= FIRST_VERSION_WITH_TOPIC_IDS else {"name": types.topic}
+    )
     for label, group in types.each():
-        if version < SEVERAL_GROUPS_SINCE:
+        if version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
             asked = [OffsetFetchRequestTopic(name=types.topic, partition_indexes=[0])]
             types.ask(label, OffsetFetchRequest(group_id=group, topics=asked))
             continue

@@ -32,7 +32,7 @@ from tests.conformance.differential.records_script import BASE_MS, Producer
 from tests.conformance.differential.share_group_scene import ShareScene
 from tests.conformance.differential.share_state_scene import StateScene
 from tests.conformance.differential.transactional_client import Client
-from tests.conformance.differential.transactional_partitions_script import IDS_SINCE
+from tests.conformance.differential.transactional_partitions_script import FIRST_VERSION_WITH_IDS
 from tests.conformance.differential.transactions_script import wait_for_coordinators
 
 NODE = 1
@@ -239,7 +239,7 @@ def member_epochs_of_producers(talk: Talk, version: int) -> None:
 
     def ask(label: str, member: str, epoch: int, *indexes: int, group: str = scene.group) -> None:
         parts = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=7) for each in indexes]
-        by_id = version >= IDS_SINCE
+        by_id = version >= FIRST_VERSION_WITH_IDS
         topic = TxnOffsetCommitRequestTopic(
             name="" if by_id else scene.topic, topic_id=scene.topic_id if by_id else ZERO_UUID, partitions=parts
         )

@@ -187,7 +187,7 @@ def write_txn_markers(talk: Talk, version: int, level: int) -> None:
         everything(talk, name, topic_id, partition)
 
 
-IDS_SINCE = 6  # first version of TxnOffsetCommit with topic ids
+FIRST_VERSION_WITH_IDS = 6  # first version of TxnOffsetCommit with topic ids
 
 
 def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
@@ -203,7 +203,7 @@ def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
         topic = TxnOffsetCommitRequestTopic(name=of, partitions=[part])
-        if version >= IDS_SINCE:
+        if version >= FIRST_VERSION_WITH_IDS:
             topic = TxnOffsetCommitRequestTopic(topic_id=ids.get(of, NOBODY), partitions=[part])
         fields = {"group_id": name, "topics": [topic]} | client.pair
         talk.ask(label, TxnOffsetCommitRequest(**(fields | more)), version)
@@ -222,7 +222,7 @@ def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
     ask("the same partition again", 8)
     ask("an unknown topic", of="nobody-made-this")
     ask("an unknown partition", partition=7)
-    if version >= IDS_SINCE:
+    if version >= FIRST_VERSION_WITH_IDS:
         ids["zero"] = ZERO_UUID
         ask("no topic id", of="zero")
     ask("a negative offset", -1, partition=1)

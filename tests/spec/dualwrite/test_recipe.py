@@ -27,8 +27,8 @@ RECOVERY = (
     Step.COMPLETE_KAFKA,
     Step.FORGET_STATE,
 )
-TRANSACTIONS = list(walks(recipe.TRANSACTION_BEGINS))
-RECOVERIES = list(walks(recipe.RECOVERY_BEGINS))
+TRANSACTIONS = list(walks(recipe.FIRST_TRANSACTION_STEP))
+RECOVERIES = list(walks(recipe.FIRST_RECOVERY_STEP))
 
 
 def test_every_step_has_a_row_and_is_reached() -> None:

@@ -57,7 +57,7 @@ def test_without_a_group_reading_begins_as_the_policy_says() -> None:
 
 def test_with_a_group_the_committed_offset_is_asked_for_first() -> None:
     made = positions(A, has_group=True)
-    assert [each.topic_partition for each in made.in_stage(Stage.COMMITTED_WANTED)] == [A]
+    assert [each.topic_partition for each in made.in_stage(Stage.NEEDS_COMMITTED_OFFSET)] == [A]
     made.committed(A, OffsetAndMetadata(7, "", 2))
     assert (made.get(A).stage, made.get(A).offset, made.get(A).leader_epoch) == (Stage.READY, 7, 2)
 
@@ -65,7 +65,7 @@ def test_with_a_group_the_committed_offset_is_asked_for_first() -> None:
 def test_where_nothing_was_committed_the_policy_decides() -> None:
     made = positions(A, has_group=True)
     made.committed(A, None)
-    assert (made.get(A).stage, made.get(A).reset_to) == (Stage.RESET_WANTED, EARLIEST_TIMESTAMP)
+    assert (made.get(A).stage, made.get(A).reset_to) == (Stage.NEEDS_RESET, EARLIEST_TIMESTAMP)
 
 
 def test_without_a_policy_the_application_is_told_once_for_each_attempt() -> None:
@@ -92,7 +92,7 @@ def test_a_partition_that_is_not_assigned_cannot_be_sought() -> None:
 def test_partitions_that_stay_keep_their_positions_in_a_new_assignment() -> None:
     made = reading(A, at=9)
     made.assign([A, B], has_group=False)
-    assert (made.get(A).offset, made.get(B).stage) == (9, Stage.RESET_WANTED)
+    assert (made.get(A).offset, made.get(B).stage) == (9, Stage.NEEDS_RESET)
     made.assign([B], has_group=False)
     assert made.partitions == {B}
 
@@ -185,7 +185,7 @@ def of_epoch(epoch: int | None, *, at: int = 10, reset: str = "earliest") -> Pos
 def test_a_position_is_validated_when_a_newer_leader_has_taken_over() -> None:
     made = of_epoch(4)
     made.get(A).apply_leader_epoch(5)
-    assert made.get(A).stage is Stage.VALIDATION_WANTED
+    assert made.get(A).stage is Stage.NEEDS_VALIDATION
     made.apply_validation(made.get(A), 5, 4, 10)
     assert (made.get(A).stage, made.get(A).offset) == (Stage.READY, 10)
     made.get(A).apply_leader_epoch(5)
@@ -220,7 +220,7 @@ def test_a_leader_that_has_no_such_epoch_leaves_it_to_the_policy() -> None:
     made = of_epoch(4)
     made.get(A).apply_leader_epoch(5)
     made.apply_validation(made.get(A), 5, None, None)
-    assert made.get(A).stage is Stage.RESET_WANTED
+    assert made.get(A).stage is Stage.NEEDS_RESET
 
 
 def test_an_answer_to_a_validation_that_is_not_wanted_any_more_changes_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.consuming.heartbeats import HeartbeatStep
-from odradek.client.sharing.share_member import FIRST_INTERVAL_MS, HASTY_HEARTBEATS, ShareMembership
+from odradek.client.sharing.share_member import FIRST_INTERVAL_MS, MAX_EARLY_HEARTBEATS, ShareMembership
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.share_group_heartbeat_response import (
     Assignment,
@@ -69,7 +69,7 @@ def test_until_the_first_assignment_it_asks_sooner_but_not_without_end() -> None
     found = member()
     heard(found, reply(2))
     assert found.heartbeat_interval_ms == FIRST_INTERVAL_MS
-    for _ in range(HASTY_HEARTBEATS):
+    for _ in range(MAX_EARLY_HEARTBEATS):
         heard(found, reply(2, is_same=True))
     assert found.heartbeat_interval_ms == INTERVAL_MS
     assert joined().heartbeat_interval_ms == INTERVAL_MS

@@ -119,8 +119,8 @@ def test_complete_aborts_when_no_transaction_is_named() -> None:
 
 
 def test_complete_without_anything_kept_does_nothing() -> None:
-    assert completion(S.NOTHING_KEPT, PreparedTxnState(), PREPARED) is Completion.NOTHING
-    assert next_state(S.NOTHING_KEPT, Call.COMPLETE) is S.READY
+    assert completion(S.NO_PREPARED, PreparedTxnState(), PREPARED) is Completion.NOTHING
+    assert next_state(S.NO_PREPARED, Call.COMPLETE) is S.READY
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from odradek.system import processes
-from odradek.system.processes import STOPS, is_alive, milliseconds_since_start
+from odradek.system.processes import STOP_SIGNALS, is_alive, milliseconds_since_start
 
 
 def test_a_process_is_alive_until_it_has_ended() -> None:
@@ -46,7 +46,7 @@ def test_more_files_can_be_opened_afterwards() -> None:
 
 
 @pytest.mark.parametrize("has_handlers", [True, False], ids=["handlers of the loop", "a socket"])
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handlers: bool) -> None:
     """The test uses a process of its own, because signal handlers stay installed."""
     script = (

@@ -53,14 +53,15 @@ log = logging.getLogger("odradek.clusters")
 DEFAULT = "default"
 MAX_CLUSTERS = 2000
 MAX_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
-GONE_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
+CLOSED_BROKERS_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
 RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
-LET_GO_MS = 500  # delay after a broker is closed, for callbacks of its connections; then the same delay for its objects
+# Delay after a broker is closed, for callbacks of its connections; then the same delay for its objects.
+RELEASE_DELAY_MS = 500
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
 REGISTRY_PORT = "odradek.schema.registry.port"
 # Default settings of clusters that tests create. The schema registry, if it is enabled, gets a free port, as listeners
 # do.
-MADE_WITH = {"odradek.control.requests.enable": "true", REGISTRY_PORT: "0"}
+TEST_CLUSTER_DEFAULTS = {"odradek.control.requests.enable": "true", REGISTRY_PORT: "0"}
 QUIET_TURNS = 3  # idle turns of the loop until a broker counts as idle, since one turn may leave work for the next
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
@@ -194,7 +195,7 @@ class Clusters:
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
         self._objects = FrozenObjects()
-        self._let_gone = 0  # number of brokers that have ended since memory was last returned
+        self._released_brokers = 0  # number of brokers that have ended since memory was last returned
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -418,7 +419,7 @@ class Clusters:
             own[REGISTRY_PORT] = str(cluster.registry_port)
         began = self._objects.cluster_starting()
         try:
-            settings = {**MADE_WITH, **listener_settings, **cluster.settings, **own}
+            settings = {**TEST_CLUSTER_DEFAULTS, **listener_settings, **cluster.settings, **own}
             config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
             steps = ControlledSteps(cluster.faults, cluster.time)
             await self._start(cluster, self._serving(cluster, config, steps), steps)
@@ -458,7 +459,7 @@ class Clusters:
                 log.warning(
                     "cluster %s could not stop cleanly, so its next start has to read its logs: %s", cluster.id, error
                 )
-            self._system.after(LET_GO_MS, partial(self._release_broker, serving))
+            self._system.after(RELEASE_DELAY_MS, partial(self._release_broker, serving))
         cluster.time.stop()
 
     async def _fork(self, source: Cluster, cluster: Cluster) -> None:
@@ -530,13 +531,13 @@ class Clusters:
 
     def _release_broker(self, serving: ServingBroker) -> None:
         serving.release_parts()
-        self._system.after(LET_GO_MS, partial(self._objects.broker_ended, ref(serving.broker), self._clusters))
-        self._let_gone += 1
-        if self._let_gone == GONE_PER_RETURN:
+        self._system.after(RELEASE_DELAY_MS, partial(self._objects.broker_ended, ref(serving.broker), self._clusters))
+        self._released_brokers += 1
+        if self._released_brokers == CLOSED_BROKERS_PER_RETURN:
             self._system.after(RETURN_MS, self._return_memory_soon)
 
     def _return_memory_soon(self) -> None:
-        self._let_gone = 0
+        self._released_brokers = 0
         self._return_memory()
 
     def _delete_expired(self, cluster: Cluster) -> None:

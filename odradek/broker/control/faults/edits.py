@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from odradek.protocol.api_keys import ApiKey
     from odradek.protocol.schema import Field, Schema
 
-OF_ARRAYS: Final = frozenset({"reverse", "order"})
-OF_ELEMENTS: Final = frozenset({"remove", "duplicate"})
+ARRAY_OPERATIONS: Final = frozenset({"reverse", "order"})
+ELEMENT_OPERATIONS: Final = frozenset({"remove", "duplicate"})
 EDITS: Final = (
     'a value, {"remove": true}, {"duplicate": true}, {"reverse": true}, {"order": [2, 0]} or {"corrupt": true}'
 )
@@ -82,7 +82,7 @@ class Edit:
             if version not in versions:
                 raise NoSuchField(f"version {version} of the answer has no {name}")
         places: list[object] = [answer]
-        steps = self.path if self.operation in OF_ARRAYS else self.path[:-1]
+        steps = self.path if self.operation in ARRAY_OPERATIONS else self.path[:-1]
         for count, step in enumerate(steps, 1):
             below = [each for place in places for each in _below(place, step)]
             if not below:
@@ -97,7 +97,7 @@ class Edit:
     def _change(self, place: object) -> bool:
         """Changes the struct or array to which the path leads. Returns False if there is nothing to change."""
         last = self.path[-1]
-        if self.operation in OF_ARRAYS or self.operation in OF_ELEMENTS:
+        if self.operation in ARRAY_OPERATIONS or self.operation in ELEMENT_OPERATIONS:
             return isinstance(place, list) and self._reshape(place, last)
         if not isinstance(place, Struct) or not isinstance(last, str):
             return False
@@ -199,7 +199,7 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
         raise invalid_field(at, "a path to a field, such as topics[0].partitions[*].errorCode")
     how = "set"
     if isinstance(value, dict):
-        if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS | {"corrupt"}:
+        if len(value) != 1 or not value.keys() <= ARRAY_OPERATIONS | ELEMENT_OPERATIONS | {"corrupt"}:
             raise invalid_field(at, EDITS)
         ((how, order),) = value.items()
         if how != "order" and order is not True:
@@ -211,11 +211,11 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
         walk.take_step(step)
     field, is_element = walk.field, walk.is_element
     assert field is not None, "a path begins with a name"
-    if how in OF_ELEMENTS and not is_element:
+    if how in ELEMENT_OPERATIONS and not is_element:
         raise invalid_field(at, "a path to an element, such as topics[0] or topics[*]")
-    if how not in OF_ELEMENTS and is_element:
+    if how not in ELEMENT_OPERATIONS and is_element:
         raise invalid_field(at, "a path to a field, such as topics[0].partitions[*].errorCode, and its value")
-    if how in OF_ARRAYS and not field.is_array:
+    if how in ARRAY_OPERATIONS and not field.is_array:
         raise invalid_field(at, f"a path to an array; {json_name(field.name)} is not one")
     if how == "corrupt" and (field.is_array or field.type not in ("bytes", "records")):
         raise invalid_field(at, f"a path to bytes; {json_name(field.name)} holds {field.type_name}")

@@ -17,7 +17,7 @@ from odradek.broker.api.error_replies import partition_errors
 from odradek.broker.control.faults.edits import EditNotApplied, apply_edits
 from odradek.broker.control.faults.holds import Holds, ReleaseResult, waiter_facts
 from odradek.broker.control.faults.partition_errors import keep_only, leave_out, put_in_place
-from odradek.broker.control.faults.rules import OBSERVE, OF_REQUESTS, Action, Occurrence, Point, Rule, parse_rule
+from odradek.broker.control.faults.rules import OBSERVE, REPLY_POINTS, Action, Occurrence, Point, Rule, parse_rule
 from odradek.broker.control.faults.sightings import named_in, places_in
 from odradek.broker.control.odd.odd import Odd
 from odradek.broker.control.odd.odd_requests import OddRequests
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 MAX_RULES = 1000
-REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
+REQUEST_POINTS = REPLY_POINTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
 CODES = {code.value: code for code in ErrorCode}
 
@@ -171,11 +171,11 @@ class Faults:
                 return rule.do.error is not None and rule.acts_always
         return False
 
-    def not_made(self, action: Action, why: str) -> None:
+    def record_failed_edit(self, action: Action, why: str) -> None:
         """Takes back the hit of the rule with this action, because its edits could not be applied to the response."""
         for rule in self.rules.values():
             if rule.do is action:
-                rule.not_made(why)
+                rule.record_failed_edit(why)
 
     def places(self, occurrence: Occurrence, action: Action) -> set[tuple[str, int | None]]:
         """Returns the partitions of a request to which an action applies."""
@@ -504,7 +504,7 @@ class FaultyExchange:
         except Exception as error:  # including errors of the codec, since this version may be unable to encode a value
             why = str(error) or type(error).__name__
             log.warning("a rule could not edit the answer to %s v%d: %s", api.kafka_name, version, why)
-            self._host.faults.not_made(action, why)
+            self._host.faults.record_failed_edit(action, why)
             return answer
 
     def _finish(self, outcome: list[Chunk] | CloseConnection) -> None:

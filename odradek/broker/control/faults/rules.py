@@ -60,18 +60,18 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # for a string without surrounding spaces
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
-OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
-MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
-MATCHES_OF: Mapping[Point, frozenset[str]] = {  # other points allow all of MATCHES
+REPLY_POINTS = ANSWERED_AT | {Point.REPLYING}
+MARKER_MATCHES = frozenset({"producer_id", "topic", "partition"})
+MATCHES_BY_POINT: Mapping[Point, frozenset[str]] = {  # other points allow all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
-    Point.VERIFIED: MATCHES_OF_MARKERS | {"transactional_id"},
-    Point.PREPARED: MATCHES_OF_MARKERS | {"transactional_id"},
-    Point.MARKER: MATCHES_OF_MARKERS,
-    Point.COMPLETED: MATCHES_OF_MARKERS | {"transactional_id"},
+    Point.VERIFIED: MARKER_MATCHES | {"transactional_id"},
+    Point.PREPARED: MARKER_MATCHES | {"transactional_id"},
+    Point.MARKER: MARKER_MATCHES,
+    Point.COMPLETED: MARKER_MATCHES | {"transactional_id"},
     Point.SHARE_STATE: frozenset({"group", "topic", "partition"}),
     Point.LOADING: frozenset({"topic"}),
 }
-MATCHES = MATCHES_OF_MARKERS | {
+MATCHES = MARKER_MATCHES | {
     "api",
     "versions",
     "client_id",
@@ -92,16 +92,18 @@ ACTIONS = frozenset(
     }
 )
 STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
-POINTS_OF: Mapping[str, frozenset[Point]] = {  # points at which an action is allowed; others are allowed everywhere
+POINTS_BY_ACTION: Mapping[
+    str, frozenset[Point]
+] = {  # points at which an action is allowed; others are allowed everywhere
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},
     "partitions": ANSWERED_AT,
-    "drop": OF_REQUESTS,
-    "slow_bytes_per_s": OF_REQUESTS,
-    "disconnect": OF_REQUESTS | {Point.ACCEPTED},
-    "delay_ms": OF_REQUESTS | STEPS,
-    "hold": OF_REQUESTS | STEPS | {Point.MARKER},
+    "drop": REPLY_POINTS,
+    "slow_bytes_per_s": REPLY_POINTS,
+    "disconnect": REPLY_POINTS | {Point.ACCEPTED},
+    "delay_ms": REPLY_POINTS | STEPS,
+    "hold": REPLY_POINTS | STEPS | {Point.MARKER},
 }
 
 
@@ -176,12 +178,12 @@ class Rule:
     matched: int = 0
     hits: int = 0
     may_be_unused: bool = False
-    unmade: int = 0  # number of responses to which the edits could not be applied
-    unmade_because: str | None = None  # reason why the edits could not be applied to the last of these responses
+    failed_edits: int = 0  # number of responses to which the edits could not be applied
+    edit_failure: str | None = None  # reason why the edits could not be applied to the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
         """Returns whether the rule can match a request of this API and version. Does not need the decoded request."""
-        if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
+        if self.at not in REPLY_POINTS or (self.times is not None and self.hits >= self.times):
             return False
         if self.apis is not None and api not in self.apis:
             return False
@@ -244,13 +246,13 @@ class Rule:
         do = mapping(self.source["do"], "do")
         if "edit" in do:
             told["do"] = {**do, "edit": edits_as_json(mapping(do["edit"], "do.edit"))}
-        return {**told, "unmade": self.unmade, "unmade_because": self.unmade_because}
+        return {**told, "unmade": self.failed_edits, "unmade_because": self.edit_failure}
 
-    def not_made(self, why: str) -> None:
+    def record_failed_edit(self, why: str) -> None:
         """Takes back a hit, because the edits could not be applied to the response."""
         self.hits -= 1
-        self.unmade += 1
-        self.unmade_because = why
+        self.failed_edits += 1
+        self.edit_failure = why
 
 
 BY_CONNECTION = ("client_id", "software", "principal", "connection", "listener", "node")
@@ -269,7 +271,7 @@ def parse_rule(value: object, name: str) -> Rule:
     counts |= {each: told[each] for each in COUNTS if each in told}
     check_known_fields(match, MATCHES, "match")
     at = _point(told.get("at", "received"))
-    check_known_fields(match, MATCHES_OF.get(at, MATCHES), "match")
+    check_known_fields(match, MATCHES_BY_POINT.get(at, MATCHES), "match")
     if told.get("unused", "ok") != "ok":
         raise invalid_field("unused", '"ok"')
     api = _api(match.get("api"))
@@ -371,8 +373,8 @@ def _action(
     if not told:
         raise invalid_field("do", "one of " + ", ".join(sorted(ACTIONS)))
     for each in told:
-        if at not in POINTS_OF.get(each, frozenset(Point)):
-            points = ", ".join(sorted(point.value for point in POINTS_OF[each]))
+        if at not in POINTS_BY_ACTION.get(each, frozenset(Point)):
+            points = ", ".join(sorted(point.value for point in POINTS_BY_ACTION[each]))
             raise Problem(400, f"do.{each} cannot be used at {at.value}", field="at", allowed=points)
     for each in ("drop", "observe"):
         if told.get(each, True) is not True:

@@ -29,7 +29,7 @@ log = logging.getLogger("odradek.recording")
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 MAX_READERS: Final = 4  # maximum number of readers per cluster
-LOOK_S: Final = 0.5  # interval at which the reader's connection is checked while nothing is recorded
+CHECK_INTERVAL_S: Final = 0.5  # interval at which the reader's connection is checked while nothing is recorded
 
 
 class UnreadBlocks:
@@ -116,11 +116,11 @@ async def pass_on(
     write: Callable[[bytes], Awaitable[None]],
     is_there: Callable[[], bool],
     is_read: Callable[[], bool],
-    look_s: float = LOOK_S,
+    check_interval_s: float = CHECK_INTERVAL_S,
 ) -> None:
     """Passes blocks from the recorder to the reader until the reader disconnects or the cluster ends."""
     while is_read():
-        blocks = await unread.wait_for_blocks(look_s)
+        blocks = await unread.wait_for_blocks(check_interval_s)
         if blocks:
             await write(blocks)
         elif not is_there():
@@ -139,4 +139,4 @@ def _is_read(request: web.Request) -> bool:
 def _ending(left_out: int) -> bytes:
     why = f"the reader was too slow: {left_out} bytes of the recording were left out"
     log.warning("%s", why)
-    return pack_block(pack_entries([RecordingEntry(Kind.TOLD, 0, 0, 0, json.dumps({"ended": why}).encode())]))
+    return pack_block(pack_entries([RecordingEntry(Kind.EVENT, 0, 0, 0, json.dumps({"ended": why}).encode())]))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.control.recording.exchanges import Exchanges
 
-LOOK_AGAIN_S: Final = 0.02
+POLL_INTERVAL_S: Final = 0.02
 MAX_READERS: Final = 16  # maximum number of readers per cluster
 MAX_EVENTS: Final = 100  # maximum number of events that are sent to a reader each time the ring is read
 
@@ -90,7 +90,7 @@ async def send_requests(
                         break
                 if not is_there():
                     break
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         return response
     finally:
         exchanges.readers -= 1

@@ -22,7 +22,7 @@ from odradek.broker.control.http.request_events import EventCursor, send_request
 from odradek.broker.control.http.shown import PageClusters
 from odradek.broker.control.http.state import LISTS, Row, page_of, partition_row
 from odradek.broker.control.http.waiting import effects_are_there, wait
-from odradek.broker.control.nodes.nodes import told_nodes
+from odradek.broker.control.nodes.nodes import parse_nodes
 from odradek.broker.control.odd.odd import PERCENT
 from odradek.broker.control.presets.table import PRESETS, bring_about, make_topics
 from odradek.broker.control.problems import Problem, check_known_fields, mapping, text, whole_number
@@ -125,8 +125,8 @@ class Routes:
 
     def handler(self, call: ControlCall) -> Callable[[web.Request], Awaitable[object]]:
         """Returns the HTTP handler of a call."""
-        if call.name in OF_CLUSTERS:
-            return self._of_cluster(call, OF_CLUSTERS[call.name])
+        if call.name in CLUSTER_CALLS:
+            return self._of_cluster(call, CLUSTER_CALLS[call.name])
         of_clusters: Mapping[str, ClusterHandler] = {
             table.CHECKPOINT.name: self.checkpoint,
             table.RECORDING.name: self.recording,
@@ -197,7 +197,7 @@ class Routes:
 
     async def create(self, request: web.Request, found: SentFields) -> object:
         fork = found.text_or_none("fork")
-        nodes = None if found.get("nodes") is None else told_nodes(found.get("nodes"))
+        nodes = None if found.get("nodes") is None else parse_nodes(found.get("nodes"))
         settings = mapping(found.values.get("settings", {}), "settings")
         topics = mapping(found.get("topics") or {}, "topics")
         partitions = {name: whole_number(value, f"topics.{name}", 1, MAX_PARTITIONS) for name, value in topics.items()}
@@ -505,7 +505,7 @@ def paged(rows: Callable[[Cluster], Iterable[Row]]) -> ClusterHandler:
     return handle
 
 
-OF_CLUSTERS: Mapping[str, ClusterHandler] = {
+CLUSTER_CALLS: Mapping[str, ClusterHandler] = {
     table.SHOW.name: show,
     table.FAULTS.name: faults,
     table.FAULT.name: add_faults,

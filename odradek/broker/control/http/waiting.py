@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.clusters.clusters import Cluster
     from odradek.broker.runtime.waiting import Deferred
 
-LOOK_AGAIN_S = 0.002
+POLL_INTERVAL_S = 0.002
 SETTLES_S = 1.0  # maximum time for which a call waits for a broker that its clients keep busy
 KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields that a condition on it may have
     "transaction": frozenset({"state"}),
@@ -47,15 +47,15 @@ Facts: TypeAlias = Mapping[str, object]
 
 
 async def wait(
-    cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_gone: Callable[[], bool]
+    cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_disconnected: Callable[[], bool]
 ) -> tuple[bool, Facts]:
     """Waits for a condition. Returns whether it was met in time, and the current state of its subject. Raises Problem.
 
-    is_gone  returns whether the client has disconnected, which ends the wait
+    is_disconnected  returns whether the client has disconnected, which ends the wait
     """
     kind = _checked(told)
     told = {**DEFAULTS.get(kind, {}), **told}
-    look = LOOKS[kind]
+    look = OBSERVATIONS[kind]
     loop = asyncio.get_running_loop()
     until_s = loop.time() + timeout_ms / 1000
     wanted = [name for name in KINDS[kind] - PLACES if name in told]
@@ -66,9 +66,9 @@ async def wait(
             facts = look(cluster, told)
             if "error" not in facts and all(_is_met(name, told[name], facts.get(name)) for name in wanted):
                 return True, facts
-        if loop.time() >= until_s or is_gone():
+        if loop.time() >= until_s or is_disconnected():
             return False, facts
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
 async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
@@ -81,7 +81,7 @@ async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]])
     await cluster.wait_until_idle(lambda: loop.time() >= until_s)
     serving = cluster.serving
     while serving is not None and cluster.serving is serving and not all(each.is_done for each in effects):
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
 def _is_met(name: str, wanted: object, found: object) -> bool:
@@ -141,7 +141,7 @@ def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     if rule is None:
         raise unknown_field("fault", str(told["fault"]), cluster.faults.rules)
     found: Facts = {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
-    return {**found, "unmade_because": rule.unmade_because} if rule.unmade else found
+    return {**found, "unmade_because": rule.edit_failure} if rule.failed_edits else found
 
 
 def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
@@ -161,7 +161,7 @@ def _client(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     return client(cluster, str(told["client"]))
 
 
-LOOKS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Facts]] = {
+OBSERVATIONS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Facts]] = {
     "transaction": _transaction,
     "group": _group,
     "topic": _topic,

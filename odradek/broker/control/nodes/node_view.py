@@ -181,8 +181,8 @@ class NodeBroker(HandlerBroker):
         return self._whole.workers
 
     @property
-    def openers(self) -> DecompressionWorkers:
-        return self._whole.openers
+    def decompression_workers(self) -> DecompressionWorkers:
+        return self._whole.decompression_workers
 
     @property
     def log_directory(self) -> LogDirectory:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 MAX_NODES = 16
 LAST_NODE_ID = 2**31 - 1
-LOOK_AGAIN_S = 0.002
+POLL_INTERVAL_S = 0.002
 SESSION_MS = 9_000  # time until a killed node is fenced in the metadata; Kafka's broker.session.timeout.ms
 STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share": SHARE_GROUP_STATE}
 
@@ -445,7 +445,7 @@ class Nodes:
         for topic, index in led:
             broker.flush_appends()
             while broker.partitions.get(topic, index).log.is_busy:
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
                 broker.flush_appends()
             broker.partitions.truncate(topic, index, cut_at)
             self._begin_epoch(topic, index)
@@ -490,7 +490,7 @@ class Nodes:
         return answer.outcome()
 
 
-def told_nodes(told: object) -> int | list[int]:
+def parse_nodes(told: object) -> int | list[int]:
     """Parses the field `nodes` of a request: the number of nodes, or their ids. Raises Problem."""
     if not isinstance(told, list):
         if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MAX_NODES:

@@ -120,7 +120,7 @@ DELAYED: Final = "Assignment delayed due to the configured assignment interval."
 MAX_RANDOM_SOURCES: Final = 10_000
 # These oddities are decided when an object is created, not when a request arrives. They therefore depend on the order
 # of creation.
-OF_STATE: Final = frozenset(
+STATE_ODDITIES: Final = frozenset(
     {
         "high group epoch",
         "high leader epoch",
@@ -289,7 +289,7 @@ class Odd:
 
     def applies(self, name: str) -> bool:
         """Decides at random whether to apply this oddity, and counts it if so."""
-        if name in OF_STATE:
+        if name in STATE_ODDITIES:
             self.random = self._source(name)
         if not self.is_chosen(name):
             return False

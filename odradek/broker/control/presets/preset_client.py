@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 NONE = ErrorCode.NONE.value
-LOOK_AGAIN_S = 0.002
+POLL_INTERVAL_S = 0.002
 MAX_ATTEMPTS = 2_500
 ANSWER_TIMEOUT_S = 5
 PASSING = frozenset(
@@ -128,7 +128,7 @@ class PresetClient:
         self._client.begin(request, version)
 
     async def pause(self) -> None:
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)
 
     def log(self, topic: str, partition: int) -> Log:
         return self.broker.partitions.get(topic, partition).log

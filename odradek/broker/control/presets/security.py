@@ -15,7 +15,7 @@ from odradek.protocol.messages.create_delegation_token_request import CreateDele
 from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
 
 ANYBODY = "User:*"
-OF_TOPICS = ("READ", "WRITE", "DESCRIBE")
+TOPIC_OPERATIONS = ("READ", "WRITE", "DESCRIBE")
 
 
 async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
@@ -27,7 +27,7 @@ async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
         needed = "authorizer.class.name and allow.everyone.if.no.acl.found=true"
         raise Problem(409, f"the cluster needs {needed}", field="settings", allowed=needed)
     topic, principal = told.text("topic"), told.text("principal")
-    operation = Operation[told.word("operation", OF_TOPICS)]
+    operation = Operation[told.word("operation", TOPIC_OPERATIONS)]
     await client.topic(topic)
     rights = ((ANYBODY, Operation.ALL, Permission.ALLOW), (principal, operation, Permission.DENY))
     creations = [

@@ -10,7 +10,7 @@ from odradek.protocol.messages.create_partitions_response import CreatePartition
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 
-KEPT_BYTES = 100  # allowance in max.message.bytes for the headers of the batch and its records
+HEADER_ALLOWANCE_BYTES = 100  # allowance in max.message.bytes for the headers of the batch and its records
 
 
 async def recreated_topic(client: PresetClient, told: Parameters) -> Facts:
@@ -41,7 +41,7 @@ async def large_batch(client: PresetClient, told: Parameters) -> Facts:
     topic, size = told.text("topic"), told.number("size_bytes", 1, 64 * 1024 * 1024)
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
-    await client.topic(topic, 1, {"max.message.bytes": str(size + KEPT_BYTES)})
+    await client.topic(topic, 1, {"max.message.bytes": str(size + HEADER_ALLOWANCE_BYTES)})
     await client.produce(topic, 0, [b"small"])
     offset = await client.produce(topic, 0, [bytes(size)])
     await client.produce(topic, 0, [b"small"])

@@ -1,9 +1,9 @@
 """Records the exchanges of a broker's connections, to a file or for a judge in a separate process.
 
 To keep the cost per exchange low, the event loop only notes a few numbers for each request and response, and copies
-their bytes into one buffer; the reader of the recording does the rest. A block is written after GATHERS_S, or when it
-has GATHERS_BYTES. If more than MAX_WAITING_BYTES are waiting, the event loop itself writes them, so that memory is
-bounded and nothing is lost.
+their bytes into one buffer; the reader of the recording does the rest. A block is written after BLOCK_INTERVAL_S, or
+when it has BLOCK_BYTES. If more than MAX_WAITING_BYTES are waiting, the event loop itself writes them, so that memory
+is bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek.protocol.recording import (
     MASKED,
     MAX_ITEM_BYTES,
     MAX_WAIT_US,
-    UNSURE,
+    UNSURE_TIME,
     WITH_LENGTH,
     Kind,
     PackedEntries,
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.replies import ParkedRequest
 
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-GATHERS_BYTES: Final = 256 * 1024
-GATHERS_S: Final = 0.05
+BLOCK_BYTES: Final = 256 * 1024
+BLOCK_INTERVAL_S: Final = 0.05
 TICK_S: Final = 0.005
 # The system calls that check the kernel for unread bytes have a budget, with a refill per tick and a maximum. With
 # clients that wait for each response, these calls are a fifth of a recorder's work.
 SYSTEM_CALLS_PER_TICK: Final = 8
 MAX_SYSTEM_CALLS: Final = 64
-NOTHING_WAITS: Final = -1
+NOT_WAITING: Final = -1
 FRAME_START_BYTES: Final = 10  # size of the request header before the client id
 OPENED, CLOSED, RECEIVED = Kind.OPENED.value, Kind.CLOSED.value, Kind.RECEIVED.value
 ANSWERED, UNANSWERED = Kind.ANSWERED.value, Kind.UNANSWERED.value
-HUNG_UP, WRITTEN, TOLD = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.TOLD.value
+HUNG_UP, WRITTEN, EVENT = Kind.HUNG_UP.value, Kind.WRITTEN.value, Kind.EVENT.value
 ANSWERED_CUT = Kind.ANSWERED_CUT.value
 
 
@@ -87,7 +87,7 @@ class Recorder:
         self.keeps_records = keeps_records
         self._loop = loop
         self._max_waiting_bytes = max_waiting_bytes
-        self.gathers_bytes = min(GATHERS_BYTES, max_waiting_bytes)
+        self.block_bytes = min(BLOCK_BYTES, max_waiting_bytes)
         # These are used in each exchange, and attributes of the instance are faster to look up than those of a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
@@ -119,7 +119,7 @@ class Recorder:
         if self.is_closed:
             return
         body = json.dumps(about).encode()
-        self.waiting.add(TOLD, 0, 0, self.now_us(), 0, body)
+        self.waiting.add(EVENT, 0, 0, self.now_us(), 0, body)
         self.gather()
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class Recorder:
             if each.unwritten_read:
                 each.unwritten_read = 0
                 if not each.unanswered:
-                    each.is_sure, each.waiting_since_us = True, NOTHING_WAITS
+                    each.is_sure, each.waiting_since_us = True, NOT_WAITING
                 self.waiting.add(WRITTEN, each.number, 0, now_us, 0, b"")
         self.unwritten = left
         self.gather()
@@ -200,16 +200,16 @@ class Recorder:
     def gather(self) -> None:
         """Ensures that the waiting entries are written soon: at once, by the thread, or when a timer expires."""
         size_bytes = self.waiting.size_bytes
-        if size_bytes < self.gathers_bytes and self.gathers is not None:
+        if size_bytes < self.block_bytes and self.gathers is not None:
             return
         if size_bytes > self._max_waiting_bytes:
             self._writer.write(self._take_entries())
         elif self._writer.is_busy:
             return
-        elif size_bytes >= self.gathers_bytes:
+        elif size_bytes >= self.block_bytes:
             self._hand_over()
         else:
-            self.gathers = self._loop.call_later(GATHERS_S, self._hand_over)
+            self.gathers = self._loop.call_later(BLOCK_INTERVAL_S, self._hand_over)
 
     def _take_entries(self) -> PackedEntries:
         taken, self.waiting = self.waiting, PackedEntries()
@@ -242,7 +242,7 @@ class RecordedConnection(ExchangeObserver):
     """Records the exchanges of one connection.
 
     sends_files       whether the connection sent data directly from files before it was recorded
-    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOTHING_WAITS if there are no such bytes
+    waiting_since_us  earliest time at which unhandled bytes may have arrived; NOT_WAITING if there are no such bytes
     arrived_us        earliest time at which the last request may have arrived
     unwritten_read    number of the read whose requests may have responses that are not sent yet; 0 if there is no such
                       read
@@ -280,7 +280,7 @@ class RecordedConnection(ExchangeObserver):
         self.info = connection.info
         self.number = number
         self.sends_files = connection.info.sends_files
-        self.waiting_since_us = NOTHING_WAITS
+        self.waiting_since_us = NOT_WAITING
         self._arrived_us = self._exchange = self._size_bytes = 0
         self._run_read = 0  # number of the read whose requests are in the last run
         self._asked = self._ended = 0  # numbers of requests and completed exchanges on this connection
@@ -332,7 +332,7 @@ class RecordedConnection(ExchangeObserver):
             masked = self._mask(frame)
             flags |= RECEIVED | (MASKED if masked.is_masked else 0)
             waiting.add(flags, self.number, 0, now_us, waited_us, masked.body)
-        if recorder.gathers is None or waiting.size_bytes >= recorder.gathers_bytes:
+        if recorder.gathers is None or waiting.size_bytes >= recorder.block_bytes:
             recorder.gather()
         return False
 
@@ -364,17 +364,17 @@ class RecordedConnection(ExchangeObserver):
         """Determines the earliest time at which the last request may have arrived. Returns the flags of the request."""
         arrived_us = self._recorder.tick_before_us
         flags = 0
-        if self._asked - self._ended > 1 or self.waiting_since_us != NOTHING_WAITS:
+        if self._asked - self._ended > 1 or self.waiting_since_us != NOT_WAITING:
             flags = BEHIND
-            if NOTHING_WAITS != self.waiting_since_us < arrived_us:
+            if NOT_WAITING != self.waiting_since_us < arrived_us:
                 arrived_us = self.waiting_since_us
         elif self.unwritten_read == 0:
             if not self.is_sure:
-                flags = UNSURE
+                flags = UNSURE_TIME
         elif self.unwritten_read == self.info.reads:
             flags = BEHIND
         elif not self.is_sure:
-            flags = UNSURE
+            flags = UNSURE_TIME
         elif self.connection.unsent_bytes():
             flags = BEHIND
         else:
@@ -431,7 +431,7 @@ class RecordedConnection(ExchangeObserver):
         if not self.is_listed:
             self.is_listed = True
             recorder.unwritten.append(self)
-        if waiting.size_bytes >= recorder.gathers_bytes:
+        if waiting.size_bytes >= recorder.block_bytes:
             recorder.gather()
 
     def _look_for_input(self) -> None:
@@ -443,7 +443,7 @@ class RecordedConnection(ExchangeObserver):
         are then read in the next turn of the event loop, and `is_sure` is False.
         """
         recorder = self._recorder
-        if self.waiting_since_us == NOTHING_WAITS and self.unwritten_read == self.info.reads:
+        if self.waiting_since_us == NOT_WAITING and self.unwritten_read == self.info.reads:
             return
         if recorder.questions or self._is_pipelined or self._size_bytes >= CUT_FROM_BYTES:
             recorder.questions = max(recorder.questions - 1, 0)
@@ -453,8 +453,8 @@ class RecordedConnection(ExchangeObserver):
             self.is_sure = False
             waits = self.connection.holds_input
         if not waits:
-            self.waiting_since_us = NOTHING_WAITS
-        elif self.waiting_since_us == NOTHING_WAITS:
+            self.waiting_since_us = NOT_WAITING
+        elif self.waiting_since_us == NOT_WAITING:
             self.waiting_since_us = self._arrived_us
 
     def closed_without_response(self, is_newest: bool) -> None:

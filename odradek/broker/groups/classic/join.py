@@ -17,8 +17,8 @@ from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 NO_MEMBER_ID = ""
-MEMBER_ID_REQUIRED_SINCE = 4
-SKIPS_ASSIGNMENT_SINCE = 9
+FIRST_VERSION_WITH_REQUIRED_MEMBER_ID = 4
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def join_without_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupRespon
         old_member_id = group.static_members.get(instance_id)
         if old_member_id is not None:
             return return_static_member(turn, joiner, old_member_id)
-    elif joiner.version >= MEMBER_ID_REQUIRED_SINCE:
+    elif joiner.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID:
         # The client receives a member id and must repeat the request with it. If the client were added right away,
         # every attempt whose response is lost would leave a dead member behind.
         group.pending_join |= {joiner.new_member_id}
@@ -196,7 +196,7 @@ def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) 
     turn.records.append(
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
-    if joiner.version < SKIPS_ASSIGNMENT_SINCE:
+    if joiner.version < FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
         # The response to older clients has no field that tells a returning leader to skip the assignment, so the leader
         # would compute a new assignment. To prevent that, the response names the old leader id as the leader.
         answer = join_response(group, member.member_id)

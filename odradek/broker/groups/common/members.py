@@ -14,10 +14,10 @@ from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory
 from odradek.broker.groups.common.group import Committer, Timer
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MEMBER_EPOCHS_SINCE = 9  # the first version of OffsetCommit with member epochs
+FIRST_VERSION_WITH_MEMBER_EPOCHS = 9  # the first version of OffsetCommit with member epochs
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # the member epoch sent by a static member that leaves temporarily
+TEMPORARY_LEAVE_EPOCH = -2  # the member epoch sent by a static member that leaves temporarily
 UNCHANGED_MS = -1  # the RebalanceTimeoutMs of a heartbeat that leaves the timeout unchanged
 
 
@@ -44,7 +44,7 @@ class ReconciledMember(Protocol):
 
 def is_away(member: ReconciledMember) -> bool:
     """Returns whether this is a static member that has left temporarily. Its assignment remains reserved for it."""
-    return member.epoch == LEAVE_FOR_A_WHILE_EPOCH
+    return member.epoch == TEMPORARY_LEAVE_EPOCH
 
 
 M = TypeVar("M", bound=ReconciledMember)
@@ -134,7 +134,11 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         member = self.members.get(committer.member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE and self.knows_epochs(member):
+        if (
+            committer.version is not None
+            and committer.version < FIRST_VERSION_WITH_MEMBER_EPOCHS
+            and self.knows_epochs(member)
+        ):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not self._may_be_late(member, committer):
             member.require_epoch(committer.epoch)

@@ -11,7 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
-from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, error_response, join
+from odradek.broker.groups.classic.join import (
+    FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
+    NO_MEMBER_ID,
+    Joiner,
+    error_response,
+    join,
+)
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.tables import GroupState
 from odradek.broker.groups.common.epochs import Partitions
@@ -53,7 +59,7 @@ def join_consumer_group(
         group.check_room(request.member_id, turn.config.max_size)
         _check_protocols(group, joiner)
         is_dynamic = request.group_instance_id is None
-        if request.member_id == NO_MEMBER_ID and is_dynamic and joiner.version >= MEMBER_ID_REQUIRED_SINCE:
+        if request.member_id == NO_MEMBER_ID and is_dynamic and joiner.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID:
             return Outcome(error_response(ErrorCode.MEMBER_ID_REQUIRED, joiner.plain_member_id))
         subscription = _subscription(joiner)
         if request.group_instance_id is not None and request.member_id != NO_MEMBER_ID:

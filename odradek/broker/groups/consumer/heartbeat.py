@@ -16,7 +16,7 @@ from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.members import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
+    TEMPORARY_LEAVE_EPOCH,
     UNCHANGED_MS,
     is_blank,
 )
@@ -270,23 +270,21 @@ def _leave_for_a_while(
     member = group.require_member(beat.member_id, request.instance_id)
     away = replace(
         member,
-        epoch=LEAVE_FOR_A_WHILE_EPOCH,
+        epoch=TEMPORARY_LEAVE_EPOCH,
         assigned=_held_since_ever(member.assigned),
         revoking=_held_since_ever(member.revoking),
     )
     turn = ConsumerTurn(registry, group, now_ms)
     turn.write(assignment_record(group.group_id, away))
     turn.disarm(TimerKind.REVOCATION, member.member_id)
-    return turn.outcome(
-        ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_FOR_A_WHILE_EPOCH)
-    )
+    return turn.outcome(ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=TEMPORARY_LEAVE_EPOCH))
 
 
 def _held_since_ever(assigned: Assigned) -> Assigned:
     return {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in assigned.items()}
 
 
-MEMBER_ID_BY_CLIENT_SINCE = 1
+FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1
 
 Check = tuple[Callable[[ConsumerGroupHeartbeatRequest, int], bool], str]
 
@@ -296,7 +294,9 @@ SHAPE: Sequence[Check] = (
         lambda request, version: (
             is_blank(request.member_id)
             and (
-                version >= MEMBER_ID_BY_CLIENT_SINCE or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
+                version >= FIRST_VERSION_WITH_CLIENT_MEMBER_ID
+                or request.member_epoch > 0
+                or request.member_epoch == LEAVE_EPOCH
             )
         ),
         "MemberId can't be empty.",
@@ -321,10 +321,10 @@ SHAPE: Sequence[Check] = (
         "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
     ),
     (
-        lambda request, _: request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None,
+        lambda request, _: request.member_epoch == TEMPORARY_LEAVE_EPOCH and request.instance_id is None,
         "InstanceId can't be null.",
     ),
-    (lambda request, _: request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH, "MemberEpoch is invalid."),
+    (lambda request, _: request.member_epoch < TEMPORARY_LEAVE_EPOCH, "MemberEpoch is invalid."),
 )
 
 

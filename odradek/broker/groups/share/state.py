@@ -30,7 +30,7 @@ from odradek.protocol.kafka_rules import KafkaRules
 
 Pair = tuple[bytes, int]  # topic id and partition
 UNDECIDED = -1
-FROM_THE_START = 0
+START_OFFSET = 0
 
 
 class StateRequest(NamedTuple):
@@ -60,7 +60,7 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
             if partition in state.initialized.get(topic.topic_id, ()):
                 continue
             if is_stale or partition not in state.initializing.get(topic.topic_id, ()):
-                wanted[topic.topic_id, partition] = FROM_THE_START if partition in added else UNDECIDED
+                wanted[topic.topic_id, partition] = START_OFFSET if partition in added else UNDECIDED
                 names[topic.topic_id] = topic.name
     if not wanted:
         return None

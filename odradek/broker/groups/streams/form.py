@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.broker.groups.common.members import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, UNCHANGED_MS, is_blank
+from odradek.broker.groups.common.members import JOIN_EPOCH, TEMPORARY_LEAVE_EPOCH, UNCHANGED_MS, is_blank
 from odradek.broker.groups.streams.limits import check_size
 from odradek.broker.groups.streams.tasks import TaskRoles, reported_tasks
 from odradek.broker.groups.streams.topology import check_changelogs
@@ -50,10 +50,10 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest, rules: KafkaRules) ->
         assert request.topology is not None
         check_size(request.topology)
         check_changelogs(request.topology)
-    if epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
+    if epoch == TEMPORARY_LEAVE_EPOCH and request.instance_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
-    if epoch < LEAVE_FOR_A_WHILE_EPOCH:
-        what = f"MemberEpoch is {epoch}, but must be greater than or equal to {LEAVE_FOR_A_WHILE_EPOCH}."
+    if epoch < TEMPORARY_LEAVE_EPOCH:
+        what = f"MemberEpoch is {epoch}, but must be greater than or equal to {TEMPORARY_LEAVE_EPOCH}."
         raise KafkaError(ErrorCode.INVALID_REQUEST, what)
     owned = reported_tasks(request.active_tasks, request.standby_tasks, request.warmup_tasks)
     if epoch != JOIN_EPOCH and request.topology is not None:

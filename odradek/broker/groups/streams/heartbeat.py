@@ -17,7 +17,7 @@ from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.members import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
+    TEMPORARY_LEAVE_EPOCH,
     UNCHANGED_MS,
     is_away,
 )
@@ -39,10 +39,10 @@ from odradek.protocol.messages import streams_group_heartbeat_response as answer
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, TaskOffset
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 
-SENDS_DESCRIPTIONS_SINCE = 1  # the first heartbeat version that supports topology descriptions
+FIRST_VERSION_WITH_DESCRIPTIONS = 1  # the first heartbeat version that supports topology descriptions
 # The first heartbeat version that supports MISSING_CLIENT_TAGS. Clients with an earlier version terminate when they
 # receive this status.
-KNOWS_MISSING_TAGS_SINCE = 1
+FIRST_VERSION_WITH_MISSING_TAGS = 1
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -220,7 +220,7 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
         response.standby_tasks = _task_ids(roles.standby)
         response.warmup_tasks = _task_ids(roles.warmup)
     response.status = _statuses(turn, beat, member, delay, missing)
-    if beat.version >= SENDS_DESCRIPTIONS_SINCE:
+    if beat.version >= FIRST_VERSION_WITH_DESCRIPTIONS:
         response.topology_description_required = asks_for_description(turn, member)
     return turn.outcome(StreamsHeartbeatResult(response, topics))
 
@@ -355,7 +355,7 @@ def _statuses(
     if group.memory.shutdown_by is not None:
         what = f"Streams group member {group.memory.shutdown_by} encountered a fatal error and requested a shutdown"
         found.append(Status(StatusCode.SHUTDOWN_APPLICATION, f"{what} for the entire application."))
-    if beat.version >= KNOWS_MISSING_TAGS_SINCE:
+    if beat.version >= FIRST_VERSION_WITH_MISSING_TAGS:
         absent = [tag for tag in turn.wanted_tags() if tag not in member.client_tags]
         if absent:
             what = f"Missing required client tags for rack-aware standby assignment: [{', '.join(absent)}]."
@@ -410,13 +410,11 @@ def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: 
     _remember_shutdown(turn, request)
     assigned = member.assigned
     active = {each: dict.fromkeys(partitions, 0) for each, partitions in assigned.active.items()}
-    away = replace(
-        member, epoch=LEAVE_FOR_A_WHILE_EPOCH, assigned=replace(assigned, active=active), revoking=HeldTasks()
-    )
+    away = replace(member, epoch=TEMPORARY_LEAVE_EPOCH, assigned=replace(assigned, active=active), revoking=HeldTasks())
     turn.write(assignment_record(group.group_id, away))
     turn.disarm(TimerKind.REVOCATION, member.member_id)
     return turn.outcome(
         StreamsHeartbeatResult(
-            StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_FOR_A_WHILE_EPOCH)
+            StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=TEMPORARY_LEAVE_EPOCH)
         )
     )

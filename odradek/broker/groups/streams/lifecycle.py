@@ -25,7 +25,7 @@ from odradek.protocol.messages.streams_group_describe_response import DescribedG
 
 GROUP_EPOCH = 17
 ASSIGNOR = "sticky"
-FAILURES_KEPT_FOR_HEARTBEATS = 2
+FAILURE_RETENTION_HEARTBEATS = 2
 
 
 def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
@@ -91,7 +91,7 @@ def creation_ended(
         return Outcome(True)
     turn = StreamsTurn(registry, group, now_ms)
     memory = group.memory
-    until_ms = now_ms + FAILURES_KEPT_FOR_HEARTBEATS * turn.setting("heartbeat.interval.ms")
+    until_ms = now_ms + FAILURE_RETENTION_HEARTBEATS * turn.setting("heartbeat.interval.ms")
     failed = {name: each for name, each in memory.failed.items() if now_ms < each.until_ms}
     failed.update((name, FailedCreation(reason, until_ms)) for name, reason in failures.items())
     turn.set_memory(replace(memory, being_created=memory.being_created.difference(topics), failed=failed))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.unregister_controller_request import UnregisterControllerRequest
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
-NODES_SINCE = 2
+FIRST_VERSION_WITH_NODES = 2
 UNKNOWN: Final = "This server does not host this topic-partition."
 
 
@@ -82,7 +82,7 @@ def describe_quorum(
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
         # The response lists no listeners of the node, because no other node is part of the quorum. At kraft.version 0,
         # the node's directory is not recorded.
-        nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= NODES_SINCE else []
+        nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= FIRST_VERSION_WITH_NODES else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
     return DescribeQuorumResponse(
         topics=[

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 
 
-NULL_PROTOCOL_NAME_SINCE: Final = 7
+FIRST_VERSION_WITH_NULL_PROTOCOL_NAME: Final = 7
 
 
 def join_group(
@@ -74,14 +74,14 @@ class JoinAnswer(Deferred[JoinGroupResponse]):
 
 
 def in_version(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    if version < NULL_PROTOCOL_NAME_SINCE:
+    if version < FIRST_VERSION_WITH_NULL_PROTOCOL_NAME:
         response.protocol_name = response.protocol_name or ""
     elif response.protocol_name == "":
         response.protocol_name = None
     return response
 
 
-NAMES_PROTOCOL_SINCE = 5
+FIRST_VERSION_WITH_PROTOCOL_NAME = 5
 
 
 def sync_group(
@@ -93,7 +93,10 @@ def sync_group(
     v3 adds static members. v4 is flexible. v5 adds the protocol type and name, which must match those of the group.
     Needs READ on the group. The response is sent once the leader's assignment is recorded.
     """
-    if context.api_version >= NAMES_PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL_NAME and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.group_id == "":
@@ -122,7 +125,7 @@ def heartbeat(
         raise
 
 
-SEVERAL_MEMBERS_SINCE = 3
+FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 
 def leave_group(
@@ -137,7 +140,7 @@ def leave_group(
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    of_one = context.api_version < SEVERAL_MEMBERS_SINCE
+    of_one = context.api_version < FIRST_VERSION_WITH_SEVERAL_MEMBERS
     if of_one:
         request = LeaveGroupRequest(group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)])
     shard = broker.groups.shard_for(request.group_id)

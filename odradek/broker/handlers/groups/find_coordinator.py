@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 
-SEVERAL_KEYS_SINCE = 4
-SHARE_PARTITIONS_SINCE = 6
+FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+FIRST_VERSION_WITH_SHARE_PARTITIONS = 6
 MESSAGES = {  # Kafka sets this field of versions 1 to 3 even if there is no error
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
@@ -60,7 +60,7 @@ def find_coordinator(
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {request.key_type}.") from None
     topic = STATE_TOPICS[key_type]
-    is_served = key_type is not KeyType.SHARE or context.api_version >= SHARE_PARTITIONS_SINCE
+    is_served = key_type is not KeyType.SHARE or context.api_version >= FIRST_VERSION_WITH_SHARE_PARTITIONS
     if key_type is KeyType.SHARE and is_served:
         context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_served and topic not in broker.metadata.image.topics:
@@ -80,7 +80,7 @@ def answer(
     request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> Steps[FindCoordinatorResponse]:
     version = context.api_version
-    if version >= SEVERAL_KEYS_SINCE:
+    if version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
         keys = request.coordinator_keys
         coordinators = yield from made_of_each(keys, lambda key: find(key, key_type, context, broker))
         return FindCoordinatorResponse(coordinators=coordinators)
@@ -105,7 +105,7 @@ def find(key: str, key_type: KeyType, context: RequestContext, broker: HandlerBr
                 context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
                 leader = leader_of(TRANSACTION_STATE, broker.transactions.partition_for(key), broker)
             case KeyType.SHARE:
-                if context.api_version < SHARE_PARTITIONS_SINCE:
+                if context.api_version < FIRST_VERSION_WITH_SHARE_PARTITIONS:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 state_partition = broker.share_coordinator.partition_for(share_partition(key))
                 leader = leader_of(SHARE_GROUP_STATE, state_partition, broker)

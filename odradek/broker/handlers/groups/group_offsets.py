@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.waiting import NowOrLater
 
 
-TOPIC_IDS_SINCE: Final = 10
-# The keys are topic names or, since version TOPIC_IDS_SINCE, topic ids.
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+# The keys are topic names or, since version FIRST_VERSION_WITH_TOPIC_IDS, topic ids.
 RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]
 
 
@@ -53,7 +53,7 @@ def _offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetCommitResponse]]:
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
-    by_id = context.api_version >= TOPIC_IDS_SINCE
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     image = broker.metadata.image
     checked_at = image.topics_version
     refused: RefusedTopics = {}

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
 
-SEVERAL_GROUPS_SINCE = 8
+FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 TOPICS_AT_ONCE = 100
-TOPIC_IDS_SINCE = 10
-GROUP_ERROR_SINCE = 2
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_VERSION_WITH_GROUP_ERROR = 2
 
 
 @sliced
@@ -54,9 +54,13 @@ def offset_fetch(
     asked: list[OffsetFetchRequestGroup] = []
     places: list[int] = []  # for each piece, the position of its group in the request
     entries = AnswerEntries()
-    groups = request.groups if version >= SEVERAL_GROUPS_SINCE else [OffsetFetchRequestGroup(group_id=request.group_id)]
+    groups = (
+        request.groups
+        if version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
+        else [OffsetFetchRequestGroup(group_id=request.group_id)]
+    )
     for place, group in enumerate(groups):
-        for piece in pieces(group, group.topics if version >= SEVERAL_GROUPS_SINCE else request.topics):
+        for piece in pieces(group, group.topics if version >= FIRST_VERSION_WITH_SEVERAL_GROUPS else request.topics):
             asked.append(piece)
             places.append(place)
             answer = fetch_group(piece, request.require_stable, context, broker)
@@ -149,7 +153,7 @@ def fetch_group(
 ) -> NowOrLater[OffsetFetchResponseGroup]:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        image, by_id = broker.metadata.image, context.api_version >= TOPIC_IDS_SINCE
+        image, by_id = broker.metadata.image, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         group, refused = asked, list[OffsetFetchResponseTopics]()
         if asked.topics is not None:
             group, refused = split_refused_topics(asked, asked.topics, context, image, by_id=by_id)
@@ -231,7 +235,7 @@ def topic_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetch
 
 def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
     """Builds the response for a group that failed as a whole. Version 1 has error codes only for partitions."""
-    if version >= GROUP_ERROR_SINCE:
+    if version >= FIRST_VERSION_WITH_GROUP_ERROR:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code.value)
     return OffsetFetchResponseGroup(
         group_id=asked.group_id, topics=[topic_error(topic, code) for topic in asked.topics or ()]
@@ -239,7 +243,7 @@ def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -
 
 
 def in_version(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
-    if version >= SEVERAL_GROUPS_SINCE:
+    if version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
         return OffsetFetchResponse(groups=[group])
     return OffsetFetchResponse(
         error_code=group.error_code,

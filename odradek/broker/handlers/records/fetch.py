@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.waiting import NowOrLater
     from odradek.protocol.messages.fetch_request import FetchRequest
 
-TOPIC_IDS_SINCE: Final = 13
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
 
 def fetch(request: FetchRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[FetchResponse]:
@@ -41,7 +41,7 @@ def answer_fetch(
     broker: HandlerBroker,
     make: Callable[[FetchRequest, RequestContext, HandlerBroker, Fetch], PendingFetch],
 ) -> NowOrLater[FetchResponse]:
-    named_by = NamedBy.TOPIC_ID if context.api_version >= TOPIC_IDS_SINCE else NamedBy.TOPIC_NAME
+    named_by = NamedBy.TOPIC_ID if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS else NamedBy.TOPIC_NAME
     try:
         begun = broker.fetch_sessions.start_fetch(
             request.session_id,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.storage.log import TimestampOffset
 
 
-LEADER_EPOCH_SINCE = 4
+FIRST_VERSION_WITH_LEADER_EPOCH = 4
 
 LATEST = -1
 EARLIEST = -2
@@ -45,7 +45,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 # Special timestamps, with the versions that introduced them. Other negative timestamps are invalid.
-SINCE = {
+FIRST_VERSIONS = {
     LATEST: 1,
     EARLIEST: 1,
     MAX_TIMESTAMP: 7,
@@ -53,7 +53,7 @@ SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # timestamps that need remote storage
+REMOTE_TIMESTAMPS = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # timestamps that need remote storage
 
 
 @sliced
@@ -137,7 +137,7 @@ class PendingListOffsets:
         timestamp = wanted.timestamp
         try:
             self._context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-            if timestamp < 0 and self._context.api_version < SINCE.get(timestamp, 2**15):
+            if timestamp < 0 and self._context.api_version < FIRST_VERSIONS.get(timestamp, 2**15):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             partition = self._broker.partitions.get(topic, wanted.partition_index)
             known_epoch = wanted.current_leader_epoch
@@ -152,14 +152,14 @@ class PendingListOffsets:
             earliest_epoch = log.leader_epoch_at(log.log_start_offset)
             leader_epoch = log.leader_epoch if earliest_epoch is None else earliest_epoch
             self._set_answer(answer, NO_TIMESTAMP, log.log_start_offset, leader_epoch)
-        elif timestamp not in NEVER_THERE:
+        elif timestamp not in REMOTE_TIMESTAMPS:
             self._search(partition, timestamp, answer)
 
     def _set_answer(
         self, answer: ListOffsetsPartitionResponse, timestamp: int, offset: int, leader_epoch: int | None
     ) -> None:
         answer.timestamp, answer.offset = timestamp, offset
-        if leader_epoch is not None and self._context.api_version >= LEADER_EPOCH_SINCE:
+        if leader_epoch is not None and self._context.api_version >= FIRST_VERSION_WITH_LEADER_EPOCH:
             answer.leader_epoch = leader_epoch
 
     def _end_offset(self, partition: Partition) -> int:

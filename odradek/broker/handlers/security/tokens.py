@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 USER = "User"
 ID_BYTES = 16  # encoded as 22 characters
-KNOWS_REQUESTER = 3  # first version that contains the requester
+FIRST_VERSION_WITH_REQUESTER = 3  # first version that contains the requester
 NEVER = (-1, -1, -1)  # issue time, expiry time and maximum time of a token that does not exist
 
 # (tokens, rules, proof, principal, period in ms, now in ms) → (the new expiry time, the record that stores it)
@@ -61,7 +61,7 @@ async def create_delegation_token(
     the client's own user needs no permission. The response is sent once the token is recorded.
     """
     owner = context.principal
-    requester = context.principal if context.api_version >= KNOWS_REQUESTER else ""
+    requester = context.principal if context.api_version >= FIRST_VERSION_WITH_REQUESTER else ""
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
 
@@ -183,7 +183,9 @@ def describe_delegation_token(
     tokens = broker.metadata.image.delegation_tokens
     return DescribeDelegationTokenResponse(
         tokens=[
-            _described_token(token, rules.proof(token.token_id), tells_requester=context.api_version >= KNOWS_REQUESTER)
+            _described_token(
+                token, rules.proof(token.token_id), tells_requester=context.api_version >= FIRST_VERSION_WITH_REQUESTER
+            )
             for token in visible_tokens(tokens, owners, context.principal, may_describe)
         ]
     )

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
     from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 
-OF_THE_CLUSTER = frozenset(
+CLUSTER_RESOURCES = frozenset(
     kind.value
     for kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_METRICS)
 )
-TYPES_SINCE = 1
+FIRST_VERSION_WITH_TYPES = 1
 ALL = (
     ConfigResourceType.GROUP,
     ConfigResourceType.CLIENT_METRICS,
@@ -76,7 +76,7 @@ R = TypeVar(
     alter_configs_response.AlterConfigsResourceResponse,
     incremental_alter_configs_response.AlterConfigsResourceResponse,
 )
-NOT_TOLD = ""  # loggers have no documentation
+NO_DOCUMENTATION = ""  # loggers have no documentation
 
 
 @sliced
@@ -126,7 +126,7 @@ def _result(
             is_sensitive=one.is_sensitive,
             synonyms=_synonyms(one) if request.include_synonyms else [],
             config_type=UNKNOWN_KIND if one.kind is None else one.kind.value,
-            documentation=NOT_TOLD if is_logger else rows[one.name].text if one.name in rows else None,
+            documentation=NO_DOCUMENTATION if is_logger else rows[one.name].text if one.name in rows else None,
         )
         for one in select_settings(described, resource.configuration_keys)
     ]
@@ -317,7 +317,7 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
         context.require(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
     elif resource_type == ConfigResourceType.GROUP.value:
         context.require(Operation.ALTER_CONFIGS, ResourceType.GROUP, name)
-    elif resource_type not in OF_THE_CLUSTER or (
+    elif resource_type not in CLUSTER_RESOURCES or (
         resource_type == ConfigResourceType.BROKER_LOGGER.value and not is_incremental
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
@@ -349,7 +349,7 @@ def list_config_resources(
     context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image
     wanted = set(request.resource_types)
-    if context.api_version < TYPES_SINCE:
+    if context.api_version < FIRST_VERSION_WITH_TYPES:
         wanted = {ConfigResourceType.CLIENT_METRICS.value}
     if not wanted:
         wanted = {one.value for one in ALL}

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
     from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
-NULL_MEANS_ALL_SINCE = 1
-OFFLINE_REPLICAS_ARE_TOLD_SINCE = 1
-TOPIC_IDS_SINCE = 12
+FIRST_VERSION_WITH_NULL_FOR_ALL = 1
+FIRST_VERSION_WITH_OFFLINE_REPLICAS = 1
+FIRST_VERSION_WITH_TOPIC_IDS = 12
 Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 
 
@@ -91,9 +91,9 @@ def described_topics(
     described = partial(
         described_topic,
         alive={each.broker_id for each, _ in reachable_brokers(context, broker)},
-        are_all_told=context.api_version >= OFFLINE_REPLICAS_ARE_TOLD_SINCE,
+        are_all_told=context.api_version >= FIRST_VERSION_WITH_OFFLINE_REPLICAS,
     )
-    if asked is None or (not asked and context.api_version < NULL_MEANS_ALL_SINCE):
+    if asked is None or (not asked and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         topics = []
         for topic in list(broker.metadata.image.topics.values()):
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, Audit.PROBE):
@@ -115,9 +115,9 @@ def described_topics(
 
 
 def check_names(topic: MetadataRequestTopic, version: int) -> None:
-    if topic.name is None and (version < TOPIC_IDS_SINCE or topic.topic_id == ZERO_UUID):
+    if topic.name is None and (version < FIRST_VERSION_WITH_TOPIC_IDS or topic.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id; Kafka returns UNKNOWN_SERVER_ERROR
-    if topic.topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
+    if topic.topic_id != ZERO_UUID and version < FIRST_VERSION_WITH_TOPIC_IDS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
 

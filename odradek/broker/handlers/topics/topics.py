@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 
 BROKER_DEFAULT = -1
-SETTINGS_SINCE = 5
-TOPIC_IDS_SINCE = 6
+FIRST_VERSION_WITH_SETTINGS = 5
+FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 Result = tuple[str, KafkaError | None]
 Wish = tuple[str | None, bytes]
@@ -127,7 +127,7 @@ def _create_response(
             )
             continue
         configs: list[CreatableTopicConfigs] = []
-        if context.api_version >= SETTINGS_SINCE:
+        if context.api_version >= FIRST_VERSION_WITH_SETTINGS:
             if result.configs:
                 configs = _configs(effective_topic_settings(broker.config, result.configs, broker.rules))
             else:
@@ -211,7 +211,7 @@ async def delete_topics(
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
     wishes: list[Wish]
-    if context.api_version >= TOPIC_IDS_SINCE:
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         wishes = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wishes = [(name, ZERO_UUID) for name in request.topic_names]

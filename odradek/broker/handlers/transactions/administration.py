@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
 MAX_WORK: Final = 30_000_000  # maximum work units of a pattern in one request; about ten seconds of CPU time
-NAMES_THE_VERSION_SINCE: Final = 2  # first version of WriteTxnMarkers with the transaction version
+FIRST_VERSION_WITH_TRANSACTION_VERSION: Final = 2  # first version of WriteTxnMarkers with the transaction version
 
 
 @sliced
@@ -156,7 +156,7 @@ def marker_of(asked: WritableTxnMarker, version: int) -> TxnMarker:
         asked.producer_epoch,
         asked.transaction_result,
         asked.coordinator_epoch,
-        asked.transaction_version if version >= NAMES_THE_VERSION_SINCE else None,
+        asked.transaction_version if version >= FIRST_VERSION_WITH_TRANSACTION_VERSION else None,
         [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes],
     )
 

@@ -77,7 +77,7 @@ async def for_idempotence(broker: HandlerBroker) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=await producer_id, producer_epoch=0)
 
 
-BATCHED_SINCE: Final = 4
+FIRST_BATCHED_VERSION: Final = 4
 
 
 async def add_partitions_to_txn(
@@ -92,7 +92,7 @@ async def add_partitions_to_txn(
     on each topic, and v4-5 need CLUSTER_ACTION on the cluster. Either all partitions of a transaction are added or
     none. If one partition is refused, the others get OPERATION_NOT_ATTEMPTED.
     """
-    if context.api_version >= BATCHED_SINCE:
+    if context.api_version >= FIRST_BATCHED_VERSION:
         return await for_leaders(request, context, broker)
     return await for_a_producer(request, context, broker)
 
@@ -269,7 +269,7 @@ async def add_offsets_to_txn(
     return AddOffsetsToTxnResponse()
 
 
-BUMPS_SINCE: Final = 5
+FIRST_VERSION_WITH_EPOCH_BUMP: Final = 5
 
 
 def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[EndTxnResponse]:
@@ -281,4 +281,6 @@ def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBrok
     decision and its markers are written. If a marker must be retried, the response does not wait for the marker.
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)
+    return broker.transactions.end_txn(
+        request, asked_version=2 if context.api_version >= FIRST_VERSION_WITH_EPOCH_BUMP else 0
+    )

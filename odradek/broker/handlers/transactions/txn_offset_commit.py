@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.coordinators.shard_records import RecordProducer
 from odradek.broker.coordinators.verification import (
-    TXN_OFFSET_COMMIT_ADDS_SINCE,
+    FIRST_TXN_OFFSET_COMMIT_VERSION_THAT_ADDS,
     TransactionalProducer,
     UnverifiedBatch,
     VerificationResults,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.storage.verification import VerificationGuard
 
-TOPIC_IDS_SINCE: Final = 6
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 6
 RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # keys: see `key_of`
 
 
@@ -54,7 +54,7 @@ def _txn_offset_commit(
 ) -> Steps[NowOrLater[TxnOffsetCommitResponse]]:
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
-    by_id = context.api_version >= TOPIC_IDS_SINCE
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     image = broker.metadata.image
     checked_at = image.topics_version
     refused: RefusedTopics = {}
@@ -105,7 +105,7 @@ async def write(
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     guard = None
-    adds = version >= TXN_OFFSET_COMMIT_ADDS_SINCE
+    adds = version >= FIRST_TXN_OFFSET_COMMIT_VERSION_THAT_ADDS
     if broker.verifier.asks_for(adds):
         guard = await verify_group_partition(request, adds, broker)
         # A topic may have been deleted while this request waited for the coordinator.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_RECORDS = 20_000  # maximum number of records that one request decodes
 MAX_BYTES = 8 * 1024 * 1024  # maximum size of the batches that one request examines
 CHUNK_BYTES = 128 * 1024
-KEPT_BYTES = 32 * 1024  # a larger batch is not kept, but read again when it is decoded
+MAX_CACHED_BATCH_BYTES = 32 * 1024  # a larger batch is not kept, but read again when it is decoded
 MAX_OFFSET_SPAN = 1 << 20
 COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
 
@@ -192,7 +192,7 @@ class PartitionCursor:
             where = f"partition {source.partition}, offset {header.base_offset}"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"A batch is damaged ({where}): {error}.") from None
         self.budget.records -= len(inside)
-        state_of = states_in(header, source)
+        state_of = RecordStates(header, source)
         for record in reversed(inside) if self.newest_first else inside:
             state = state_of(record)
             if self.wanted.matches(record, state):
@@ -200,7 +200,7 @@ class PartitionCursor:
                 yield FoundRecord(source.partition, header, record, state)
 
 
-class states_in:
+class RecordStates:
     """A function that returns the state of a record of one batch. Aborted transactions are looked up only once."""
 
     def __init__(self, header: BatchHeader, source: RecordSource) -> None:
@@ -271,6 +271,6 @@ def batches_between(source: RecordSource, begin: int, end: int) -> list[BrowsedB
 
 
 def browsed_batch(data: bytes, position: int, header: BatchHeader) -> BrowsedBatch:
-    if header.size_bytes > KEPT_BYTES:
+    if header.size_bytes > MAX_CACHED_BATCH_BYTES:
         return BrowsedBatch(header, None)
     return BrowsedBatch(header, data[position : position + header.size_bytes])

@@ -13,10 +13,10 @@ from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.security.quotas.entities import (
+    ADDRESS_QUOTAS,
     CLIENT_ID,
+    CLIENT_QUOTAS,
     IP,
-    OF_ADDRESSES,
-    OF_CLIENTS,
     TYPES,
     USER,
     AllowedNumbers,
@@ -107,11 +107,11 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
     if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
         raise invalid_change("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
     if types != (IP,):
-        return OF_CLIENTS
+        return CLIENT_QUOTAS
     (address,) = (name for _, name in named)
     if address is not None and not resolves(address):
         raise invalid_change(f"{address} is not a valid IP or resolvable host.")
-    return OF_ADDRESSES
+    return ADDRESS_QUOTAS
 
 
 def check_limit(key: str, limit: float, keys: Mapping[str, AllowedNumbers]) -> None:

@@ -34,13 +34,13 @@ class AllowedNumbers(Enum):
     DOUBLE = "any number"
 
 
-OF_CLIENTS: Mapping[str, AllowedNumbers] = {
+CLIENT_QUOTAS: Mapping[str, AllowedNumbers] = {
     PRODUCER_BYTE_RATE: AllowedNumbers.LONG,
     CONSUMER_BYTE_RATE: AllowedNumbers.LONG,
     REQUEST_PERCENTAGE: AllowedNumbers.DOUBLE,
     CONTROLLER_MUTATION_RATE: AllowedNumbers.DOUBLE,
 }
-OF_ADDRESSES: Mapping[str, AllowedNumbers] = {CONNECTION_CREATION_RATE: AllowedNumbers.INT}
+ADDRESS_QUOTAS: Mapping[str, AllowedNumbers] = {CONNECTION_CREATION_RATE: AllowedNumbers.INT}
 
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:

@@ -15,9 +15,9 @@ from math import floor
 from typing import NamedTuple
 
 from odradek.broker.security.quotas.entities import (
+    CLIENT_QUOTAS,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
-    OF_CLIENTS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     AppliedLimit,
@@ -218,7 +218,7 @@ class Metering:
         if client not in self._clients:
             if len(self._clients) >= MAX_CACHED_CLIENTS:
                 self._clients.clear()
-            found = {key: quota_of(self._limits, key, user, client_id) for key in OF_CLIENTS}
+            found = {key: quota_of(self._limits, key, user, client_id) for key in CLIENT_QUOTAS}
             applied = {key: one for key, one in found.items() if one is not None}
             self._clients[client] = QuotaMeter(self, applied) if applied else None
         return self._clients[client]

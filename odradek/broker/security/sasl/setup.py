@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.configuration.broker_settings import HEEDED_SETTINGS
+from odradek.broker.configuration.broker_settings import EFFECTIVE_SETTINGS
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.sasl import oauthbearer as bearer
 from odradek.broker.security.sasl import plain, scram
@@ -186,7 +186,7 @@ BUILDERS: Mapping[str, Build] = {
 
 log = logging.getLogger("odradek.sasl")
 
-SETTINGS = (MAX_REAUTH_MS, *sorted(name for name in HEEDED_SETTINGS if name.startswith("sasl.")))
+SETTINGS = (MAX_REAUTH_MS, *sorted(name for name in EFFECTIVE_SETTINGS if name.startswith("sasl.")))
 Texts: TypeAlias = tuple[str | None, ...]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.configuration.broker_settings import HEEDED_SETTINGS
+from odradek.broker.configuration.broker_settings import EFFECTIVE_SETTINGS
 from odradek.broker.configuration.listener_settings import (
     HTTP_LISTENER,
     SSL_PROTOCOLS,
@@ -145,7 +145,7 @@ def counts_from_the_next_start_on(name: str, listener: str) -> bool:
     setting = setting_named(name)
     if setting is None or listener_of(name) not in (None, listener.lower()):
         return False
-    return setting.name in HEEDED_SETTINGS and setting.name.startswith("ssl.") and not is_of_store(name)
+    return setting.name in EFFECTIVE_SETTINGS and setting.name.startswith("ssl.") and not is_of_store(name)
 
 
 def is_of_store(name: str) -> bool:

@@ -42,9 +42,9 @@ from odradek.broker.shares.core.state import (
     resolution_by,
 )
 from odradek.broker.shares.core.tables import (
+    CANNOT_BE_PENDING,
     GRID,
     LOADED_STATES,
-    NOT_TO_PEND,
     CellRefusal,
     Effect,
     Event,
@@ -358,7 +358,7 @@ class PendingRecords:
             if (pending.transaction, told, pending.member_id) == (transaction, PENDING_TYPES[event], member_id):
                 return  # the client has repeated a request whose response was lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
-        cell = NOT_TO_PEND if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
+        cell = CANNOT_BE_PENDING if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
         if isinstance(cell, CellRefusal):
             raise KafkaError(cell.code, FINISHED if is_below else cell.message)
         if span.member_id != member_id:

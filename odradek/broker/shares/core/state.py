@@ -77,7 +77,7 @@ ACCEPT, REJECT = 1, 3  # the acknowledgement types that can be pending in a tran
 DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
 # The first transaction.version at which the epoch of a marker determines the transaction to which it belongs.
-EPOCH_TELLS_SINCE = 2
+FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK = 2
 
 
 class Resolution(Enum):
@@ -155,7 +155,7 @@ class TransactionEnd(NamedTuple):
     producer_id: int
     producer_epoch: int
     is_commit: bool
-    transaction_version: int = EPOCH_TELLS_SINCE
+    transaction_version: int = FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK
 
 
 def resolution_by(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
@@ -168,7 +168,9 @@ def resolution_by(ending: TransactionEnd, producer_id: int, producer_epoch: int)
     if ending.producer_id != producer_id:
         return None
     result = Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
-    own_epoch = producer_epoch if ending.transaction_version < EPOCH_TELLS_SINCE else producer_epoch + 1
+    own_epoch = (
+        producer_epoch if ending.transaction_version < FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK else producer_epoch + 1
+    )
     if ending.producer_epoch == own_epoch:
         return result
     if ending.producer_epoch > own_epoch:

@@ -96,7 +96,7 @@ APPLY, RETURN, END = Effect.APPLY, Effect.RETURN, Effect.END_TRANSACTION
 NOT_ACQUIRED = CellRefusal(
     ErrorCode.INVALID_RECORD_STATE, "The batch cannot be acknowledged. The batch is not in the acquired state."
 )
-NOT_TO_PEND = CellRefusal(
+CANNOT_BE_PENDING = CellRefusal(
     ErrorCode.INVALID_RECORD_STATE,
     "The acknowledgement cannot become pending. The records are not in the acquired state.",
 )
@@ -108,7 +108,7 @@ _EVENTS = (
     Event.TXN_ACKNOWLEDGE, Event.COMMIT_MARKER, Event.ABORT_MARKER, Event.COPIED,
 )
 TAKEN, ACKED, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
-NOACK, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
+NOACK, NO_TX = NOT_ACQUIRED, CANNOT_BE_PENDING
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
     # One column for each of _EVENTS. The column headings take three lines.
     #               ACQUIRE              REJECT                LOCK_EXPIRED         TXN_ABORTED          ABORT_MARKER

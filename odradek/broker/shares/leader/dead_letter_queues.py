@@ -280,10 +280,10 @@ class DeadLetterQueues:
         copies: list[NewRecord] = []
         for letter in letters:
             # The records of such a range are read together, so if the first one has been deleted, none of them is read.
-            is_gone = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
+            is_below_log_start = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
             for offset in range(letter.first_offset, letter.last_offset + 1):
                 content = NO_CONTENT
-                if is_copied_whole and not is_gone:
+                if is_copied_whole and not is_below_log_start:
                     if not contents.first_offset <= offset <= contents.last_offset:
                         contents = await self._read(copying.partition, offset, max(letter.last_offset, last_of_all))
                     content = contents.by_offset.get(offset, NO_CONTENT)

@@ -185,21 +185,21 @@ class LiveSharePartition:
         """Loads the stored state. The share partition may have become GONE after each await."""
         try:
             stored = await self._persister.read(self.key, self.leader_epoch)
-            if self._is_gone:
+            if self._is_closed:
                 return
             self.state_epoch = stored.state_epoch
             if stored.start_offset != UNDECIDED_START_OFFSET:
                 self._activate(SharePartition(stored.start_offset, stored.batches, stored.pending))
                 return
             start_offset = await self._find_start()
-            if not self._is_gone:
+            if not self._is_closed:
                 self._activate(SharePartition(start_offset))
         except KafkaError as error:
-            if not self._is_gone:
+            if not self._is_closed:
                 self._cannot_load(error)
 
     @property
-    def _is_gone(self) -> bool:
+    def _is_closed(self) -> bool:
         return self.phase is SharePartitionPhase.GONE
 
     async def _find_start(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, TransactionEnd
+from odradek.broker.shares.core.state import FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK, TransactionEnd
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ShareMarkers:
         """
         shard = self._coordinator().shard_of(index)
         shard.complete_transaction(ending.producer_id, ending.producer_epoch, committed=ending.is_commit)
-        if ending.transaction_version < EPOCH_TELLS_SINCE:
+        if ending.transaction_version < FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK:
             try:
                 shard.submit(lambda core, now_ms: core.end_transaction(ending, now_ms))
             except KafkaError as error:

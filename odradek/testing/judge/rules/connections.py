@@ -8,7 +8,7 @@ from typing import Final
 from odradek.protocol.api_facts import client_waits
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Exchange, knows_response
 from odradek.testing.judge.rule import Family, I, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -67,7 +67,7 @@ def check_throttle_time(exchange: Exchange, scene: Scene) -> None:
 
 def note_throttle_time(exchange: Exchange, scene: Scene) -> None:
     throttle_ms = getattr(exchange.answer, "throttle_time_ms", 0)
-    if throttle_ms <= 0 or exchange.api is None or exchange.fate is not AnswerFate.ANSWERED:
+    if throttle_ms <= 0 or exchange.api is None or exchange.status is not AnswerStatus.ANSWERED:
         return
     if client_waits(exchange.api.value, exchange.version):
         connection = scene.state(ThrottledConnection, exchange.connection.number)

@@ -10,14 +10,14 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers, is_early
 from odradek.testing.judge.rules.member_commits import CommitRules, check_commit, is_answered_stale
 from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
-JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+JOIN_EPOCH, LEAVE_EPOCH, TEMPORARY_LEAVE_EPOCH = 0, -1, -2
 LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
 FINAL: Final = frozenset(
     code.value
@@ -108,24 +108,28 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     if (
         member.late_heartbeat is not None
         and epoch >= 0
-        and (epoch == JOINS or knows_response(exchange, member.late_heartbeat))
+        and (epoch == JOIN_EPOCH or knows_response(exchange, member.late_heartbeat))
     ):
         scene.decide(
-            "848.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late_heartbeat
+            "848.11",
+            epoch == JOIN_EPOCH,
+            exchange,
+            f"epoch {epoch} of a membership that has ended",
+            member.late_heartbeat,
         )
         member.late_heartbeat = None
     if epoch < 0:
         last_heartbeat = member.last_heartbeat
         if (
             last_heartbeat is not None
-            and last_heartbeat.fate is AnswerFate.ANSWERED
+            and last_heartbeat.status is AnswerStatus.ANSWERED
             and last_heartbeat.answered_us > exchange.earliest_us
         ):
             member.late_heartbeat = last_heartbeat
         member.departure, member.epoch = exchange, -1
         scene.record_kept("848.9", exchange)
         scene.state(GroupMembers, request.group_id).members.discard(request.member_id)
-    elif epoch == JOINS:
+    elif epoch == JOIN_EPOCH:
         member.departure = None
     member.last_heartbeat = exchange
     member.topic_names = request.subscribed_topic_names or member.topic_names
@@ -134,7 +138,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
 
 def _check_join_or_leave(exchange: Exchange, request: ConsumerGroupHeartbeatRequest, scene: Scene) -> None:
     if request.member_epoch < 0:
-        is_known = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+        is_known = request.member_epoch in (LEAVE_EPOCH, TEMPORARY_LEAVE_EPOCH)
         scene.decide("848.1", is_known, exchange, f"epoch {request.member_epoch}")
         return
     missing = [
@@ -227,7 +231,7 @@ def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
 def on_offset_commit_response(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    if exchange.fate is AnswerFate.ANSWERED and is_answered_stale(exchange):
+    if exchange.status is AnswerStatus.ANSWERED and is_answered_stale(exchange):
         scene.state(ConsumerMember, request.group_id, request.member_id).stale_commit = exchange
 
 

@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -33,7 +33,7 @@ MAX_UNCLAIMED_IDS: Final = 100
 MAX_REASON_LENGTH: Final = 255
 EARLY: Final = 0.8  # a heartbeat before this share of its interval counts as early
 NOISE_US: Final = 100_000
-BY_GIVING_UP: Final = "a driver: only the application sees whether the client waited or gave up"
+NEEDS_APPLICATION_VIEW: Final = "a driver: only the application sees whether the client waited or gave up"
 ASSIGNMENT: Final = "two drivers in a group: a Fetch does not show which member sent it"
 
 # fmt: off
@@ -57,8 +57,8 @@ RULES = (
         "an OffsetCommit of a member that has joined"),
     ProtocolRule("GRP.11", S, "A member sends at most ten commits between JoinGroup and SyncGroup",
         "an OffsetCommit during a rebalance"),
-    undecided("GRP.12", M, "The client waits while the coordinator is loading", BY_GIVING_UP),
-    undecided("GRP.13", M, "The client retries a commit after an error of the coordinator", BY_GIVING_UP),
+    undecided("GRP.12", M, "The client waits while the coordinator is loading", NEEDS_APPLICATION_VIEW),
+    undecided("GRP.13", M, "The client retries a commit after an error of the coordinator", NEEDS_APPLICATION_VIEW),
     ProtocolRule("GRP.14", S, "A member has at most one JoinGroup or SyncGroup in flight", "a JoinGroup or SyncGroup"),
     ProtocolRule("GRP.15", S, "A reason has at most 255 characters", "a JoinGroup or LeaveGroup with a reason"),
     undecided("GRP.16", M, "The client does not fetch from a partition after its revocation", ASSIGNMENT),
@@ -149,7 +149,7 @@ def on_member_request(exchange: Exchange, scene: Scene) -> None:
     if (
         before is not None
         and member.session_us
-        and before.fate is AnswerFate.ANSWERED
+        and before.status is AnswerStatus.ANSWERED
         and exchange.api is not ApiKey.JOIN_GROUP
     ):
         gap_us = exchange.earliest_us - max(before.received_us, before.answered_us)
@@ -168,7 +168,7 @@ def on_member_request(exchange: Exchange, scene: Scene) -> None:
 
 
 def _is_open(exchange: Exchange) -> bool:
-    return exchange.fate is AnswerFate.WAITING and exchange.connection.closed_us is None
+    return exchange.status is AnswerStatus.WAITING and exchange.connection.closed_us is None
 
 
 def on_join_group(exchange: Exchange, scene: Scene) -> None:

@@ -12,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
-from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Batch, Exchange, knows_response
 from odradek.testing.judge.rule import Family, L, M, ProtocolRule, S
 from odradek.testing.judge.rules.produce import partition_errors, partitions_without_log_start
 from odradek.testing.judge.scene import Scene
@@ -317,7 +317,7 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
         order = scene.state(PartitionSequence, *_sequence_key(batch))
         order.in_flight.discard(exchange.number)
         code = errors.get(batch.place)
-        if exchange.fate is not AnswerFate.ANSWERED or code is None:
+        if exchange.status is not AnswerStatus.ANSWERED or code is None:
             continue
         is_oldest = header.base_sequence == order.first_unacknowledged
         sent_batch = scene.find_state(SentBatch, *_sequence_key(batch), header.base_sequence)

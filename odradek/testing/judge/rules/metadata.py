@@ -37,7 +37,7 @@ STALE_LEADER: Final = frozenset(
 STALE_ID: Final = frozenset({E.UNKNOWN_TOPIC_ID.value, E.INCONSISTENT_TOPIC_ID.value})
 NO_COORDINATOR: Final = frozenset({E.NOT_COORDINATOR.value, E.COORDINATOR_NOT_AVAILABLE.value})
 FETCHES_GROUPS: Final = 8  # the first version of OffsetFetch that names several groups
-ID_SINCE: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
+FIRST_VERSIONS_WITH_ID: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 MAX_REPEATS: Final = 2
 MAX_REQUESTS_PER_SECOND: Final = 50
 SECOND_US: Final = 1_000_000
@@ -141,7 +141,7 @@ def _partitions(exchange: Exchange) -> list[Place]:
 
 def on_leader_request(exchange: Exchange, scene: Scene) -> None:
     """Judges a Produce or Fetch request: its topic ids, and whether the client requested metadata after an error."""
-    request, since = exchange.request, ID_SINCE[exchange.api or ApiKey.FETCH]
+    request, since = exchange.request, FIRST_VERSIONS_WITH_ID[exchange.api or ApiKey.FETCH]
     if exchange.version >= since and isinstance(request, ProduceRequest | FetchRequest):
         topics = request.topic_data if isinstance(request, ProduceRequest) else request.topics
         if topics:

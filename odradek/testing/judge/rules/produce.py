@@ -16,7 +16,7 @@ from odradek.testing.judge.scene import Scene
 from odradek.testing.judge.topics import Topic
 
 ZSTD: Final = 4
-ZSTD_SINCE: Final = 7
+FIRST_VERSION_WITH_ZSTD: Final = 7
 COMPRESSION: Final = 7
 MAX_REPEATS: Final = 3
 
@@ -61,7 +61,9 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
             "PRD.1", (why := _batch_violation(batch)) is None, exchange, f"{batch.topic}-{batch.partition}: {why}"
         )
         if header.attributes & COMPRESSION == ZSTD:
-            scene.decide("PRD.2", exchange.version >= ZSTD_SINCE, exchange, f"zstd in Produce v{exchange.version}")
+            scene.decide(
+                "PRD.2", exchange.version >= FIRST_VERSION_WITH_ZSTD, exchange, f"zstd in Produce v{exchange.version}"
+            )
         is_transactional = request.transactional_id is not None
         is_fine = not header.is_control and header.is_transactional == is_transactional
         bits = f"control {header.is_control}, transactional {header.is_transactional}"

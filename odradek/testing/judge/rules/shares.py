@@ -16,7 +16,7 @@ from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.struct import Message
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -24,7 +24,7 @@ E = ErrorCode
 SESSION_ERRORS: Final = frozenset({E.SHARE_SESSION_NOT_FOUND.value, E.INVALID_SHARE_SESSION_EPOCH.value})
 LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
 LIMIT: Final = E.SHARE_SESSION_LIMIT_REACHED.value
-OPENS, CLOSES = 0, -1
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 WRAP: Final = 2**31 - 1
 RENEW: Final = 4
 AT_ONCE_US: Final = 5_000
@@ -106,10 +106,14 @@ def on_share_request(exchange: Exchange, scene: Scene) -> None:
     session = scene.state(ShareSession, exchange.connection.number, group, name)
     epoch, last = request.share_session_epoch, session.last_request
     if session.session_error is not None and (
-        epoch in (OPENS, CLOSES) or knows_response(exchange, session.session_error)
+        epoch in (INITIAL_EPOCH, FINAL_EPOCH) or knows_response(exchange, session.session_error)
     ):
         scene.decide(
-            "SHR.3", epoch in (OPENS, CLOSES), exchange, f"epoch {epoch} of a lost session", session.session_error
+            "SHR.3",
+            epoch in (INITIAL_EPOCH, FINAL_EPOCH),
+            exchange,
+            f"epoch {epoch} of a lost session",
+            session.session_error,
         )
         session.session_error = None
     elif last is not None and session.is_sure and epoch > 0:
@@ -124,19 +128,19 @@ def on_share_request(exchange: Exchange, scene: Scene) -> None:
         why = f"the client asked again after {waited_us / 1000} ms"
         scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.session_limit)
         session.session_limit = None
-    is_flying = last is not None and last.fate is AnswerFate.WAITING
+    is_flying = last is not None and last.status is AnswerStatus.WAITING
     is_behind = exchange.is_behind and exchange.connection.previous is last and last is not None
     if not exchange.is_unsure:
         scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request is in flight", last)
     acknowledged = list(_acknowledged(request))
-    if epoch == OPENS or isinstance(request, ShareAcknowledgeRequest):
-        is_fine = epoch != OPENS or (isinstance(request, ShareFetchRequest) and not acknowledged)
+    if epoch == INITIAL_EPOCH or isinstance(request, ShareAcknowledgeRequest):
+        is_fine = epoch != INITIAL_EPOCH or (isinstance(request, ShareFetchRequest) and not acknowledged)
         scene.decide("SHR.2", is_fine, exchange, "acknowledgements with epoch 0", last)
     for place, found in acknowledged:
         scene.decide("SHR.4", (why_not := _batches_violation(found, exchange)) is None, exchange, why_not or "")
         if session.is_followed and session.acquired:
             _check_acknowledgements(exchange, session, place, found, scene)
-    if epoch == OPENS:
+    if epoch == INITIAL_EPOCH:
         session.acquired.clear()
         session.is_followed = True
     session.epoch, session.last_request, session.is_sure = epoch, exchange, False

@@ -12,14 +12,14 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers, is_early
 from odradek.testing.judge.rules.member_commits import CommitRules, check_commit, is_answered_stale
 from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
-JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+JOIN_EPOCH, LEAVE_EPOCH, TEMPORARY_LEAVE_EPOCH = 0, -1, -2
 LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
 FINAL: Final = frozenset(
     code.value
@@ -37,7 +37,7 @@ SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
 # while a response has one of these, the group is not ready.
 NOT_READY: Final = frozenset({1, 2, 3, 5})
 SILENT: Final = 2  # heartbeat intervals of silence after which a removal is the member's fault
-CLOSES: Final = "a driver: only the application knows whether it closes or will come back"
+NEEDS_CLOSING_DRIVER: Final = "a driver: only the application knows whether it closes or will come back"
 
 # fmt: off
 RULES = (
@@ -80,7 +80,7 @@ RULES = (
     ProtocolRule("STG.18", S, "After the status SHUTDOWN_APPLICATION a member leaves within its rebalance timeout",
         "a heartbeat after this status"),
     undecided("STG.19", S, "A member that closes leaves with epoch -1, or with -2 if it is static and will return",
-        CLOSES),
+        NEEDS_CLOSING_DRIVER),
 )
 # fmt: on
 COMMITS: Final = CommitRules("STG.6", "STG.10", "STG.8", "STG.5")
@@ -153,20 +153,24 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     if (
         member.late_heartbeat is not None
         and epoch >= 0
-        and (epoch == JOINS or knows_response(exchange, member.late_heartbeat))
+        and (epoch == JOIN_EPOCH or knows_response(exchange, member.late_heartbeat))
     ):
         scene.decide(
-            "STG.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late_heartbeat
+            "STG.11",
+            epoch == JOIN_EPOCH,
+            exchange,
+            f"epoch {epoch} of a membership that has ended",
+            member.late_heartbeat,
         )
         member.late_heartbeat = None
     _check_shutdown(exchange, epoch, member, scene)
     if epoch < 0:
         _check_leave(exchange, request, member, scene)
-    elif epoch == JOINS:
+    elif epoch == JOIN_EPOCH:
         member.departure = None
         member.fields.clear()
     member.earlier_heartbeat, member.last_heartbeat = member.last_heartbeat, exchange
-    if epoch <= JOINS or not _is_soon(exchange, member):
+    if epoch <= JOIN_EPOCH or not _is_soon(exchange, member):
         member.regular_heartbeat = exchange
     member.fields |= _unchanging_fields(request)
     if request.rebalance_timeout_ms >= 0:
@@ -182,10 +186,10 @@ def _check_full_heartbeat(exchange: Exchange, request: StreamsGroupHeartbeatRequ
     scene.decide("STG.2", not blank, exchange, f"the id of the {' and of the '.join(blank)} is blank")
     epoch = request.member_epoch
     if epoch < 0:
-        is_known = epoch == LEAVES or (epoch == LEAVES_FOR_A_WHILE and request.instance_id is not None)
-        why = f"epoch {epoch}{'' if epoch != LEAVES_FOR_A_WHILE else ' without an instance id'}"
+        is_known = epoch == LEAVE_EPOCH or (epoch == TEMPORARY_LEAVE_EPOCH and request.instance_id is not None)
+        why = f"epoch {epoch}{'' if epoch != TEMPORARY_LEAVE_EPOCH else ' without an instance id'}"
         scene.decide("STG.3", is_known, exchange, why)
-    elif epoch == JOINS:
+    elif epoch == JOIN_EPOCH:
         is_there = {
             "RebalanceTimeoutMs": request.rebalance_timeout_ms != -1,
             "Topology": request.topology is not None,
@@ -203,7 +207,7 @@ def _check_in_flight(exchange: Exchange, member: JudgedStreamsMember, scene: Sce
         return
     is_flying = (
         last_heartbeat is not None
-        and last_heartbeat.fate is AnswerFate.WAITING
+        and last_heartbeat.status is AnswerStatus.WAITING
         and last_heartbeat.connection.closed_us is None
     )
     is_behind = exchange.is_behind and last_heartbeat is not None and exchange.connection.previous is last_heartbeat
@@ -279,7 +283,7 @@ def _check_shutdown(exchange: Exchange, epoch: int, member: JudgedStreamsMember,
     if epoch < 0:
         scene.record_kept("STG.18", exchange)
         member.shutdown_response = None
-    elif epoch == JOINS:
+    elif epoch == JOIN_EPOCH:
         member.shutdown_response = None
     elif knows_response(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
         why = f"the member continues for longer than its rebalance time-out of {member.rebalance_us // 1000} ms"
@@ -293,7 +297,7 @@ def _check_leave(
     last_heartbeat = member.last_heartbeat
     if (
         last_heartbeat is not None
-        and last_heartbeat.fate is AnswerFate.ANSWERED
+        and last_heartbeat.status is AnswerStatus.ANSWERED
         and last_heartbeat.answered_us > exchange.earliest_us
     ):
         member.late_heartbeat = last_heartbeat

@@ -24,7 +24,7 @@ from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitR
 from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import is_early
-from odradek.testing.judge.rules.streams_members import JOINS, LOST
+from odradek.testing.judge.rules.streams_members import JOIN_EPOCH, LOST
 from odradek.testing.judge.scene import Scene
 
 INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST.value
@@ -32,7 +32,7 @@ INTERNAL: Final = frozenset({"__consumer_offsets", "__share_group_state", "__tra
 SOURCE, PROCESSOR, SINK = 1, 2, 3  # types of nodes in a description
 ACTIVE, STANDBY, WARMUP = "active", "standby", "warm-up"
 DRIVER: Final = "a driver with two instances that reports what each of them has processed"
-HEARS: Final = "a driver that reports what the application sees"
+NEEDS_REPORTING_DRIVER: Final = "a driver that reports what the application sees"
 Tasks: TypeAlias = frozenset[tuple[str, str, int]]  # role, id of the subtopology, partition
 
 # fmt: off
@@ -58,7 +58,7 @@ RULES = (
     ProtocolRule("STG.29", M, "A description has the epoch of the topology, and nodes of types 1 to 3",
         "a StreamsGroupTopologyDescriptionUpdate"),
     undecided("STG.30", M, "A member closes and commits a task before it reports the task as closed", DRIVER),
-    undecided("STG.31", M, "The application learns of the status MISSING_SOURCE_TOPICS", HEARS),
+    undecided("STG.31", M, "The application learns of the status MISSING_SOURCE_TOPICS", NEEDS_REPORTING_DRIVER),
 )
 # fmt: on
 
@@ -131,7 +131,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     topology = request.topology
     if topology is not None:
         scene.decide("STG.22", (why_not := _topology_violation(topology)) is None, exchange, why_not or "")
-    if request.member_epoch == JOINS:
+    if request.member_epoch == JOIN_EPOCH:
         if topology is not None:
             holder.topology_epoch, holder.sources = topology.epoch, _sources(topology)
         holder.rebalance_us = max(request.rebalance_timeout_ms, 0) * 1000
@@ -278,14 +278,14 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     if not isinstance(answer, StreamsGroupHeartbeatResponse):
         return
     holder = scene.state(TaskHolder, request.group_id, request.member_id)
-    if request.member_epoch == JOINS and request.topology is not None:
+    if request.member_epoch == JOIN_EPOCH and request.topology is not None:
         _check_topology(exchange, request.group_id, request.topology, answer.error_code, scene)
     if answer.error_code in LOST or request.member_epoch < 0:
         holder.has_joined = False
         holder.forget_tasks()
     if answer.error_code or request.member_epoch < 0:
         return
-    if request.member_epoch == JOINS:
+    if request.member_epoch == JOIN_EPOCH:
         holder.has_joined = True
         holder.forget_tasks()
     holder.offsets_interval_us = answer.task_offset_interval_ms * 1000

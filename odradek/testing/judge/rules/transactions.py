@@ -19,7 +19,7 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
+from odradek.testing.judge.exchanges import AnswerStatus, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers
 from odradek.testing.judge.rules.produce import partition_errors
@@ -271,7 +271,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
         scene.decide("TXN.2", not missing, exchange, why, open_.end_txn)
     ended = open_.end_txn
-    if ended is not None and ended.fate is AnswerFate.WAITING and exchange.earliest_us > ended.received_us:
+    if ended is not None and ended.status is AnswerStatus.WAITING and exchange.earliest_us > ended.received_us:
         scene.record_broken("TXN.4", exchange, "a batch of the transaction after its EndTxn", ended)
     elif ended is not None and isinstance(ended.answer, EndTxnResponse) and knows_response(exchange, ended):
         answer, request = ended.answer, ended.request

@@ -29,7 +29,7 @@ from odradek.testing.suite.stage import (
 from odradek.testing.sync import Unmet
 
 IDLE_MS = 6000
-GONE_S = 20.0
+LEAVE_TIMEOUT_S = 20.0
 
 
 def static_member_closes(stage: ScenarioCluster) -> str | None:
@@ -71,9 +71,9 @@ def more_partitions(stage: ScenarioCluster) -> str | None:
 def application_that_stops_polling(stage: ScenarioCluster) -> str | None:
     driver, received = start_reader(stage, {"max_poll_interval_ms": str(IDLE_MS)})
     try:
-        stage.kafka.wait(group=GROUP, members=0, timeout_s=GONE_S)
+        stage.kafka.wait(group=GROUP, members=0, timeout_s=LEAVE_TIMEOUT_S)
     except Unmet:
-        return f"a member still {GONE_S} s after the last poll, where max.poll.interval.ms is {IDLE_MS}"
+        return f"a member still {LEAVE_TIMEOUT_S} s after the last poll, where max.poll.interval.ms is {IDLE_MS}"
     stage.send("b")
     return difference(received + poll_values(driver, 1), ["a", "b"])
 

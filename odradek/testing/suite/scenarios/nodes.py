@@ -13,7 +13,7 @@ from odradek.testing.suite.stage import JUDGED, PATIENCE_S, TOPIC, ScenarioClust
 PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
 METADATA_WITH_EPOCHS = 7
-HANGS_UP_S = 4.0
+HANG_UP_DELAY_S = 4.0
 MAX_CONNECTION_ATTEMPTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), about ten connections are usual
 
 
@@ -66,12 +66,12 @@ def node_that_hangs_up(stage: ScenarioCluster) -> str | None:
     stage.kafka.restart()
     driver.send_command("produce", TOPIC, "0", "b")
     stage.kafka.wait(fault="closed", hits=1, timeout_s=PATIENCE_S)
-    time.sleep(HANGS_UP_S)
+    time.sleep(HANG_UP_DELAY_S)
     (closed,) = stage.kafka.faults()
     stage.kafka.clear_faults()
     driver.read_reply("produce")
     if closed["hits"] > MAX_CONNECTION_ATTEMPTS:
-        return f"{closed['hits']} connections in {HANGS_UP_S} s, each of which was closed at once"
+        return f"{closed['hits']} connections in {HANG_UP_DELAY_S} s, each of which was closed at once"
     return difference(stage.committed(2), ["a", "b"])
 
 

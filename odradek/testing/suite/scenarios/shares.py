@@ -21,7 +21,7 @@ from odradek.testing.suite.stage import (
     poll_values,
 )
 
-CLOSES = -1
+FINAL_EPOCH = -1
 SHORT_POLL_MS = 100
 MAX_POLLS = 40
 ERRORS = 20
@@ -90,7 +90,7 @@ def record_that_is_open_at_close(stage: ScenarioCluster) -> str | None:
     received = poll_records(driver)
     driver.end()
     asked = session_requests(stage)
-    if not any(each["request"]["shareSessionEpoch"] == CLOSES or [*acknowledgements(each, 0)] for each in asked):
+    if not any(each["request"]["shareSessionEpoch"] == FINAL_EPOCH or [*acknowledgements(each, 0)] for each in asked):
         return "it closed, and neither acknowledged its record nor ended its share session"
     return difference(received, ["a"])
 

@@ -11,7 +11,7 @@ from odradek.testing.suite.members import poll_until_stable
 from odradek.testing.suite.scenarios.scenario import Scenario
 from odradek.testing.suite.stage import GROUP, PATIENCE_S, POLL_MS, TOPIC, ScenarioCluster, difference, poll_drivers
 
-LEAVES, LEAVES_FOR_A_WHILE = -1, -2  # member epochs
+LEAVE_EPOCH, TEMPORARY_LEAVE_EPOCH = -1, -2  # member epochs
 HEARTBEAT = "StreamsGroupHeartbeat"
 # A group of two members becomes stable after about four heartbeats. With the default interval, this takes 20 s.
 QUICK: Final[Mapping[str, str]] = {
@@ -30,7 +30,7 @@ def application(stage: ScenarioCluster, **environment: str) -> DrivenClient:
 
 def member_of_a_streams_group_closes(stage: ScenarioCluster) -> str | None:
     stage.topic()
-    return _closes(stage, LEAVES) or _closes(stage, LEAVES_FOR_A_WHILE, group_instance_id="i")
+    return _closes(stage, LEAVE_EPOCH) or _closes(stage, TEMPORARY_LEAVE_EPOCH, group_instance_id="i")
 
 
 def _closes(stage: ScenarioCluster, expected: int, **environment: str) -> str | None:

@@ -32,11 +32,11 @@ class Flaw(Enum):
 # Kinds that are not damage, because they occur in normal operation and disappear by themselves.
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
-_BY_THE_BROKER = (
+_REBUILT_BY_BROKER = (
     "Stop the broker and delete the file: the next start makes it anew from the log. Until then committed reads from"
     " this segment may be wrong."
 )
-_LOST = (
+_RECORDS_LOST = (
     "Records are missing. Compare with another copy of the partition, or with what was read from it (`odradek spark"
     " exactly-once`); consumers pass over the gap without a word."
 )
@@ -47,8 +47,8 @@ ADVICE: Mapping[Flaw, str] = {
     Flaw.UNREADABLE: "Nothing behind this byte of the segment can be read. Restore the segment from a copy. If there is"
     " none, the records from this offset to the next segment are lost: reset the groups behind them.",
     Flaw.COUNT: "The header contradicts itself: treat it as a wrong CRC. Restore the segment from a copy.",
-    Flaw.OFFSET_GAP: _LOST,
-    Flaw.SEQUENCE_GAP: "The producer sent records that are not in the log. " + _LOST,
+    Flaw.OFFSET_GAP: _RECORDS_LOST,
+    Flaw.SEQUENCE_GAP: "The producer sent records that are not in the log. " + _RECORDS_LOST,
     Flaw.REPEATED: "Consumers read these records twice. Take them out where duplicates matter, and report it: an"
     " idempotent producer's batch must not be written again.",
     Flaw.PRODUCER_EPOCH: "A producer that was fenced has written: its records may duplicate those of its successor."
@@ -61,8 +61,8 @@ ADVICE: Mapping[Flaw, str] = {
     " Compare its records with what should be there, write again what is missing, and report it.",
     Flaw.HANGING: "Committed reads wait at this offset until somebody ends the transaction: `odradek transactions"
     " find-hanging`, then `odradek transactions abort --topic … --partition … --start-offset …`.",
-    Flaw.TXN_INDEX: _BY_THE_BROKER,
-    Flaw.OFFSET_INDEX: _BY_THE_BROKER,
+    Flaw.TXN_INDEX: _REBUILT_BY_BROKER,
+    Flaw.OFFSET_INDEX: _REBUILT_BY_BROKER,
     Flaw.SNAPSHOT: "Stop the broker and delete the file: the next start takes an older one, and reads the log from"
     " there.",
     Flaw.OPEN: "Nothing to do if its producer is alive: committed reads go on when it ends. Else `odradek transactions"

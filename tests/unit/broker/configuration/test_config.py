@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
+from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, EFFECTIVE_SETTINGS, BrokerSettings
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config, without_effect
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.settings import Range, Setting, SettingKind, SettingRow, ValueType
@@ -299,7 +299,7 @@ def test_a_row_is_all_that_a_setting_of_the_broker_needs() -> None:
     config = given()
     rows = {name for name, row in vars(BrokerSettings).items() if isinstance(row, SettingRow)}
     assert len(rows) > 200
-    assert {name.replace(".", "_") for name in HEEDED_SETTINGS} == rows == rows & vars(config).keys()
+    assert {name.replace(".", "_") for name in EFFECTIVE_SETTINGS} == rows == rows & vars(config).keys()
 
 
 @pytest.mark.parametrize("table", [BROKER_SETTINGS, TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS])
@@ -309,7 +309,7 @@ def test_every_row_says_in_a_sentence_what_the_setting_is(table: Mapping[str, Se
 
 
 def test_no_setting_has_two_rows_and_no_other_file_lists_them() -> None:
-    assert not HEEDED_SETTINGS.keys() & (UNUSED_ON_ONE_NODE.keys() | WITHOUT_EFFECT.keys())
+    assert not EFFECTIVE_SETTINGS.keys() & (UNUSED_ON_ONE_NODE.keys() | WITHOUT_EFFECT.keys())
     assert not UNUSED_ON_ONE_NODE.keys() & WITHOUT_EFFECT.keys()
     names = BROKER_SETTINGS.keys() | TOPIC_SETTINGS.keys() | GROUP_SETTINGS.keys()
     for path in (REPOSITORY / "odradek" / "broker").rglob("*.py"):

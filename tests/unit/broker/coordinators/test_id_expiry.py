@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.broker.coordinators.transaction_coordinator import FORGOTTEN_AT_ONCE
+from odradek.broker.coordinators.transaction_coordinator import EXPIRED_IDS_PER_SLICE
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.batch_header import batches
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -13,7 +13,7 @@ from tests.support.fake_disk import Fault
 from tests.support.transaction_broker import TransactionBroker
 
 EXPIRATION_MS, SCAN_MS = 60_000, 3_600_000
-IDS = 2 * FORGOTTEN_AT_ONCE + 1
+IDS = 2 * EXPIRED_IDS_PER_SLICE + 1
 
 
 class Scene(TransactionBroker):
@@ -40,7 +40,7 @@ class Scene(TransactionBroker):
 def test_ids_that_expire_together_are_forgotten_in_slices() -> None:
     scene = Scene()
     scene.timers.advance(SCAN_MS)
-    assert scene.tombstones == [FORGOTTEN_AT_ONCE, FORGOTTEN_AT_ONCE, 1]
+    assert scene.tombstones == [EXPIRED_IDS_PER_SLICE, EXPIRED_IDS_PER_SLICE, 1]
 
 
 def test_a_disk_that_refuses_ends_the_run_and_the_next_one_goes_on() -> None:

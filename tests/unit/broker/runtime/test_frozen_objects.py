@@ -5,7 +5,13 @@ from __future__ import annotations
 import gc
 from weakref import ref
 
-from odradek.broker.runtime.allocator import FREEZES, FREEZES_FOR_EACH, FREEZES_OF_THE_LAST, STUCK, FrozenObjects
+from odradek.broker.runtime.allocator import (
+    FREEZES_PER_LOOP,
+    MAX_FREEZES,
+    MAX_FREEZES_OF_LAST_LOOP,
+    STUCK,
+    FrozenObjects,
+)
 
 
 class Circle:
@@ -76,7 +82,7 @@ def test_cycles_are_found_when_many_brokers_could_not_let_go() -> None:
 
 
 def test_cycles_are_found_after_many_starts_and_sooner_when_no_cluster_is_left() -> None:
-    for alive, starts in ((1, FREEZES_OF_THE_LAST + FREEZES_FOR_EACH), (3, FREEZES + 3 * FREEZES_FOR_EACH)):
+    for alive, starts in ((1, MAX_FREEZES_OF_LAST_LOOP + FREEZES_PER_LOOP), (3, MAX_FREEZES + 3 * FREEZES_PER_LOOP)):
         objects = FrozenObjects()
         circle = frozen_circle(objects)
         for _ in range(starts - 1):

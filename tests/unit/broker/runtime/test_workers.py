@@ -218,26 +218,26 @@ def test_workers_here_need_no_loop() -> None:
 
 def test_what_waits_to_be_opened_has_a_bound_and_gives_its_place_back() -> None:
     workers = ManualWorkers()
-    openers = DecompressionWorkers(workers, max_bytes=100)
+    decompression_workers = DecompressionWorkers(workers, max_bytes=100)
     ended: list[JobResult[int]] = []
 
     def fails() -> int:
         raise OSError("no disk")
 
-    assert openers.run(60, fails, ended.append)
-    assert openers.run(40, int, ended.append)
-    assert not openers.run(1, int, ended.append)
+    assert decompression_workers.run(60, fails, ended.append)
+    assert decompression_workers.run(40, int, ended.append)
+    assert not decompression_workers.run(1, int, ended.append)
     assert len(workers.jobs) == 2
     workers.finish_one()
-    assert openers.run(60, int, ended.append)
+    assert decompression_workers.run(60, int, ended.append)
     workers.finish_all()
     assert len(ended) == 3
 
 
 def test_a_batch_beyond_the_bound_is_opened_while_nothing_else_waits() -> None:
     workers = ManualWorkers()
-    openers = DecompressionWorkers(workers, max_bytes=100)
-    assert openers.run(1_000, int, lambda _: None)
-    assert not openers.run(1, int, lambda _: None)
+    decompression_workers = DecompressionWorkers(workers, max_bytes=100)
+    assert decompression_workers.run(1_000, int, lambda _: None)
+    assert not decompression_workers.run(1, int, lambda _: None)
     workers.finish_all()
-    assert openers.run(1_000, int, lambda _: None)
+    assert decompression_workers.run(1_000, int, lambda _: None)

@@ -326,7 +326,7 @@ def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
     request = seen(EndTxnRequest(transactional_id="t"))
     assert one.count_match(request)
     assert not one.count_match(request)
-    one.not_made("the request has no answer")
+    one.record_failed_edit("the request has no answer")
     told = one.as_json()
     assert (told["hits"], told["unmade"], told["unmade_because"]) == (0, 1, "the request has no answer")
     assert one.count_match(request)

@@ -67,14 +67,14 @@ def test_the_document_names_what_a_rule_may_say() -> None:
 
 def test_the_document_names_what_a_rule_is_answered_with() -> None:
     told = parse_rule({"do": {"observe": True}}, "n").as_json()
-    assert set(rules.TOLD_RULE["required"]) == told.keys()
-    assert rules.TOLD_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
+    assert set(rules.REPORTED_RULE["required"]) == told.keys()
+    assert rules.REPORTED_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
         *("matched", "hits", "unmade", "unmade_because")
     }
     for method in ("get", "post", "delete"):
         answers = DOCUMENT["paths"]["/faults"][method]["responses"]
         schema = answers["201" if method == "post" else "200"]["content"]["application/json"]["schema"]
-        assert schema == {"type": "array", "items": rules.TOLD_RULE}
+        assert schema == {"type": "array", "items": rules.REPORTED_RULE}
 
 
 def test_the_document_names_what_can_be_waited_for() -> None:

@@ -308,6 +308,6 @@ async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> Non
     async def write(data: bytes) -> None:
         received.append(data)
 
-    await pass_on(recorder, unread, write, is_there=lambda: False, is_read=lambda: True, look_s=0)
+    await pass_on(recorder, unread, write, is_there=lambda: False, is_read=lambda: True, check_interval_s=0)
     (entry,) = Recording(BytesIO(b"".join(received)).read).entries()
-    assert (entry.kind, entry.body) == (Kind.TOLD, b'{"called": "last"}')
+    assert (entry.kind, entry.body) == (Kind.EVENT, b'{"called": "last"}')
