@@ -113,7 +113,8 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
                 "isMasked": entry.is_masked,
             }
             known = {name: value for name, value in about.items() if value}
-            yield FileEntry(entry.kind.name.lower(), recording.position, known | fields)
+            kind = "told" if entry.kind is Kind.EVENT else entry.kind.name.lower()  # scripts know events as "told"
+            yield FileEntry(kind, recording.position, known | fields)
         if recording.is_cut:
             yield Note(recording.position, "it ends within a block, as a killed broker leaves it")
     except MalformedMessage as error:
