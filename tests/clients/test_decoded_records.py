@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from odradek.broker.http.page.record_decoding import MAX_CANDIDATES
 from odradek.client.sync import Producer
 from tests.clients.admin import create_topic
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
@@ -66,10 +67,10 @@ class Viewer:
             for value in values:
                 producer.send(topic, value, key=key).result()
 
-    def url(self, path: str, **query: object) -> str:
+    def url(self, path: str, /, **query: object) -> str:
         return f"http://localhost:{self.broker.ready['http_port']}{path}?{urlencode(query)}"
 
-    def get(self, path: str, **query: object) -> tuple[int, str]:
+    def get(self, path: str, /, **query: object) -> tuple[int, str]:
         try:
             with urlopen(self.url(path, **query), timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -86,6 +87,20 @@ class Viewer:
         assert status == 200, text
         found: list[Mapping[str, Any]] = json.loads(text)["records"]
         return found
+
+    def search(self, topic: str, **query: object) -> list[int]:
+        """Returns the offsets of all records that a search finds, in the order of the answers."""
+        at = ""
+        offsets: list[int] = []
+        while True:
+            status, text = self.get("/api/records", topic=topic, at=at, **query)
+            assert status == 200, text
+            answer = json.loads(text)
+            offsets += [each["offset"] for each in answer["records"]]
+            if answer["is_done"]:
+                return offsets
+            assert answer["next"] != at, "the search stands still"
+            at = answer["next"]
 
     def opened(self, topic: str, offset: int = 0, path: str = "/api/record", **query: object) -> tuple[int, str]:
         return self.get(path, topic=topic, partition=0, offset=offset, decoded="true", **query)
@@ -203,3 +218,70 @@ def test_without_a_registry_nothing_of_it_is_imported_and_bytes_are_shown_as_the
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def searched(broker: BrokerProcess) -> str:
+    """Returns a topic with a record of an Avro schema, one of a JSON Schema, and one without a schema."""
+    viewer = Viewer(broker)
+    key = written(viewer.register("searched-key", '"long"'), b"\x06")
+    order = viewer.register("searched-order", ORDER)
+    audit = viewer.register("searched-audit", AUDIT, "JSON")
+    viewer.write("searched", written(order, ORDER_BYTES), written(audit, AUDIT_BYTES), b"plain", key=key)
+    return "searched"
+
+
+@pytest.mark.parametrize(
+    ("query", "offsets"),
+    [
+        ({"find": "9007199254740993"}, [0]),
+        ({"find": "12.34"}, [0]),
+        ({"find": "kate"}, [1]),
+        ({"find": '"price": 10.00'}, [1]),
+        ({"find": "plain"}, [2]),
+        ({"find": "3"}, [0, 1, 2]),  # the key of all of them, and the numbers of the first
+        ({"find": "3", "in": "key"}, [0, 1, 2]),
+        ({"find": "3", "in": "value"}, [0]),
+        ({"find": "3", "in": "headers"}, []),
+        ({"path": "$.id == 9007199254740993"}, [0]),
+        ({"path": "$.price == 10.0"}, []),
+        ({"path": "$.price == 10.00", "find": "kate"}, [1]),
+        ({"path": "$.price == 10.00", "find": "12.34"}, []),
+        ({"find": "12.34", "until": 0}, []),
+        ({"find": "12.34", "state": "committed"}, []),
+    ],
+)
+def test_a_search_finds_what_the_schema_registry_decodes(
+    viewer: Viewer, searched: str, query: Mapping[str, object], offsets: list[int]
+) -> None:
+    assert viewer.search(searched, **query, order="oldest") == offsets
+    assert viewer.search(searched, **query, order="newest") == offsets[::-1]
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_a_search_in_decoded_values_continues_until_all_records_are_decoded(viewer: Viewer, order: str) -> None:
+    topic = f"long-search-{order}"
+    schema_id = viewer.register(topic, '"long"')
+    values = [written(schema_id, bytes([2 * (number % 60)])) for number in range(MAX_CANDIDATES * 2 + 100)]
+    viewer.write(topic, *values)
+    in_order = [number for number in range(len(values)) if "5" in str(number % 60)]
+    found = viewer.search(topic, find="5", order=order)
+    assert found == (in_order if order == "oldest" else in_order[::-1])
+
+
+def test_a_search_decodes_values_of_many_partitions_once_and_in_order(viewer: Viewer) -> None:
+    schema_id = viewer.register("partitioned-value", '"long"')
+    topic = create_topic(viewer.broker.bootstrap, "partitioned", partitions=3)
+    with Producer(bootstrap_servers=viewer.broker.bootstrap) as producer:
+        for number in range(600):
+            value = written(schema_id, bytes([2 * (number % 60)]))
+            producer.send(topic, value, partition=number % 3, timestamp_ms=1_000 + number).result()
+    found = viewer.search(topic, find="5", order="newest")
+    assert len(found) == 10 * 15
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_value_that_is_too_large_to_decode_is_searched_as_it_is_stored(viewer: Viewer) -> None:
+    schema_id = viewer.register("large-search-value", NULLS)
+    viewer.write("large-search", *[written(schema_id, MILLION_NULLS)] * 100)
+    assert viewer.search("large-search", find="null", order="oldest") == []

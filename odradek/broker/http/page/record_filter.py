@@ -44,6 +44,7 @@ class JsonMembers:
 Parsed: TypeAlias = "JsonMembers | list[Parsed] | JsonNumber | str | bool | None"
 PathStep: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all of them
 MAX_STEPS = 20
+SCHEMA_ID_BYTES = 5  # a zero byte and the id
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,11 @@ def first_step(rest: str) -> tuple[PathStep, str]:
     raise invalid(f"{rest[:20]} is not a step of a JSONPath; steps are .name, ['name'], [0], [*] and ..name")
 
 
+def names_schema(data: bytes | None) -> bool:
+    """Returns whether a key or value may begin with the id of a schema."""
+    return data is not None and len(data) >= SCHEMA_ID_BYTES and data[0] == 0
+
+
 def invalid(words: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{words}.")
 
@@ -167,6 +173,9 @@ class WantedRecords:
     since   the earliest timestamp, in ms
     until   the latest timestamp, in ms
     states  the allowed states
+
+    is_decoded  whether `matches_decoded` checks the text and the path later. `matches` then also accepts every record
+                whose key or value names a schema
     """
 
     text: bytes = b""
@@ -175,11 +184,17 @@ class WantedRecords:
     since: int | None = None
     until: int | None = None
     states: frozenset[str] = frozenset()
+    is_decoded: bool = False
+
+    @property
+    def looks_into_contents(self) -> bool:
+        """Whether a key or a value can decide whether a record matches."""
+        return self.path is not None or (bool(self.text) and self.place is not SearchedPart.HEADERS)
 
     def may_match(self, batch: memoryview) -> bool:
         """Returns whether an uncompressed batch may contain a matching record. If not, its records need not be
         decoded."""
-        return not self.text or self.text in bytes(batch)
+        return self.is_decoded or not self.text or self.text in bytes(batch)
 
     def matches(self, record: Record, state: str) -> bool:
         if self.states and state not in self.states:
@@ -188,9 +203,26 @@ class WantedRecords:
             return False
         if self.until is not None and record.timestamp > self.until:
             return False
+        if self.is_decoded and (names_schema(record.key) or names_schema(record.value)):
+            return True
+        return self.matches_decoded(record, None, None)
+
+    def matches_decoded(self, record: Record, key: str | None, value: str | None) -> bool:
+        """Returns whether the text and the path match a record, in its stored bytes or in its decoded key and value.
+
+        key, value  the decoded JSON, or None
+        """
         if self.text and not any(self.text in each for each in self._searched(record)):
-            return False
-        return self.path is None or (record.value is not None and self.path.matches(bytes(record.value)))
+            decoded = {SearchedPart.KEY: key, SearchedPart.VALUE: value}
+            if not any(
+                json is not None and self.place in (SearchedPart.ANY, part) and self.text in json.encode()
+                for part, json in decoded.items()
+            ):
+                return False
+        return self.path is None or any(
+            each is not None and self.path.matches(bytes(each))
+            for each in (record.value, None if value is None else value.encode())
+        )
 
     def _searched(self, record: Record) -> Iterator[bytes]:
         if self.place in (SearchedPart.ANY, SearchedPart.KEY) and record.key is not None:

@@ -25,6 +25,7 @@ from odradek.broker.http.page.record_browsing import (
     RecordSource,
     browse,
 )
+from odradek.broker.http.page.record_decoding import KEY, VALUE, DecodedRecord, decoded_records, search
 from odradek.broker.http.page.record_filter import SearchedPart, WantedRecords, json_path
 from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.batch_header import batches
@@ -43,11 +44,10 @@ SHOWN_BYTES = 512  # longer keys, values and headers are truncated in the list, 
 SHOWN_HEADERS = 20
 MAX_PARTITIONS = 256  # maximum number of partitions in a list; a query can name others
 PIECE_BYTES = 256 * 1024
-DECODED_IN_A_LIST = DecodingLimits(100_000, 4 << 20, values_each=2_000, characters_each=64 << 10)
 DECODED_ALONE = DecodingLimits(300_000, 32 << 20, values_each=300_000, characters_each=32 << 20)
 STATES = frozenset({COMMITTED, OPEN, ABORTED, CONTROL, PLAIN})
 NEWEST, OLDEST = "newest", "oldest"
-KEY, VALUE, HEADER = "key", "value", "header"
+HEADER = "header"
 
 
 class LogPositions(NamedTuple):
@@ -71,7 +71,8 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     `state`      states separated by commas: plain, committed, aborted, open, control. `isolation=committed` selects the
                  first two, up to the last stable offset
     `find`, `in` a string, and where it must occur: `key`, `value`, `headers` or `any` of them
-    `path`       a JSONPath that selects something in the value, see `record_filter`
+    `path`       a JSONPath that selects something in the value, see `record_filter`. If the schema registry is on, the
+                 string and the path may also match the decoded key or value
     `at`         where to resume: `next` of the previous response, or `ends` for records that are appended later
     """
     topic = query["topic"]
@@ -83,8 +84,8 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     chosen, left_out = chosen_partitions(served, topic, query)
     positions = [positions_of(each) for each in chosen]
 
-    def look() -> BrowseResult:
-        sources = []
+    def sources() -> list[RecordSource]:
+        found = []
         for each in positions:
             end = each.last_stable_offset if is_committed else each.high_watermark
             start = min(max(offset or 0, each.log_start_offset), end)
@@ -96,8 +97,11 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
                 end = min(max(at, start), end)
             elif at is not None:
                 start = min(max(at, start), end)
-            sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
-        return browse(sources, wanted, newest_first=order == NEWEST, most=SHOWN)
+            found.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
+        return found
+
+    def look() -> BrowseResult:
+        return browse(sources(), wanted, newest_first=order == NEWEST, most=SHOWN)
 
     def shown_view(browsed: BrowseResult, rows: Sequence[JsonValue]) -> View:
         return {
@@ -124,37 +128,29 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
         browsed = look()
         return shown_view(browsed, [row(topic, each) for each in browsed.records])
 
+    async def with_schemas(decoder: SchemaDecoder) -> View:
+        workers = served.broker.workers
+        if wanted.looks_into_contents:
+            browsed, found = await search(
+                workers, decoder, topic, sources, wanted, newest_first=order == NEWEST, most=SHOWN
+            )
+        else:
+            browsed = await in_thread(workers, look)
+            found = await decoded_records(decoder, topic, browsed.records)
+        return shown_view(browsed, await in_thread(workers, lambda: [decoded_row(topic, each) for each in found]))
+
     if served.decoder is None or fields_of(topic) is not plain_fields:
         return job
-    return _with_schemas(served, served.decoder, topic, look, shown_view)
+    return with_schemas(served.decoder)
 
 
-async def _with_schemas(
-    served: ViewedBroker,
-    decoder: SchemaDecoder,
-    topic: str,
-    look: Callable[[], BrowseResult],
-    shown_view: Callable[[BrowseResult, Sequence[JsonValue]], View],
-) -> View:
-    """Returns the list of records, with keys and values decoded by the schema registry."""
-
-    def job() -> tuple[BrowseResult, list[dict[str, JsonValue]]]:
-        browsed = look()
-        return browsed, [row(topic, each) for each in browsed.records]
-
-    browsed, rows = await in_thread(served.broker.workers, job)
-    places: list[tuple[dict[str, JsonValue], str]] = []
-    contents: list[StoredContent] = []
-    for found, fields in zip(browsed.records, rows, strict=True):
-        for part, data in ((KEY, found.record.key), (VALUE, found.record.value)):
-            if data is not None and not found.header.is_control:
-                places.append((fields, part))
-                contents.append(StoredContent(part, data))
-    decoded = await decoder.decode(topic, contents, DECODED_IN_A_LIST)
-    for (fields, part), content in zip(places, decoded, strict=True):
+def decoded_row(topic: str, decoded: DecodedRecord) -> dict[str, JsonValue]:
+    """Returns a row of the list, with the key and the value as the schema registry decodes them."""
+    fields = row(topic, decoded.found)
+    for part, content in ((KEY, decoded.key), (VALUE, decoded.value)):
         if content is not None:
             fields[f"{part}_schema"] = shown_schema(content)
-    return shown_view(browsed, rows)
+    return fields
 
 
 def shown_schema(content: DecodedContent) -> Mapping[str, JsonValue]:
