@@ -1,2 +1,2 @@
-"""The coordinators of groups, share groups and transactions, with their logs, timers, markers and producer ids. Their
-decisions are made by cores, which are in the packages `groups`, `shares` and `transactions`."""
+"""The coordinators of groups, share groups and transactions, with their logs, timers, markers and producer ids. The
+decisions are made by cores in the packages `groups`, `shares` and `transactions`."""

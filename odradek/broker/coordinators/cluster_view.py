@@ -27,7 +27,7 @@ PARSED: Final = 256
 @lru_cache(PARSED)
 def parse_setting(name: str, text: str | None) -> object:
     """Returns the parsed value of a broker setting. Results are cached because every heartbeat reads two settings.
-    Raises InvalidSetting."""
+    Raises InvalidSetting if the value is not valid."""
     return BROKER_SETTINGS[name].parse(text)
 
 
@@ -39,7 +39,7 @@ class ImageView:
         *,
         targets: TargetComputations | None = None,
     ) -> None:
-        """Creates a view of this metadata image.
+        """Creates a view of a metadata image.
 
         broker_setting  returns the current value of a broker setting as text
         targets         computes the target assignments of large groups; None to create a new object
@@ -69,7 +69,7 @@ class ImageView:
             try:
                 value = setting.parse(own[name])
             except InvalidSetting:
-                value = None  # stored by a Kafka release that allowed this value
+                value = None  # stored by a Kafka release that allowed the value
             if isinstance(value, int):
                 return clamp(name, value, self._broker_setting)
         broker_name = f"group.{name}"

@@ -1,7 +1,7 @@
-"""The group coordinator: all partitions of `__consumer_offsets`, each a `Shard` with a `GroupCore`.
+"""The group coordinator. It consists of all partitions of `__consumer_offsets`, each a `Shard` with a `GroupCore`.
 
-Finds the shard of a group, loads shards at startup and when the topic is created, triggers expiry, and removes the
-offsets of deleted topics. Decisions are made in `odradek/broker/groups`.
+This module finds the shard of a group, loads shards at startup and when the topic is created, triggers expiry, and
+removes the offsets of deleted topics. Decisions are made in `odradek/broker/groups`.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ class GroupCoordinator:
         """Stops the coordinator. Waiting requests fail with NOT_COORDINATOR."""
         self._scans.stop()
         self.shards.unload()
-        # This breaks the reference cycles with the searches and computations.
+        # The searches and computations must not refer to this object any more, so that it is freed without the garbage
+        # collector.
         self._cluster.when_found(_ignore_end)
         self._cluster.when_computed(_ignore_end)
 
@@ -198,8 +199,7 @@ class GroupCoordinator:
         return self.shards.of_key(group_id)
 
     def require_loaded(self, partition: int) -> None:
-        """Raises KafkaError unless this broker currently serves the groups in this partition of
-        `__consumer_offsets`."""
+        """Raises KafkaError unless this broker has loaded the groups in this partition of `__consumer_offsets`."""
         self.shards.of_partition(partition).read_state(lambda _: None)
 
     def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
@@ -212,7 +212,7 @@ class GroupCoordinator:
         return self._member_id(f"{name}-{hex_text(self._new_uuid())}")
 
     def plain_member_id(self) -> str:
-        """Creates the id of a consumer-group member that joins without one."""
+        """Creates the member id of a consumer-group member that joins without a member id."""
         return self._member_id(urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii"))
 
     # Background work.
@@ -236,7 +236,8 @@ class GroupCoordinator:
         self._cluster.forget_search(group_id)
 
     def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
-        """Called when the computation of a large group's target has ended. Lets the group use the result."""
+        """Called when the computation of a large group's target has ended. Records the result if the group can still
+        use it."""
         with suppress(KafkaError):  # The topic, and with it all groups, may have been deleted.
             self.shard_for(group_id).submit_maintenance(
                 lambda core, now_ms: core.target_computed(group_id, computed, now_ms)

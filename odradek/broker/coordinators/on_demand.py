@@ -1,5 +1,5 @@
-"""Creates a broker's coordinators when they are first needed, because importing them eagerly would make up a third of
-the startup imports.
+"""Creates a broker's coordinators when they are first needed. Their modules are a third of what a broker would
+otherwise import at startup.
 
 If a coordinator's topic exists, the coordinator is created as soon as the broker listens. Otherwise the first request
 that needs it creates it.

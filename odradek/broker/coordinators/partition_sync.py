@@ -29,7 +29,7 @@ class PartitionSync(Protocol):
 
 
 class LocalPartitionSync:
-    """Syncs partitions that are stored by this broker."""
+    """Syncs partitions of this broker."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -49,7 +49,7 @@ class LocalPartitionSync:
 
 class SyncCounter:
     """Counts the syncs in progress. The count starts at one, so that it cannot reach zero before the caller has started
-    all syncs; the caller then calls `sync_ended` once."""
+    all syncs. After the last start, the caller must call `sync_ended` once more."""
 
     def __init__(self, then: OnSynced) -> None:
         self._then = then

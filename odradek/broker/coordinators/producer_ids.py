@@ -14,7 +14,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE: Final = 1000
 RETRY_AFTER_MS: Final = 50  # pause after a failed allocation
-# The next block is allocated after this many ids of a block have been used, so that no request has to wait for it.
+# The next block is allocated after this many ids of a block have been used, so that no request has to wait for the
+# block.
 PREFETCH_AFTER: Final = 900
 
 OnProducerId = Callable[[int | KafkaError], None]

@@ -5,12 +5,12 @@
 
 If the records of a turn cannot be written, the core does not change. The client receives NOT_COORDINATOR or another
 code from `error_translations.py`, for instance UNKNOWN_SERVER_ERROR for a batch that is too large. The exception is an
-outcome with `may_split`, whose records may be written in several batches. If one of these batches fails, the earlier
+outcome with `may_split`, whose records may be written in several batches. If a batch cannot be written, the earlier
 batches stay in the log and have been replayed, but the outcome is not settled.
 
 Nothing is sent before the records are appended, so a crash between any two steps loses only changes that no client or
-partition has seen. If the partition's settings require a sync, everything that is sent waits for it. Even responses to
-turns without records wait, because they may depend on records that are still being synced.
+partition has seen. If the partition's settings require a sync, everything that is sent waits for the sync. Even the
+response to a turn without records waits, because it may depend on records that are still being synced.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably fail too.
+# Delay before retrying a timer whose outcome could not be written, because an immediate retry would probably fail as
+# well.
 RETRY_TIMER_MS: Final = 1_000
 
 
@@ -61,7 +62,7 @@ class OutcomeLike(Protocol[R_co]):
     def timers(self) -> Sequence[Any]: ...
     @property
     def markers(self) -> Sequence[Any]:
-        """The markers that the decision requires. Only the transaction coordinator has any."""
+        """The markers that the decision requires. Empty except in the transaction coordinator."""
 
     @property
     def may_split(self) -> bool: ...
@@ -102,8 +103,8 @@ class Shard(Generic[C]):
         name             name of the partition, for log messages
         new_core         creates an empty core; called for each load
         when_unreadable  the code with which requests are refused if the log cannot be read
-        send_markers     called with an outcome's markers once it is as durable as the settings require, or with the
-                         error
+        send_markers     called with the markers of an outcome once the outcome is as durable as the settings require,
+                         or with the error that prevented it
         """
         self._name = name
         self._log = log
@@ -146,10 +147,11 @@ class Shard(Generic[C]):
         finish: Callable[[R], R] = unchanged,
         producer: RecordProducer | None = None,
     ) -> NowOrLater[R]:
-        """Runs one turn. Returns the response or a Deferred. The Deferred is `parked` if the core has stored it;
-        otherwise it resolves after the sync.
+        """Runs one turn. Returns the response or a Deferred. If the core has stored `parked`, the result is `parked`.
+        Otherwise a Deferred resolves after the sync.
 
-        producer  the transaction of the records; they take effect when it is committed
+        producer  the producer whose transaction contains the records; they take effect when the transaction is
+                  committed
         finish    converts the core's response, for instance to the form of an old request version
         raises    KafkaError if the core refuses, the records cannot be written, or the core is not loaded
         """
@@ -190,10 +192,8 @@ class Shard(Generic[C]):
         self._follow_ups.add(turn)
 
     def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
-        """Runs a turn that no client waits for. If its records cannot be written, logs a warning and does not retry.
-
-        returns  whether the turn was run and its records are in the log
-        """
+        """Runs a turn that no client waits for. Returns whether the turn was run and its records are in the log. If the
+        records cannot be written, logs a warning and does not retry."""
         if self._core is None:
             return False
         now_ms = self._clock.now_ms()
@@ -216,7 +216,8 @@ class Shard(Generic[C]):
         return read(self.core)
 
     def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Applies a transaction marker that was appended to this partition to the producer's pending records."""
+        """Commits or aborts the producer's pending records. Called after a transaction marker was appended to this
+        partition."""
         self.core.replay_marker(producer_id, producer_epoch, committed=committed)
 
     # Loading and unloading.
@@ -388,7 +389,7 @@ class Shard(Generic[C]):
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
         """Arms a timer, or disarms it if the delay is None. Postponing a timer, as every heartbeat does, only changes
-        its due time; the timer is re-armed when it wakes."""
+        its due time. When the timer wakes early, it is armed again."""
         armed = self._armed.get(key)
         if delay_ms is not None:
             due_ms = self._timers.monotonic_ms() + delay_ms

@@ -33,7 +33,7 @@ class ShardLog(Protocol):
     def append(
         self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None, header: BatchHeader | None = None
     ) -> int:
-        """Appends and writes a batch. Returns its base offset. If the call raises KafkaError, no part of the batch
+        """Appends and writes a batch. Returns its base offset. If the method raises KafkaError, no part of the batch
         remains in the log.
 
         header  the header of `batch`, if the caller already has it
@@ -75,10 +75,10 @@ def as_decoded(record: R, headers: Headers) -> R:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """The stored form of a core's records. `decode` returns None for a record that has to be ignored.
+    """The stored form of a core's records. `decode` returns None for a record that must be ignored.
 
-    headers  returns data for which Kafka's record has no field; it is stored in record headers, which Kafka ignores
-    revive   adds the data of the headers to a decoded record
+    headers  returns, as record headers, the data for which Kafka's record has no field; Kafka ignores record headers
+    revive   adds the data in the headers to a decoded record
     """
 
     encode: Callable[[Any], tuple[bytes, bytes | None]]
@@ -97,8 +97,8 @@ class ReplayTarget(Protocol):
 
 
 async def replay_log(log: ShardLog, form: RecordFormat, core: ReplayTarget) -> None:
-    """Replays the whole log into a core, with breaks in which the event loop runs. Raises MalformedMessage or
-    KafkaError."""
+    """Replays the whole log into a core, with breaks in which the event loop can do other work. Raises MalformedMessage
+    if a batch cannot be decoded, or KafkaError if the log cannot be read."""
     since_break = 0
     async for data in log.read():
         for position, header in batches(data):
@@ -115,7 +115,7 @@ async def replay_log(log: ShardLog, form: RecordFormat, core: ReplayTarget) -> N
 def _replay_batch(
     form: RecordFormat, core: ReplayTarget, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> Iterator[int]:
-    """Replays a batch. Each yielded value is the number of records replayed since the previous one."""
+    """Replays a batch. Yields the number of records that were replayed since the previous yield."""
     if header.is_control:
         marker = read_marker(data, position, header)
         if marker is not None:

@@ -1,7 +1,8 @@
-"""The shards of a coordinator, one for each partition of its internal topic. They are found by key and loaded one at a
-time.
+"""The shards of a coordinator, one for each partition of its internal topic. Requests find their shard by key. Shards
+are loaded one at a time.
 
-open → load one after another → unload        the topic exists or is created … is deleted, or the broker stops
+`open` is called at startup if the topic exists, or when the topic is created. `delete` is called when the topic is
+deleted, and `unload` when the broker stops.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ class Shards(Generic[C, L]):
     # The life cycle of the topic.
 
     def open(self, partition_count: int) -> None:
-        """Opens the partitions of the topic. Empty partitions are served immediately. Requests for other partitions
-        fail with COORDINATOR_LOAD_IN_PROGRESS until they are loaded.
+        """Opens the partitions of the topic. Empty partitions can be used immediately. Requests for other partitions
+        fail with COORDINATOR_LOAD_IN_PROGRESS until the partitions are loaded.
 
-        Also called after partitions have been added. As in Kafka, keys keep their partitions until the next start.
-        After that start they are looked up in other partitions, so partitions should not be added to internal topics.
+        Also called after partitions have been added. As in Kafka, keys keep their partitions until the next start of
+        the broker. After a restart, keys are looked up in other partitions, so partitions should not be added to
+        internal topics.
         """
         if self._partition_count is None:
             self._partition_count = partition_count
@@ -92,8 +94,8 @@ class Shards(Generic[C, L]):
             self._shards[index] = self._new_shard(index, name, log)
 
     def _first_asked(self, index: int) -> Shard[C]:
-        """Creates the shard of a partition with an empty log. Raises NOT_COORDINATOR if the partition does not
-        exist."""
+        """Creates the shard of a partition with an empty log. Raises NOT_COORDINATOR if the partition does not exist or
+        is unusable."""
         if index in self._empty:
             self._empty.discard(index)
             self._open(index, is_asked=True)
@@ -107,8 +109,8 @@ class Shards(Generic[C, L]):
         return shard
 
     async def _load_all(self) -> None:
-        # Shards are loaded one at a time: loading occupies the loop, and a loaded partition can serve while the next
-        # one loads.
+        # Shards are loaded one at a time, because loading occupies the event loop, and a loaded partition can handle
+        # requests while the next partition is loaded.
         for shard in list(self):
             if not shard.has_begun_to_load:
                 await shard.load()
@@ -136,7 +138,7 @@ class Shards(Generic[C, L]):
         """Unloads all shards. Waiting requests fail with NOT_COORDINATOR, so that clients look up the coordinator again
         after a restart.
 
-        Also drops the references to the coordinator, so that it is freed without the garbage collector.
+        Also drops the references to the coordinator, so that the coordinator is freed without the garbage collector.
         """
         self._empty.clear()
         shards, self._shards = self._shards, {}
@@ -163,8 +165,8 @@ class Shards(Generic[C, L]):
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
-        """Returns the earliest time that `due_ms` returns for a loaded shard. Shards that are not loaded have nothing
-        to scan yet."""
+        """Returns the earliest time that `due_ms` returns for a loaded shard, or None. Shards that are not loaded have
+        nothing to scan yet."""
         return earliest(shard.read_state(due_ms) for shard in self if shard.is_loaded)
 
     @property
@@ -187,7 +189,7 @@ class Shards(Generic[C, L]):
         return self._shards.get(index) or self._first_asked(index)
 
     def of_partition(self, index: int) -> Shard[C]:
-        """Returns the shard of a partition. Raises NOT_COORDINATOR if it does not exist."""
+        """Returns the shard of a partition. Raises NOT_COORDINATOR if the partition does not exist."""
         return self._shards.get(index) or self._first_asked(index)
 
 
@@ -208,7 +210,7 @@ class Scans:
         self._scans: dict[Callable[[], None], Scan] = {}
 
     def repeat(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
-        """Runs an action periodically; see `Scan` for `due_ms`."""
+        """Runs an action periodically until `stop` is called. See `Scan` for `due_ms`."""
 
         def fire() -> None:
             self._armed[action] = self._timers.after(interval_ms, self._scans[action])

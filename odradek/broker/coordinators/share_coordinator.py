@@ -1,9 +1,9 @@
-"""The share coordinator: all partitions of `__share_group_state`, each a `Shard` with a `StateCore`.
+"""The share coordinator. It consists of all partitions of `__share_group_state`, each a `Shard` with a `StateCore`.
 
-Finds the shard of a share partition, loads shards at startup or when the topic is created, and keeps their logs short.
-Decisions are made in `odradek/broker/shares/core`. Leaders and the group coordinator call the share coordinator through
-a `Persister`, whose methods correspond to the requests 83 to 87, so it could run on another broker. Source:
-docs/spec/share-groups.md#s4.
+This module finds the shard of a share partition, loads shards at startup and when the topic is created, and keeps the
+logs short. Decisions are made in `odradek/broker/shares/core`. Leaders and the group coordinator call the share
+coordinator through a `Persister`, whose methods correspond to the requests with the API keys 83 to 87, so the
+coordinator could run on another broker. Source: docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class StateLog(ShardLog, Protocol):
-    """The log of a partition of `__share_group_state`. It is not compacted. Instead, records that are no longer needed
-    are deleted from its start."""
+    """The log of a partition of `__share_group_state`. The log is not compacted. Instead, records that are no longer
+    needed are deleted from its start."""
 
     @property
     def start_offset(self) -> int: ...
@@ -91,10 +91,11 @@ class ShareCoordinator:
     ) -> None:
         """Creates a coordinator without partitions.
 
-        open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if it is unusable
+        open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if the log is
+                          unusable
         spawn             runs a coroutine as a task of the loop
         topic_exists      returns whether the metadata contains a topic with this id
-        partition_exists  returns whether the topic has this partition
+        partition_exists  returns whether the metadata contains a partition, given its topic id and index
         seals             the transactions that accept no more pending acknowledgements
         """
         self.settings = settings
@@ -162,7 +163,7 @@ class ShareCoordinator:
         return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:
-        """Returns the shard of a partition. Raises NOT_COORDINATOR if it does not exist."""
+        """Returns the shard of a partition. Raises NOT_COORDINATOR if the partition does not exist."""
         return self.shards.of_partition(index)
 
     def pending_count(self) -> int:
@@ -171,13 +172,13 @@ class ShareCoordinator:
         return sum(shard.read_state(lambda core: core.pending_count) for shard in self.shards)
 
     def pending_in(self, key: SharePartitionKey) -> Sequence[PendingCount]:
-        """Returns the number of records of a share partition that each transaction has pending. Raises KafkaError
-        unless the partition's state is loaded."""
+        """Returns, for each transaction, the number of records of a share partition whose acknowledgement is pending in
+        the transaction. Raises KafkaError unless the partition's state is loaded."""
         return self.shard_for(key).read_state(lambda core: core.pending_in(key))
 
     def pending_of(self, producer_id: int) -> list[PendingCount]:
-        """Returns the number of records that a producer's transactions have pending, by share partition. Raises
-        KafkaError unless all partitions are loaded."""
+        """Returns, for each share partition, the number of records whose acknowledgement is pending in the producer's
+        transactions. Raises KafkaError unless all partitions are loaded."""
         return [each for shard in self.shards for each in shard.read_state(lambda core: core.pending_of(producer_id))]
 
     def repeat_markers(self) -> None:
@@ -187,8 +188,8 @@ class ShareCoordinator:
             shard.submit_maintenance(lambda core, now_ms: core.repeat_markers(now_ms))
 
     async def repeat_markers_durably(self) -> None:
-        """Like `repeat_markers`, but waits until these records and all earlier ones would survive a power failure.
-        Raises KafkaError if a record cannot be written."""
+        """Like `repeat_markers`, but waits until the written records and all earlier records would survive a power
+        failure. Raises KafkaError if a record cannot be written."""
         answers = [
             shard.submit(lambda core, now_ms: core.repeat_markers(now_ms)._replace(must_sync=True))
             for shard in self.shards
@@ -239,8 +240,8 @@ RETRIABLE: Final = frozenset(
 
 
 class Persister(Protocol):
-    """Stores the state of share partitions. A response may be ready immediately. A refused request has a KafkaError as
-    its response."""
+    """Stores the state of share partitions. The Deferred of a response may be done immediately. If a request is
+    refused, it fails with a KafkaError."""
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]: ...
 
@@ -260,8 +261,8 @@ class Persister(Protocol):
 class LocalPersister:
     """A persister that calls the share coordinator of this process. The first call creates the topic.
 
-    While the coordinator is loading, calls are retried until the maximum time for a write has passed. After that, the
-    coordinator's refusal becomes the response.
+    While the coordinator is loading, calls are retried until `write_timeout_ms` has passed. After that, they fail with
+    the coordinator's refusal.
     """
 
     def __init__(

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerSteps:
-    """Hooks that change nothing, for a broker that is not controlled by a test. A method that takes a part of the
-    broker is called once, when that part is created. The broker then uses the method's result instead of the part."""
+    """Hooks that change nothing, for a broker that is not controlled by a test. A method whose parameter is a part
+    of the broker is called once, when the part is created. The broker then uses the method's result instead of the
+    part."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
-        """Returns the decision to record in the metadata log instead of the one that was just made."""
+        """Returns the decision to record in the metadata log instead of `decision`, which was just made."""
         return decision
 
     def log_created(self, partition: Partition) -> None:
@@ -66,7 +67,7 @@ class BrokerSteps:
         return plain
 
     def marker_round(self, plain: type[MarkerRound]) -> NewMarkerRound:
-        """Returns a factory of marker rounds. It is called for each decided transaction."""
+        """Returns a factory of marker rounds. The broker calls the factory for each decided transaction."""
         return plain
 
     def verifier(self, plain: Verifier) -> Verifier:
@@ -74,6 +75,6 @@ class BrokerSteps:
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:
-        """Returns the persister with which leaders of share partitions store their state. `image` provides the names of
-        topics."""
+        """Returns the persister with which leaders of share partitions store their state. `image` provides the topic
+        names."""
         return plain

@@ -1,7 +1,7 @@
 """Searches the files of `__share_group_state` for acknowledgements that are pending in transactions.
 
-The search runs before the logs are opened, at the first start on a directory of an older Odradek that did not have
-odradek.share.transactions yet (ADR 35).
+The search runs before the logs are opened, when a broker first starts on the directory of an older Odradek that did not
+have odradek.share.transactions yet (ADR 35).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def stores_pending(disk: Disk, path: str, partitions: Iterable[TopicPartition]) -> Steps[bool]:
-    """Returns whether any record of share state has Odradek's private tags, which contain pending or resolved
-    acknowledgements.
+    """Returns whether any record of share state contains pending or resolved acknowledgements, which Odradek stores in
+    private tags.
 
     Reads each file up to its first incomplete batch, because recovery will remove the rest. Ignores records that cannot
     be decoded; the share coordinator reports them when it loads.
 
     path        the data directory
-    partitions  the partitions that have a directory there
+    partitions  the partitions that have a directory in the data directory
     """
     for topic, index in partitions:
         if topic != SHARE_GROUP_STATE:

@@ -1,7 +1,7 @@
 """Computes the target assignments of large groups in slices.
 
-A member can send a topology of any size, and assigning many tasks takes a long time. Therefore other clients are served
-during the computation. Groups are computed one at a time to limit the memory that computations use.
+A member can send a topology of any size, and assigning many tasks takes a long time. Therefore the broker handles other
+requests during the computation. Only one target is computed at a time, to limit the memory that computations use.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Tasks:
 
 class TargetComputations:
     def __init__(self, max_unsliced: int = MAX_UNSLICED, run: Callable[[Iterator[None]], None] | None = None) -> None:
-        """
-        max_unsliced  the maximum amount of work that is done within the request that needs the target
+        """Creates an object without computations.
+
+        most_at_once  the maximum amount of work that is done within the request that needs the target
         run           runs all steps later, interleaved with other work of the event loop; by default `Tasks.run`
         """
         self._max_unsliced = max_unsliced
@@ -44,8 +45,8 @@ class TargetComputations:
         self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers `notify`. It is called at the end of each computation for which `compute` has returned None, with
-        the group's id and the result."""
+        """Registers a callback. It is called with the group's id and the result at the end of each computation for
+        which `compute` has returned None."""
         self._notify = notify
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
@@ -65,7 +66,7 @@ class TargetComputations:
             result = None
             try:
                 result = yield from steps
-            except Exception:  # A bug; the group's next heartbeat restarts the computation.
+            except Exception:  # This is a bug. The group's next heartbeat restarts the computation.
                 logger.exception("the target assignment of group %s cannot be computed", quoted(group_id))
             del self._steps[group_id]
             if result is not None:

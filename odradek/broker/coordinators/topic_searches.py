@@ -3,7 +3,7 @@
 A client chooses the expression, and every topic name has to be compared with it. To limit the cost, other clients are
 served during a search, groups that use the same expression share one search, and later searches compare only the names
 of new topics. Each turn of the loop runs one slice of one search, however many groups are waiting, and the number of
-searches in progress is limited. An expression that needs far more work than usual is refused (MAX_WORK).
+searches in progress is limited. An expression that needs far more work than usual is rejected (MAX_WORK).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.protocol.quoting import MAX_QUOTED_LENGTH, quoted, shortened
 logger = logging.getLogger(__name__)
 
 MAX_WORK: Final = 30_000_000  # maximum work units of a pattern per search; about ten seconds of CPU time
-# Number of steps that a search runs before the next search gets its turn. They take a few milliseconds.
+# Number of steps that a search runs before the next search gets its turn. The steps take a few milliseconds.
 STEPS_PER_ROUND: Final = 150
 MAX_RUNNING_SEARCHES: Final = (
     16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search
@@ -83,7 +83,7 @@ class Search:
 
 
 def check_regex(regex: str) -> None:
-    """Checks a regular expression. Raises INVALID_REGULAR_EXPRESSION."""
+    """Raises INVALID_REGULAR_EXPRESSION if the regular expression is not valid."""
     try:
         check(regex)
     except InvalidPattern as error:
@@ -95,7 +95,7 @@ def check_regex(regex: str) -> None:
 
 class TopicSearches:
     def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], max_work: int = MAX_WORK) -> None:
-        """Creates an object with an empty cache.
+        """Creates the searches of a coordinator, with an empty cache.
 
         topics     returns the version of the cluster's topics, and their names
         max_work   maximum work units of a pattern; a search that exceeds them is abandoned
@@ -116,8 +116,8 @@ class TopicSearches:
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers `notify`. It is called at the end of each search for which `find` has returned None, with the
-        group's id."""
+        """Registers a callback. It is called with the group's id at the end of each search for which `find` has
+        returned None."""
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:
@@ -164,7 +164,7 @@ class TopicSearches:
         return len(self._searches)
 
     def _all_steps(self) -> Iterator[None]:
-        """Runs the searches in turn until no search is left. Yields after each step."""
+        """Runs the searches, one round of each in turn, until no search is left. Yields after each step."""
         while self._running or self._waiting:
             while self._waiting and len(self._running) < MAX_RUNNING_SEARCHES:
                 self._running.append(self._waiting.popleft())
@@ -190,7 +190,7 @@ class TopicSearches:
                 search.result = done.value
                 return
             except Exception:
-                del self._searches[search.group_id]  # lets the group's next attempt start a new search
+                del self._searches[search.group_id]  # so that the group's next call of `find` starts a new search
                 logger.exception("the regular expressions of group %s cannot be resolved", quoted(search.group_id))
                 return
             yield

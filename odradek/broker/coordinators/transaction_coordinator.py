@@ -1,8 +1,9 @@
-"""The transaction coordinator: all partitions of `__transaction_state`, each a `Shard` with a `TransactionCore`.
+"""The transaction coordinator. It consists of all partitions of `__transaction_state`, each a `Shard` with a
+`TransactionCore`.
 
-Finds the shard of a transactional id, loads shards at startup and when the topic is created, allocates producer ids for
-decisions that need one, and passes markers from the core to the partitions. It also triggers timeouts: transactions
-that have been open for too long are aborted, and unused transactional ids expire. Decisions are made in
+This module finds the shard of a transactional id, loads shards at startup and when the topic is created, allocates
+producer ids for decisions that need one, and passes markers from the core to the partitions. It also triggers timeouts:
+transactions that have been open for too long are aborted, and unused transactional ids expire. Decisions are made in
 `odradek/broker/transactions`.
 """
 
@@ -55,8 +56,9 @@ logger = logging.getLogger("odradek.transactions")
 R = TypeVar("R")
 TransactionShard = Shard[TransactionCore]
 
-# Only the broker writes to this topic. Other internal topics can be part of a transaction that commits offsets or
-# acknowledges records of share groups. Usually brokers add these topics, because clients have no permission for them.
+# Internal topics that cannot be added to a transaction. Only the broker writes to `__transaction_state`. The other
+# internal topics are part of transactions that commit offsets or acknowledge records of share groups. Usually the
+# broker adds them, because clients have no permission for them.
 REFUSED_TOPICS: Final = frozenset({TRANSACTION_STATE})
 # A busy producer begins its next transaction within this time. The completion is then written together with the first
 # record of the next transaction.
@@ -119,13 +121,14 @@ class TransactionCoordinator:
     ) -> None:
         """Creates a coordinator without partitions.
 
-        open_log           opens the log of a partition of `__transaction_state`; raises KafkaError if it is unusable
-        coordinator_epoch  returns the partition's leader epoch, which increases with each restart
+        open_log           opens the log of a partition of `__transaction_state`; raises KafkaError if the log is
+                           unusable
+        coordinator_epoch  returns the leader epoch of a partition, which increases with each restart
         features           the finalised feature levels, kept up to date by the metadata
         partition_exists   returns whether the metadata contains a partition
         spawn              runs a coroutine as a task of the loop
-        two_phase          the two-phase producers; kept up to date by this object
-        seals              the sealed transactions; kept up to date by this object
+        two_phase          the two-phase producers; updated by the coordinator
+        seals              the sealed transactions; updated by the coordinator
         new_core           creates a core, with the parameters of `TransactionCore`
         new_round          creates the round of markers of a decision; see the steps of `MarkerRound`
         """
@@ -203,8 +206,8 @@ class TransactionCoordinator:
             self._format,
             self._clock,
             self._timers,
-            # Kafka serves the ids whose records it was able to read. However, if the last record of an id is missing, a
-            # transaction could be committed or fenced by mistake.
+            # Kafka would handle requests for the ids whose records it could read. This broker does not, because a
+            # transaction could be committed or fenced by mistake if the last record of its id is missing.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             send_markers=rounds.send,
         )
@@ -247,7 +250,7 @@ class TransactionCoordinator:
         """Whether every partition is loaded."""
         return self.shards.is_loaded
 
-    # Requests. Each is answered immediately or once its records are durable. Refusals are raised as KafkaError.
+    # Requests. Each request is answered immediately or once its records are durable. A refusal is raised as KafkaError.
 
     def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
         """Handles an InitProducerId request with a transactional id."""
@@ -270,8 +273,8 @@ class TransactionCoordinator:
         return response
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
-        """Ends a transaction. `asked_version` is the transaction version of the request: 2 since EndTxn v5, otherwise
-        0."""
+        """Ends a transaction. `asked_version` is the transaction version of the request: 2 for EndTxn v5 and later,
+        otherwise 0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
         return self._submit(
@@ -293,7 +296,7 @@ class TransactionCoordinator:
         """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each partition.
         Never raises an exception.
 
-        asked_version  2 if a Produce or a commit of offsets adds its own partition (AddPartitionsToTxn v4 and later),
+        asked_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),
                        otherwise 0
         """
         wanted = frozenset(partitions)
@@ -377,7 +380,7 @@ class TransactionCoordinator:
 
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
         """Aborts a transaction for the leader of a share partition; see `TransactionCore.abort_overdue`. Raises
-        KafkaError."""
+        KafkaError if the abort fails."""
         return self._submit(
             self.shard_for(transactional_id),
             lambda core, inputs: core.abort_overdue(transactional_id, producer_id, producer_epoch, inputs),

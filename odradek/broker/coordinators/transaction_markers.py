@@ -4,8 +4,8 @@ ends with the marker in the last partition.
     outcome's markers → MarkerRound.start → MarkerWriter → the leaders' logs → MarkerRound.handle_results
                       → MarkerRound.report_completion, or report_unfinished → the core's next turn
 
-`MarkerWriter` hides that the coordinator and the leaders run in one process: its parameters and results have the
-contents of a WriteTxnMarkers request and its response.
+`MarkerWriter` hides that the coordinator and the leaders run in one process: its parameters and results correspond to a
+WriteTxnMarkers request and its response.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TxnMarker:
 
 class MarkerWriter(Protocol):
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        """Writes markers, and reports to `then` the code of each partition whose marker is durable or refused.
+        """Writes markers, and passes to `then` the code of each partition whose marker is durable or refused.
 
         `then` gets one mapping from partitions to codes for each marker, in the order of the markers. It is called at
         least once, possibly before this method returns. Partitions that have not been reported yet are pending, and a
@@ -111,8 +111,8 @@ class ShareGroupMarkers(Protocol):
 class MarkerRound:
     """The markers of one decided transaction, from its record to the last marker.
 
-    The steps are methods, so that a subclass can delay or fail a transaction between them. When `start` is called, the
-    decision is in the log, but no partition has a marker yet. `MarkerWriter` is called for each marker. When
+    The steps are methods, so that a subclass can delay or fail a transaction between two steps. When `start` is called,
+    the decision is in the log, but no partition has a marker yet. `MarkerWriter` is called for each marker. When
     `report_completion` is called, the last marker has been written, but not yet reported to the coordinator.
     """
 
@@ -120,7 +120,7 @@ class MarkerRound:
         self.markers = markers
         self._rounds = rounds
         self._done = NO_PARTITIONS
-        self._pending = NO_PARTITIONS  # partitions whose markers have been passed to the writer and not reported yet
+        self._pending = NO_PARTITIONS  # partitions whose markers the writer has received but not reported yet
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
     def start(self) -> None:
@@ -163,8 +163,8 @@ class MarkerRound:
             self.report_unfinished(NO_PARTITIONS)
 
     def handle_results(self, results: Sequence[PartitionCodes]) -> None:
-        """Processes the leaders' responses. Partitions without a response are pending, and a later call will report
-        them."""
+        """Processes the leaders' responses. Partitions without a response are pending, and a later call will contain
+        their responses."""
         codes, asked = results[0], self._pending
         refused, pending = [], []
         for each in asked:
@@ -192,8 +192,8 @@ class MarkerRound:
         self._rounds.shard.follow_up(self._report)
 
     def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
-        """Reports to the coordinator, after the current turn, which markers have been written, so that it can answer
-        the client. The coordinator's timer will resend the markers that are neither done nor pending."""
+        """Reports to the coordinator, after the current turn, which markers have been written. The coordinator can then
+        answer the client. The coordinator's timer will resend the markers that are neither done nor pending."""
         self._done |= done
         self._rounds.unfinished[self.markers.transactional_id] = self
         self._rounds.shard.follow_up(self._report)
@@ -227,8 +227,8 @@ class MarkerRound:
         return False
 
     def _log_refusal(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Logs each refusal reason only once, because there are several attempts per second. The first refusal is not
-        logged, because after a restart it may only mean that the partition is loading."""
+        """Logs each reason for a partition's refusals only once, because there are several attempts per second. The
+        first refusal is not logged, because after a restart it may only mean that the partition is loading."""
         if self._refusals is None:
             self._refusals = Counter()
         self._refusals[topic_partition, code] += 1
@@ -260,7 +260,7 @@ class MarkerRounds:
         inputs: Callable[[int], DecisionInputs],
         new_round: NewMarkerRound,
     ) -> None:
-        """Creates an object without rounds.
+        """Creates the object for one `__transaction_state` partition, without rounds.
 
         exists  returns whether the metadata contains a partition; a deleted partition needs no marker
         inputs  creates the `DecisionInputs` of a decision from the current time
@@ -275,8 +275,8 @@ class MarkerRounds:
         self.unfinished: dict[str, MarkerRound] = {}
 
     def send(self, markers: Sequence[PendingMarkers], failure: KafkaError | None) -> None:
-        """Sends the markers of decisions that are as durable as the settings require. If they could not be made
-        durable, `failure` is the error, and the shard is unloaded instead."""
+        """Sends the markers of decisions that are as durable as the settings require. If a decision could not be made
+        durable, `failure` is the error. In that case unloads the shard instead."""
         for pending in markers:
             if failure is not None:
                 # After a failed fsync the log is unusable: a restart may find a state that differs from the one in
@@ -311,8 +311,8 @@ class LocalMarkerWriter:
         waiting: list[tuple[int, Partition]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
-            # A marker without partitions comes from an external coordinator. It applies to the leaders of share
-            # partitions.
+            # A marker without partitions comes from an external coordinator. It makes the leaders of share partitions
+            # read their state again.
             if not marker.partitions:
                 self._share_groups.reread_states(_transaction_end_of(marker))
             for each in marker.partitions:
@@ -344,7 +344,7 @@ class LocalMarkerWriter:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR
-            )  # A marker without a producer cannot be written; Kafka returns the same error.
+            )  # A marker without a producer cannot be written. Kafka returns the same error.
         if topic == GROUP_OFFSETS:
             self._require_coordinator(self._groups.require_loaded, index)
         elif topic == SHARE_GROUP_STATE:
@@ -373,8 +373,8 @@ class LocalMarkerWriter:
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
-        """Checks that the coordinator is loaded. Called before a marker is appended, because the marker must take
-        effect immediately."""
+        """Raises KafkaError unless the coordinator is loaded. Called before a marker is appended, because the marker
+        must take effect immediately."""
         try:
             require_loaded(index)
         except KafkaError as error:
@@ -394,7 +394,7 @@ def _when_durable(
 ) -> None:
     """Calls `then` when every marker that waits for a sync is durable or has failed.
 
-    waiting  pairs of a marker's index and a partition that has the marker
+    waiting  the index of a marker and a partition to which it was appended, for each marker that waits
     """
     missing = len(waiting)
 

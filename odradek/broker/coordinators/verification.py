@@ -1,4 +1,4 @@
-"""Verification (KIP-890): before transactional records are written, the transaction coordinator confirms that their
+"""Verification (KIP-890). Before transactional records are written, the transaction coordinator confirms that their
 partition is part of the transaction.
 
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 E = ErrorCode
 
 
-# Since these request versions (transaction.version 2), a client relies on the broker to add its partitions to the
-# transaction.
+# The first request versions in which a client relies on the broker to add its partitions to the transaction. Clients
+# use these versions if `transaction.version` is 2.
 FIRST_PRODUCE_VERSION_THAT_ADDS: Final = 12
 FIRST_TXN_OFFSET_COMMIT_VERSION_THAT_ADDS: Final = 5
 RETRIABLE_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction will soon be complete
@@ -80,8 +80,8 @@ class VerificationSettings(Protocol):
 
 
 class PartitionAdder(Protocol):
-    """The transaction coordinator, with an interface that corresponds to AddPartitionsToTxn v4 and later. It always
-    responds."""
+    """The method of the transaction coordinator that verification needs. It corresponds to AddPartitionsToTxn v4 and
+    later, and reports refusals as codes instead of raising them."""
 
     def add_partitions(
         self,
@@ -128,9 +128,9 @@ class Verifier:
     def verify_now(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Returns the guard with which to append a batch. Raises KafkaError unless the coordinator confirms the batch
-        immediately. In that case the caller uses `verify`, which calls the coordinator again and returns the precise
-        error."""
+        """Returns the guard with which to append a batch, or None if no guard is needed. Raises KafkaError unless the
+        coordinator confirms the batch immediately. After an error, the caller uses `verify`, which calls the
+        coordinator again and determines the precise error."""
         is_enabled = self.settings.transaction_partition_verification_enable
         are_all_known = self.two_phase.are_all_known
         if not adds and not is_enabled and are_all_known:
@@ -154,7 +154,7 @@ class Verifier:
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIABLE_SOON)
-            if codes[key] is not E.NONE:  # `verify` distinguishes between the refusals
+            if codes[key] is not E.NONE:  # `verify` distinguishes between refusals
                 raise KafkaError(codes[key])
             self.answered += 1
             self.answered_ms += self.clock.now_ms() - now_ms
@@ -190,8 +190,8 @@ class Verifier:
     ) -> None:
         since_ms, settings = self.clock.now_ms(), self.settings
         window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
-        # All steps are repeated, because in the meantime a transaction may have been opened in the partition, or its
-        # producer may have been fenced.
+        # All steps are repeated, because a transaction may have been opened in the partition, or the producer fenced,
+        # while this coroutine was waiting.
         while True:
             guards, results = self._begin_verification(producer, batches, adds)
             unknown = [
@@ -235,7 +235,7 @@ class Verifier:
     async def _ask_coordinator(
         self, producer: TransactionalProducer, unknown: Sequence[TopicPartition], adds: bool
     ) -> PartitionCodes:
-        """Calls the coordinator for these partitions, and counts the response for the metrics."""
+        """Calls the coordinator for the unverified partitions, and counts the response for the metrics."""
         asked_ms = self.clock.now_ms()
         coordinator = self.coordinator()
         if coordinator is None:
