@@ -1,5 +1,5 @@
-"""The core of the transaction coordinator: the transactional ids of one partition of `__transaction_state`. It only
-makes decisions: it uses no clock, opens no files and never waits.
+"""The core of the transaction coordinator, with the transactional ids of one partition of `__transaction_state`. It
+only makes decisions: it uses no clock, opens no files and never waits.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
@@ -8,12 +8,14 @@ that is kept only in memory, once the decision's records are in the log: the mar
 requests that wait for the end of a transaction, the transactions that are complete but not yet recorded as such, and
 the producer id of a transactional id without a record. A request method only makes a decision. Its caller appends
 `Outcome.records`, replays them and calls `settle`. If the whole request is refused, the method raises `KafkaError`.
-(`on_loaded` ends the loading and makes the core's seals visible to the partitions. `unload` ends the use of the core.)
+Apart from that, `on_loaded` ends the loading and makes the core's seals visible to the partitions, and `unload` ends
+the use of the core.
 
 A decided transaction needs a marker in each of its partitions. The caller sends `Outcome.markers` and reports the
 result to `markers_written` in a separate turn. A timer retries failed markers without limit. After the last marker the
 transaction is complete. The completion is recorded together with the next record of the same transactional id, or after
-a short delay if there is none (ADR 23). If the broker restarts before that, the markers are sent again.
+a short delay if there is none (ADR 23). If the broker restarts before the completion is recorded, the markers are sent
+again.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; transactional ids are never empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# A request for ongoing transactions examines only the ids that have one. Such ids are few, and Spark's sinks send such
-# a request with each batch.
+# A ListTransactions request for ongoing transactions only has to examine the few ids with an open transaction. This
+# matters because Spark's sinks send the request with each batch.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")
@@ -105,7 +107,7 @@ class TransactionCore:
         self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
-        # The partitions that still need a marker, by transactional id of each decided transaction.
+        # The partitions of decided transactions that still need a marker, by transactional id.
         self._remaining: dict[str, frozenset[TopicPartition]] = {}
         self._awaited: dict[str, Reply] = {}
         self._completed: dict[str, Txn] = {}  # completed entries, in the form in which they will be recorded
@@ -139,8 +141,8 @@ class TransactionCore:
             self._ongoing[transactional_id] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Does nothing, because a marker in the coordinator's own partition does not affect its state. Such a marker
-        can occur, because clients can make Kafka write one."""
+        """Does nothing, because a marker in the coordinator's own partition does not affect its state. The log can
+        contain such markers, because clients can make Kafka write them."""
 
     def settle(self, outcome: Outcome[object]) -> None:
         """Applies the part of the outcome that its records do not contain. Called after the records have been
@@ -189,8 +191,8 @@ class TransactionCore:
         return Outcome(markers=(self._pending_markers(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """Returns replies that refuse all waiting requests. Called when this broker no longer coordinates these ids;
-        afterwards the core must not be used again."""
+        """Returns replies that refuse all waiting requests. Called when this broker no longer coordinates these ids.
+        The core must not be used afterwards."""
         refusal = EndTxnResponse(error_code=code.value)
         replies = [Reply(reply.token, refusal) for reply in self._awaited.values()]
         self._awaited.clear()
@@ -215,7 +217,8 @@ class TransactionCore:
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
             return self._decision_outcome(self._prepare_fence(txn, inputs), refusal)
-        # Records written before the owner requested Enable2Pc, or before a crash, may only be in the page cache.
+        # Records that were written before the owner requested Enable2Pc, or before a crash, may still be only in the
+        # page cache.
         to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
         records = self._with_completion(owned)
         return Outcome(init_producer_id_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
@@ -241,7 +244,8 @@ class TransactionCore:
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
-        asked_version  the transaction version of the request: 2 for partitions that a Produce adds, otherwise 0
+        asked_version  the transaction version of the request: 2 if a Produce or an offset commit adds its own
+                       partition, otherwise 0
         """
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, inputs)
@@ -252,15 +256,16 @@ class TransactionCore:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> Outcome[PartitionCodes]:
-        """Returns a code for each partition that shows whether it is part of the transaction. Records nothing."""
+        """Returns a code for each partition, which shows whether the partition is part of the transaction. Records
+        nothing."""
         txn = self._require(transactional_id)
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
-        """Decides the end of a transaction; see `requests.end_txn`. The request of `token` is answered when all markers
-        have been written, or as soon as a marker is reported as refused or still pending."""
+        """Decides the end of a transaction; see `requests.end_txn`. The request that `token` represents is answered
+        when all markers have been written, or as soon as a marker is reported as refused or still pending."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, inputs)
         if decided is PRODUCER_ID_NEEDED:
@@ -277,11 +282,10 @@ class TransactionCore:
         inputs: DecisionInputs,
         pending: frozenset[TopicPartition] = NOTHING,
     ) -> Outcome[int]:
-        """Processes the result of sending markers.
+        """Processes the result of sending markers. The response is the number of markers still pending.
 
-        written   partitions whose marker is in the log or no longer needed
-        pending   partitions whose marker is still being written; the sender will report their result later
-        returns   the number of markers still pending
+        written  partitions whose marker is in the log or no longer needed
+        pending  partitions whose marker is still being written; the sender will report their result later
         """
         transactional_id = markers.transactional_id
         txn = self.txn(transactional_id)
@@ -356,8 +360,8 @@ class TransactionCore:
     def abort_overdue(
         self, transactional_id: str, producer_id: int, producer_epoch: int, inputs: DecisionInputs
     ) -> Outcome[OverdueFate]:
-        """Aborts a transaction as if it had timed out. Called when locks on share-group records that the transaction
-        acknowledges have expired.
+        """Aborts a transaction as if it had timed out. Called when the locks on share-group records that the
+        transaction acknowledges have expired.
 
         producer_epoch  the producer epoch in the transaction's records
         """
@@ -373,7 +377,7 @@ class TransactionCore:
         return self._decision_outcome(self._prepare_fence(txn, inputs), OverdueFate.ENDING)
 
     def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
-        """Forgets transactional ids that have been unused for `transactional.id.expiration.ms`, or for the time in a
+        """Removes transactional ids that have been unused for `transactional.id.expiration.ms`, or for the time in a
         matching expiration rule."""
         expiration_ms = self._config.expiration_ms
         expired: list[TransactionTombstone] = []
@@ -411,12 +415,12 @@ class TransactionCore:
         return describe_transaction(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, wanted: TransactionFilter) -> list[Txn]:
-        """Returns all entries that a ListTransactions filter can select, and possibly others."""
+        """Returns all entries that a ListTransactions filter can select. The list may contain other entries as well."""
         return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
     @property
     def kept_count(self) -> int:
-        """The number of open transactions that have been kept for recovery (KIP-939)."""
+        """The number of open transactions that were kept for a new owner (KIP-939)."""
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
@@ -479,8 +483,8 @@ class TransactionCore:
         return txn
 
     def _with_completion(self, record: Txn) -> tuple[Txn, ...]:
-        """Returns the records to append: the new record, preceded by the completion of the previous transaction if that
-        has not been written yet."""
+        """Returns the records to append: the new record, preceded by the completion of the previous transaction if the
+        completion has not been written yet."""
         complete = self._completed.get(record.transactional_id)
         return (record,) if complete is None else (complete, record)
 
@@ -520,8 +524,8 @@ class TransactionCore:
 
 
 def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
-    """Builds the response to InitProducerId, with the new producer id and epoch and, if a transaction was kept, with
-    the pair in its records."""
+    """Builds the response to InitProducerId, which contains the new producer id and epoch. If a transaction was kept,
+    the response also contains the producer id and epoch in the records of that transaction."""
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
     response = InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch)
@@ -533,8 +537,8 @@ def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
 
 
 def end_txn_response(txn: Txn, asked_version: int) -> EndTxnResponse:
-    """Builds the response to EndTxn. Under transaction version 2 it contains the producer's next producer id and epoch.
-    Under older versions they have not changed."""
+    """Builds the response to EndTxn. Under transaction version 2, the response contains the producer's next producer id
+    and epoch. Under older versions it contains neither, because they do not change."""
     if asked_version != 2 or txn.client_version != 2:
         return EndTxnResponse()
     producer_id, producer_epoch = next_pair(txn)

@@ -1,5 +1,5 @@
-"""The transaction coordinator's entry for one transactional id, and the transitions between entries. An entry is also
-the content of the id's record.
+"""The transaction coordinator's entry for one transactional id, and the transitions between entries. The record of the
+id has an entry as its content.
 
 A transition returns the new entry to record, including its epochs. `transaction_version` is the cluster's finalised
 level. At level 0 a record has no field for the version of a step, so every step counts as version 0. When the epochs of
@@ -18,7 +18,7 @@ from odradek.protocol.topic_partition import TopicPartition
 
 MAX_EPOCH: Final = 32_767
 LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1  # leaves one more epoch for a marker or for fencing
-NEVER_MS: Final = 2**31 - 1  # timeout of a transaction that only its external coordinator can end; ADR 9
+NEVER_MS: Final = 2**31 - 1  # timeout of a transaction that only its external coordinator can end (ADR 9)
 NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # the value that Kafka writes, and the value that KIP-939 specifies
 
 
@@ -29,9 +29,9 @@ class Txn:
     producer_epoch        the epoch of the current or last transaction; once the transaction is decided, the epoch of
                           its markers. None until the first InitProducerId is recorded, but never None in a record
     previous_producer_id  the producer id that clients used before the last record
-    next_producer_id      together with `next_producer_epoch`, a second pair. In a decided transaction, the producer
-                          continues with this pair, if it differs from the first one. An open transaction with such a
-                          pair is kept (KIP-939), and the pair belongs to its new owner
+    next_producer_id      together with `next_producer_epoch`, a second pair. In a decided transaction, this is the pair
+                          with which the producer continues, if it differs from the first pair. An open transaction with
+                          a second pair is kept (KIP-939), and the pair belongs to its new owner
     last_producer_epoch   the client's epoch before the last bump; only used to recognise a retry of InitProducerId
     partitions            the partitions of the transaction; in the record of a decision, the partitions that need a
                           marker
@@ -83,8 +83,8 @@ class Txn:
     @property
     def is_sealed(self) -> bool:
         """Whether the transaction is incomplete and accepts no more changes, because it is or was kept for a new owner
-        (`producers.py`). A decision that assigns a new producer id because the epochs are used up looks the same in the
-        log. Such a transaction is therefore treated as sealed too, which does no harm."""
+        (`producers.py`). If a decision has assigned a new producer id because the epochs are used up, its record looks
+        the same. The transaction is then treated as sealed too, which does no harm."""
         return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
 
     @property
@@ -99,8 +99,8 @@ class Txn:
 
     @property
     def client_pair(self) -> tuple[int, int | None]:
-        """The producer id and epoch that clients use. While the transaction is kept, they differ from the pair in its
-        records."""
+        """The producer id and epoch that clients use. While the transaction is kept, they differ from the producer id
+        and epoch in its records."""
         if self.is_kept:
             assert self.next_producer_id is not None
             return self.next_producer_id, self.next_producer_epoch
@@ -133,7 +133,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class TransactionTombstone:
-    """A tombstone: the record that removes a transactional id from the log."""
+    """A record without a value, which removes a transactional id."""
 
     transactional_id: str
 
@@ -161,8 +161,7 @@ def client_version(asked: int, transaction_version: int) -> int:
 
 
 def next_epoch(producer_epoch: int | None) -> int:
-    """Returns the next epoch, which is at most MAX_EPOCH. At MAX_EPOCH, markers with an unchanged epoch are
-    accepted."""
+    """Returns the next epoch, which is at most MAX_EPOCH. At MAX_EPOCH, logs accept markers with an unchanged epoch."""
     return 0 if producer_epoch is None else min(producer_epoch + 1, MAX_EPOCH)
 
 
@@ -177,8 +176,8 @@ def assign_next_epoch(
 ) -> Txn | ProducerIdNeeded:
     """Returns the entry with the next epoch, or with epoch 0 of a new producer id if the epochs are used up.
 
-    keeps_last_epoch  whether the producer sent its pair, because it may send the same pair again if the response is
-                      lost
+    keeps_last_epoch  whether the producer sent its producer id and epoch; if the response is lost, it may send them
+                      again
     """
     producer_id, producer_epoch = txn.producer_id, next_epoch(txn.producer_epoch)
     if txn.is_exhausted:
@@ -195,8 +194,8 @@ def assign_next_epoch(
 
 
 def repeat_initialisation(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
-    """Returns the entry for a retried InitProducerId, with the same pair. The previous producer id does not change, so
-    that a third attempt is accepted; Kafka refuses a third attempt."""
+    """Returns the entry for a retried InitProducerId, with the same producer id and epoch. The previous producer id
+    does not change, so that a third attempt is accepted. Kafka refuses a third attempt."""
     after = txn.copy()
     after.state = _next_state(txn, TxnState.EMPTY)
     after.timeout_ms = timeout_ms
@@ -234,8 +233,7 @@ def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id:
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # Until there is a new owner to fence, the last epoch is reserved for the markers. After that it may be assigned
-    # too.
+    # Before the transaction is kept, the last epoch is reserved for the markers. Later owners may get it too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED

@@ -1,11 +1,11 @@
-"""The facts about transactional producers that matter before a write: whether the producer may write now, and whether
-the write must be synced.
+"""The state that partitions check before a transactional producer writes: whether the producer may write now, and
+whether the write must be synced.
 
-InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. From the record of
-this request until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or
+InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. Once this request is
+recorded, and until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or
 acknowledgement from any producer. In Kafka, a partition does not check with the coordinator if a transaction is already
-open in the partition. The old producer could therefore write into a transaction whose outcome has already been decided
-externally. To prevent such writes, every append for a producer checks the seals first. An external coordinator also
+open in the partition. The old producer could therefore write into a transaction whose outcome an external coordinator
+has already decided. To prevent that, every append for a producer checks the seals first. An external coordinator also
 relies on acknowledged writes, so the writes of two-phase producers are synced.
 
 `TransactionCore` updates both `Seals` and `TwoPhaseProducers` as it replays its records, so a restart restores them.
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class SealedTransaction(KafkaError):
-    """Raised if a request would change a sealed transaction. Its code is the same as the coordinator's."""
+    """Raised if a request would change a sealed transaction. Its error code is the one with which the coordinator would
+    refuse the request."""
 
     def __init__(self, code: ErrorCode, producer_id: int, producer_epoch: int) -> None:
         super().__init__(
@@ -35,8 +36,8 @@ class SealedTransaction(KafkaError):
 
 
 class Seals:
-    """The sealed transactions that this process coordinates. Each is stored under every producer id that could write
-    into it.
+    """The sealed transactions that this process coordinates. Each transaction is stored under every producer id that
+    could write into it.
 
     by_producer  usually empty; callers test its truth before an append, because that test is very cheap
     """
@@ -47,7 +48,7 @@ class Seals:
         self.by_producer: dict[int, Txn] = {}
 
     def add(self, txn: Txn) -> None:
-        """Seals a transaction against its own producer id, and against the producer id of its new owner if it is
+        """Seals a transaction against its producer id, and against the producer id of its new owner if that id is
         different."""
         self.by_producer[txn.producer_id] = txn
         self.by_producer[txn.client_pair[0]] = txn

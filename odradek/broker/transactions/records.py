@@ -1,8 +1,8 @@
-"""Encodes and decodes the records of `__transaction_state`: docs/formats/transaction-log.md.
+"""Encodes and decodes the records of `__transaction_state`. See docs/formats/transaction-log.md.
 
-A key of version 0 holds a transactional id. Kafka writes values of version 0 at level 0 of `transaction.version`. From
-level 1 on it writes version 1, which has newer fields as tags. A record without a value removes the id. The record
-headers are Odradek's own.
+A key of version 0 holds a transactional id. At level 0 of `transaction.version`, Kafka writes values of version 0. At
+level 1 and above it writes version 1, which stores newer fields as tags. A record without a value removes the id. Only
+Odradek writes record headers.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ INT: Final = struct.Struct(">i")
 # Odradek's record headers.
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
-# Size of the caches for keys and sets of partitions, which are equal in consecutive records of a producer.
+# Size of the caches for keys and sets of partitions, which are usually equal in consecutive records of a producer.
 REMEMBERED: Final = 1024
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, because an empty set takes 216 bytes
-NONE: Final = -1  # stands for a missing id, epoch or time
-# The usual layout of version 1 values, before and after the partitions. It is coded directly because every transaction
-# writes three such values, and the generic codec takes three times as long. A value begins with the version, producer
-# id and epoch, timeout and state. It ends with the times and two tags: the previous producer id (tag 0, 8 bytes) and
-# the client's version (tag 2, 2 bytes).
+NONE: Final = -1  # represents a missing id, epoch or time
+# The usual layout of version 1 values, before and after the partitions. This layout has its own code because every
+# transaction writes three values, and the generic codec takes three times as long. A value begins with the version,
+# producer id and epoch, timeout and state. It ends with the times and two tags: the previous producer id (tag 0, 8
+# bytes) and the client's version (tag 2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
 USUAL_END: Final = struct.Struct(">qq3sq2sh")
-PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # begins with the number of tags
+PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # the number of tags, then the tag and its size
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
 STATES: Final = {state.value: state for state in STORED}
@@ -50,8 +50,8 @@ BYTES_BEFORE_PARTITIONS, BYTES_BEHIND_PARTITIONS = USUAL_START.size - VERSION_BY
 
 
 def value_version(txn: Txn, transaction_version: int) -> int:
-    """Returns the version in which to encode a value: the oldest version that the cluster's level allows, or version 1
-    if a second pair of producer id and epoch has to be stored."""
+    """Returns the version in which to encode a value: the oldest version that the cluster's level of
+    `transaction.version` allows, or version 1 if a second producer id and epoch must be stored."""
     if transaction_version == 0 and txn.next_producer_epoch is None:
         return VALUE_WITHOUT_TAGS
     return VALUE_WITH_TAGS
@@ -73,10 +73,10 @@ def _key(transactional_id: str) -> bytes:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
-    """Decodes a record. Returns None for a key of a later version, which is ignored, as in Kafka.
+    """Decodes a record. Returns None for a key of a later version, because Kafka also ignores such records.
 
-    Raises MalformedMessage for other unexpected contents, including a value of a later version. Kafka ignores such a
-    value, and would then use an older record of the same id as the current state.
+    Raises MalformedMessage for other unexpected contents, including a value of a later version. Kafka ignores a value
+    of a later version, and would then use an older record of the same id as the current state.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __transaction_state without a version in its key")
@@ -89,7 +89,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
 
 
 def coded_txn(transactional_id: str, value: bytes) -> Txn:
-    """Decodes a value of any layout with the generic codec. Raises MalformedMessage."""
+    """Decodes a value of any layout with the generic codec. Raises MalformedMessage if that is impossible."""
     if len(value) < VERSION_BYTES:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]
@@ -101,8 +101,8 @@ def coded_txn(transactional_id: str, value: bytes) -> Txn:
 def record_headers(record: TxnRecord) -> Headers:
     """Returns headers with data that a restart needs but for which the value has no field. Kafka ignores headers.
 
-    last-producer-epoch  needed to recognise a producer that repeats its InitProducerId, which Kafka would fence.
-                         Omitted if it can be derived from the value
+    last-producer-epoch  the epoch that identifies a producer that repeats its InitProducerId; Kafka would fence this
+                         producer. Omitted if the epoch can be derived from the value
     next-timeout-ms      see `Txn.next_timeout_ms`; in Kafka, later transactions keep the timeout of the kept
                          transaction
     """
@@ -123,7 +123,8 @@ def record_headers(record: TxnRecord) -> Headers:
 
 
 def restore_headers(record: TxnRecord, headers: Headers) -> TxnRecord:
-    """Returns a decoded record with the data of its headers added. Raises MalformedMessage."""
+    """Returns a decoded record with the data of its headers added. Raises MalformedMessage if a header has the wrong
+    size."""
     if isinstance(record, TransactionTombstone) or not headers:
         return record
     revived = record.copy()
@@ -195,8 +196,8 @@ def _partitions(partitions: frozenset[TopicPartition] | None) -> bytes:
 
 @lru_cache(REMEMBERED)
 def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """Groups the partitions by topic, in sorted order, so that equal decisions have equal bytes. The result is cached
-    and must not be modified."""
+    """Groups the partitions by topic, in sorted order, so that equal decisions have equal bytes. Results are cached, so
+    the caller must not modify them."""
     return [
         PartitionsSchema(topic=topic, partition_ids=[partition for _, partition in members])
         for topic, members in groupby(sorted(partitions), key=lambda each: each[0])
@@ -216,7 +217,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         _unless_none(value.next_producer_epoch),
     )
     if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
-        next_producer_id = next_producer_epoch = None  # an incomplete pair does not mark the transaction as kept
+        next_producer_id = next_producer_epoch = None  # without both values the transaction does not count as kept
     return Txn(
         transactional_id,
         producer_id=value.producer_id,
@@ -279,9 +280,9 @@ def _partitions_in(topics: list[PartitionsSchema]) -> frozenset[TopicPartition]:
 def _last_producer_epoch(
     state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
 ) -> int | None:
-    """Returns the last producer epoch if it follows from the other fields, otherwise None. Ending a transaction under
-    version 2 bumps the epoch, unless the transaction was kept, or the producer got a new id because its epochs were
-    used up."""
+    """Derives the last producer epoch from the other fields. Returns None if it does not follow from them. Ending a
+    transaction under version 2 bumps the epoch, or replaces the producer id if the epochs are used up. For a
+    transaction that was kept, the result can be wrong, and `record_headers` stores the actual epoch."""
     if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
         return None
     if producer_epoch > 0:

@@ -1,9 +1,10 @@
-"""Decides requests from producers and administrators, each for the entry of one transactional id.
+"""Decides requests from producers and administrators that concern the entry of a transactional id.
 
 InitProducerId assigns a producer id and epoch to the owner. AddPartitionsToTxn, AddOffsetsToTxn and requests from
 partition leaders add or verify partitions. EndTxn commits or aborts a transaction, and its decision is final.
-DescribeTransactions and ListTransactions return entries. Every refusal is a cell in `tables` and is raised as
-KafkaError. Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10, #s2-11, #s3-2 to #s3-4, #s3-7.
+DescribeTransactions and ListTransactions return entries. Apart from the refusals by `check_request`, every refusal is a
+cell of a grid in `tables`. Refusals are raised as KafkaError. Source: docs/spec/transactions.md#s2-2 to #s2-5, #s2-10,
+#s2-11, #s3-2 to #s3-4, #s3-7.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ from odradek.protocol.messages.init_producer_id_request import InitProducerIdReq
 from odradek.protocol.messages.list_transactions_response import TransactionState as ListedTransaction
 from odradek.protocol.topic_partition import TopicPartition
 
-NONE: Final = -1  # stands for a missing id, epoch or time
-# First level of transaction.version at which EndTxn can return a different pair.
+NONE: Final = -1  # represents a missing id, epoch or time
 FIRST_LEVEL_WITH_KEPT_PREPARED: Final = 2
 STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
@@ -95,11 +95,9 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
 
 
 def init_producer_id(txn: Txn, request: InitProducerIdRequest, inputs: DecisionInputs) -> Txn | ProducerIdNeeded | None:
-    """Returns the entry to record for the owner, or None if the open transaction must be aborted first.
-
-    returns  PRODUCER_ID_NEEDED if the epochs are used up
-    raises   KafkaError
-    """
+    """Returns the entry to record for the owner. Returns None if the open transaction must be aborted first, or
+    PRODUCER_ID_NEEDED if the epochs are used up and `inputs` contains no new producer id. Raises KafkaError if the
+    request is refused."""
     claim = init_claim(txn, request)
     usual = INIT_PRODUCER_ID_TWO_PHASE if txn.is_two_phase else INIT_PRODUCER_ID
     grid = INIT_PRODUCER_ID_KEEPING if request.keep_prepared_txn else usual
@@ -149,7 +147,8 @@ def add_partitions(
     asked_version: int,
     inputs: DecisionInputs,
 ) -> Txn | None:
-    """Returns the entry to record, or None if all partitions have already been added. Raises KafkaError."""
+    """Returns the entry to record, or None if all partitions have already been added. Raises KafkaError if the request
+    is refused."""
     _accept(ADD_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
         return None
@@ -165,16 +164,17 @@ def add_partitions(
 def verify_partitions(
     txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Returns a code for each partition. It is TRANSACTION_ABORTABLE if the partition is not in the transaction,
-    because the producer can still abort the transaction. Raises KafkaError. Source: docs/spec/transactions.md#s2-3, row
-    7"""
+    """Returns a code for each partition. The code is TRANSACTION_ABORTABLE if the partition is not in the transaction,
+    because the producer can still abort the transaction. Raises KafkaError if the request is refused. Source:
+    docs/spec/transactions.md#s2-3, row 7"""
     _accept(VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
 
 def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Returns the code with which a sealed transaction refuses changes. This is the code that `verify_partitions`
-    raises or, once the transaction is decided, the code for an outdated epoch."""
+    """Returns the code with which a sealed transaction refuses changes. While the transaction is open, this is the code
+    that `verify_partitions` raises. Once the transaction is decided, the code depends on whether the producer's epoch
+    is outdated."""
     if txn.is_prepared:
         assert txn.producer_epoch is not None
         # A newer producer id and epoch belong to the next transaction, which has to wait until the markers of this
@@ -196,14 +196,14 @@ def _accept(verdict: Cell) -> None:
 def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     known_id, known_epoch = txn.client_pair
-    may_be_retry = version == 2 and not txn.is_kept  # the pair of an earlier recovery is not a retry
+    may_be_retry = version == 2 and not txn.is_kept  # a request with the pair of an earlier recovery is not a retry
     if producer_id != known_id:
         was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
     if producer_epoch == known_epoch:
         return Claim.CURRENT
-    # Only an end under version 2 bumps the epoch of the same producer. After InitProducerId, another producer has taken
-    # over.
+    # Only an end under version 2 bumps the epoch for the same producer. InitProducerId also bumps the epoch, but for
+    # another producer.
     if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH
@@ -212,11 +212,11 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
 def end_txn(
     txn: Txn, request: EndTxnRequest, asked_version: int, inputs: DecisionInputs
 ) -> Txn | ProducerIdNeeded | None:
-    """Returns the entry to record, or None for a retry, whose response contains the current pair.
+    """Returns the entry to record. Returns None for a retry, whose response contains the current producer id and epoch,
+    or PRODUCER_ID_NEEDED if the epochs are used up and `inputs` contains no new producer id. Raises KafkaError if the
+    request is refused.
 
-    asked_version  the transaction version of the request: 2 since EndTxn v5, otherwise 0
-    returns        PRODUCER_ID_NEEDED if the epochs are used up
-    raises         KafkaError
+    asked_version  the transaction version of the request: 2 for EndTxn v5 and later, otherwise 0
     """
     version = asked_version if txn.is_kept else client_version(asked_version, inputs.transaction_version)
     verdict = END_TXN[request.committed, version][txn.row][end_claim(txn, request, version)]
@@ -238,10 +238,10 @@ def end_txn(
 class TransactionFilter:
     """The filter of a ListTransactions request.
 
-    states        the states to include; None for any state
-    producer_ids  the producer ids to include; empty for any producer id
-    older_than_ms minimum age of the transaction. Ids without a transaction also match, as in Kafka, which uses -1 as
-    their start time
+    states         the states to include; None for any state
+    producer_ids   the producer ids to include; empty for any producer id
+    older_than_ms  minimum age of the transaction; ids without a transaction also match, because Kafka uses -1 as their
+                   start time
     """
 
     states: frozenset[TxnState] | None = None
@@ -258,7 +258,7 @@ class TransactionFilter:
 
 
 def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[str]]:
-    """Returns the named states (None if no names are given) and the unknown names."""
+    """Returns the named states, or None if no names are given, and a list of the unknown names."""
     unknown = [name for name in names if name not in STATES_BY_NAME]
     known = frozenset(STATES_BY_NAME[name] for name in names if name in STATES_BY_NAME)
     return (known if names else None), unknown

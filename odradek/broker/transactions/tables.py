@@ -1,5 +1,5 @@
-"""The states of a transaction, their transitions, and grids with the decision for each request in each state. The code
-looks up its decisions in these grids.
+"""The states of a transaction, their transitions, and grids from which the code reads the decision for each request in
+each state.
 
 Two rules do not fit into grids and are implemented in `entry.py`: the epoch after a decision, and the replacement of a
 producer id whose epochs are used up. Source: docs/spec/transactions.md#s1-1, #s1-2, #s2-2, #s2-3, #s2-5, #s2-13, #s3-3,
@@ -53,7 +53,7 @@ class KeptTransaction(Enum):
     """The state of a kept transaction. On disk the transaction is ONGOING, but its new owner may only end it.
 
     InitProducerId with KeepPreparedTxn has given the owner its own producer id and epoch (KIP-939). Requests are
-    compared with the owner's pair, so each grid has a row for this state.
+    compared with the owner's producer id and epoch, so each grid has a row for this state.
     """
 
     KEPT = auto()
@@ -89,7 +89,7 @@ class TxnVerdict(Enum):
 
     BUMP = auto()  # assign the next epoch, or a new producer id if the epochs are used up
     FENCE = auto()  # abort the open transaction on behalf of the new owner, which has to retry
-    KEEP = auto()  # keep the open transaction, and give the new owner its own pair for ending the transaction
+    KEEP = auto()  # keep the open transaction, and give the new owner its own producer id and epoch
     ADD = auto()
     LOOK = auto()
     COMMIT = auto()
@@ -103,9 +103,9 @@ class Claim(Enum):
     While a transaction is kept, P and E are the pair of its new owner, not the pair in its records.
     """
 
-    NONE = auto()  # no pair: the InitProducerId of a producer that is starting
+    NONE = auto()  # no producer id and epoch, as in the first InitProducerId of a producer
     CURRENT = auto()  # exactly P and E
-    RETRY = auto()  # the pair from before the requested step, because the response to the first attempt was lost
+    RETRY = auto()  # the producer id and epoch before the requested step; the response to the first attempt was lost
     OTHER_EPOCH = auto()  # P with any other epoch
     OTHER_ID = auto()
 
@@ -118,9 +118,9 @@ COMMIT, ABORT, AGAIN = TxnVerdict.COMMIT, TxnVerdict.ABORT, TxnVerdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, INVALID = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 
-# In some rows every cell is WAIT, because while a decided transaction waits for its markers, requests from every
-# producer wait. The producer id may be about to change, so a request may come from the producer that already has the
-# next id.
+# In some rows every cell is WAIT. Until all markers of a decided transaction are written, even requests with another
+# producer id must wait: the producer id may be about to change, and the request may come from the producer that already
+# has the next id.
 
 
 Grid = Mapping[Row, Mapping[Claim, Cell]]
@@ -132,13 +132,14 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 
 # fmt: off
 INIT_PRODUCER_ID: Final = _grid(
-    # RETRY is the epoch before the last bump. While a transaction is open, only the producer id is compared. A producer
-    # with the right id may end the transaction, and finds out on its next attempt whether it is still the owner.
+    # RETRY is the epoch before the last bump. While a transaction is open, only the producer id is compared. Any
+    # producer with the right id may abort the transaction, and learns on its next attempt whether it is still the
+    # owner.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN,  FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE,  FENCE,  FENCED),
-    # A request with a pair comes from a recovering client, which must not end a transaction that a later recovery has
-    # taken over.
+    # A request with a producer id and epoch comes from a recovering client, which must not end a transaction that a
+    # later recovery has taken over.
     KEPT:              (FENCE, FENCE, FENCED, FENCED, FENCED),
     S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,   WAIT,   WAIT),
@@ -183,7 +184,7 @@ VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
 # no grids, because it only changes the form of the records.
 #
 # TV0: the epoch does not change, so a retry cannot be distinguished from the end of the next transaction. The response
-# has no fields for the pair that follows a kept transaction.
+# has no fields for the producer id and epoch with which the owner of a kept transaction would continue.
 END_TXN_COMMIT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (INVALID, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT,  FENCED, UNMAPPED),
@@ -211,8 +212,8 @@ END_TXN_COMMIT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH
     S.PREPARE_COMMIT:  (WAIT,    WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,    WAIT,   WAIT,   WAIT),
     S.COMPLETE_COMMIT: (INVALID, AGAIN,  FENCED, UNMAPPED),
-    # The cell in column RETRY is for a commit that arrives after an abort by the coordinator. Kafka 4.3.1 answers it
-    # with INVALID_TXN_STATE, which is fatal to clients; later releases answer like this broker (KAFKA-20785).
+    # The RETRY cell applies to a commit that arrives after the coordinator has aborted the transaction. Kafka 4.3.1
+    # responds with INVALID_TXN_STATE, which is fatal to clients. Later releases respond like this broker (KAFKA-20785).
     S.COMPLETE_ABORT:  (INVALID, FENCED, FENCED, UNMAPPED),
 })
 END_TXN_ABORT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {

@@ -18,23 +18,25 @@ from odradek.protocol.topic_partition import TopicPartition
 R_co = TypeVar("R_co", covariant=True)
 
 Token = object
-"""Represents a request that is answered later. The core only stores and returns it; the caller knows its type."""
+"""Represents a request that is answered later. The core only stores and returns the token; the caller knows its
+type."""
 
 Response = object
-"""The answer to a request; each request has its own type."""
+"""The response to a request. Each API has its own class."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings on which decisions depend. The names are Kafka's property names, with `_` instead of `.`."""
+    """The settings on which decisions depend. Each field is named after Kafka's property, with underscores instead of
+    dots."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
-    # Pairs of a prefix and an expiration in milliseconds, which replaces the default.
+    # Prefixes of transactional ids, each with the expiration time in milliseconds that replaces the default.
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
-    # A setting of Odradek: the maximum time that the record of a completion waits for another record of its
-    # transactional id.
+    # The maximum time for which the record of a completion waits for another record of its transactional id. Kafka has
+    # no such setting.
     completion_delay_ms: int = 0
 
     def expiration_ms(self, transactional_id: str) -> int:
@@ -58,19 +60,19 @@ class DecisionInputs:
 
 
 class OverdueFate(Enum):
-    """The fate of a transaction after the locks on records that it acknowledges have expired (KIP-1289)."""
+    """The fate of a transaction once the locks on records that it acknowledges have expired (KIP-1289)."""
 
     ENDING = auto()  # The transaction is decided, and its markers are being written.
     PENDING = auto()  # The transaction is a two-phase commit, which only its owner can end.
-    OVER = auto()  # The transaction is complete or unknown.
+    OVER = auto()  # The transaction is complete, has been superseded, or is unknown.
 
 
 @dataclass(slots=True)
 class PendingMarkers:
     """The markers that a decided transaction still needs.
 
-    must_sync  whether a marker only counts as written once it is synced; after the transaction is complete, no
-               coordinator sends the marker again
+    must_sync  whether a marker only counts as written once it is synced, because no coordinator sends the marker again
+               after the transaction is complete
     """
 
     transactional_id: str
@@ -85,8 +87,9 @@ class PendingMarkers:
 
 @dataclass(slots=True)
 class Reply:
-    """The response to the request that the token represents. It is sent once the records of the decision are durable.
-    Groups have their own `Reply`, which is frozen and holds only responses to JoinGroup and SyncGroup."""
+    """The response to the request that the token represents. The response is sent once the records of the decision
+    are durable. Groups have their own `Reply` class, which is frozen and holds only responses to JoinGroup and
+    SyncGroup."""
 
     token: Token
     message: Response
@@ -94,8 +97,8 @@ class Reply:
 
 @dataclass(slots=True)
 class Timer:
-    """An instruction to re-arm the timer of a transactional id, or to disarm it if there is no delay. The timers of
-    groups have their own class, because their keys are tuples."""
+    """An instruction to restart the timer of a transactional id, or to stop it if `delay_ms` is None. Timers of groups
+    have their own class, because their keys are tuples."""
 
     key: str
     delay_ms: int | None
@@ -104,20 +107,20 @@ class Timer:
 @mypyc_attr(native_class=False)  # mypyc 2.4 makes generic dataclasses that cannot be imported
 @dataclass(slots=True)
 class Outcome(Generic[R_co]):
-    """A decision of `TransactionCore`. `GroupCore` and `StateCore` have their own outcome classes with other parts. The
-    common parts are in `coordinators/shard.py::OutcomeLike`.
+    """A decision of `TransactionCore`. `GroupCore` and `StateCore` have their own outcome classes with other fields.
+    The fields that all outcomes share are declared in `coordinators/shard.py::OutcomeLike`.
 
     response           the response; None if the request's token is stored until the transaction is complete
-    records            the records to append, then to replay in order. Either all or none are appended, unless
-                       `may_split`
+    records            the records to append and then to replay in order. Either all or none are appended, unless
+                       `may_split` is set
     markers            the markers to send once the records are durable; the results are reported to `markers_written`
-    needs_producer_id  nothing has been decided, and all other parts are empty; decide again with
-                       `DecisionInputs.new_producer_id`
+    needs_producer_id  whether the decision must be made again with `DecisionInputs.new_producer_id`; if so, all other
+                       fields are empty
     completed          a transaction whose last marker has been written, in the form in which it will be recorded
-    reserved           a transactional id that has a producer id but no record yet
-    awaited            by transactional id: the waiting request and its response, or None if no request waits for the
-                       end any more
-    remaining          by transactional id: the partitions that still need a marker
+    reserved           the entry of a transactional id that has a producer id but no record yet
+    awaited            by transactional id, the reply to the request that waits for the end of the transaction, or None
+                       if no request waits any more
+    remaining          by transactional id, the partitions that still need a marker
     to_sync            the partitions of a transaction that is now known to be a two-phase commit; their records have to
                        be synced before the response
     must_sync          whether the response and the replies wait for an fdatasync regardless of the settings. They also
