@@ -1,4 +1,4 @@
-"""The state of groups of every type, their members with assigned partitions, and their committed offsets."""
+"""The groups of every type with their states, the members with their assigned partitions, and the committed offsets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.streams_group_describe_response import Member as StreamsMember
 
 VERSION = struct.Struct(">h")
-CLASSIC_VERSION = 6  # the version of DescribeGroups for which groups are described
+CLASSIC_VERSION = 6  # classic groups are described as in this version of DescribeGroups
 
 
 class MemberFacts(NamedTuple):
-    """A group member. `epoch` is None if its group type has no epochs. `instance` is None unless the member is static.
+    """A group member. `epoch` is None for a member of a classic group. `instance` is None unless the member is static.
     For a member of a streams group, `partitions` contains its tasks."""
 
     id: str
@@ -107,7 +107,7 @@ def _member(
 
 
 def _streams_member(each: StreamsMember) -> MemberFacts:
-    """Converts a member of a streams group. Its tasks are written as subtopology and partition, such as `0_2`."""
+    """Converts a member of a streams group. A task is written as its subtopology and partition, such as `0_2`."""
     owned = [
         f"{tasks.subtopology_id}_{partition}{role}"
         for listed, role in ((each.assignment.active_tasks, ""), (each.assignment.standby_tasks, " (standby)"))
@@ -147,8 +147,8 @@ class GroupPosition(NamedTuple):
 
 
 def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupPosition]:
-    """Returns a row for every partition that has a committed offset or is assigned to a member. The rows correspond to
-    those of `odradek groups describe`."""
+    """Returns the group's position in each partition that has a committed offset or is assigned to a member. `odradek
+    groups describe` lists the same partitions."""
     commits = core.committed_offsets(facts.id)
     places = {*commits, *_assigned_partitions(core, facts, broker)}
     found = []
@@ -164,8 +164,8 @@ def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupP
 
 
 def _assigned_partitions(core: GroupCore, facts: GroupFacts, broker: Broker) -> set[tuple[str, int]]:
-    """Returns the partitions assigned to members. Returns none for a share group, since share groups commit no
-    offsets."""
+    """Returns the partitions assigned to members. Returns an empty set for a share group, because share groups commit
+    no offsets."""
     if facts.type == "share":
         return set()
     if facts.type == "streams":

@@ -20,7 +20,7 @@ class LedPartition(NamedTuple):
 
 
 def partition_facts(broker: Broker, topic: str, index: int) -> LedPartition:
-    """Describes a partition. Raises KafkaError if it does not exist or its log is unusable."""
+    """Describes a partition. Raises KafkaError if the partition does not exist or its log is unusable."""
     log = broker.partitions.get(topic, index).log
     placed = broker.metadata.image.topics[topic].partitions[index]
     return LedPartition(

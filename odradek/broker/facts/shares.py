@@ -1,8 +1,8 @@
 """The records of share partitions with their states, from the memory of a leader or as the share coordinator stores
 them.
 
-A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores all share
-partitions.
+A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
+all share partitions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class RecordRange(NamedTuple):
-    """Adjacent records of a share partition in the same state. `producer_id` is that of the transaction in which their
-    acknowledgement is pending."""
+    """Adjacent records of a share partition in the same state. `producer_id` identifies the transaction in which their
+    acknowledgement is pending; it is None if there is no such transaction."""
 
     first_offset: int
     last_offset: int
@@ -39,8 +39,8 @@ class RecordRange(NamedTuple):
 
 
 def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
-    """Yields the stored batches in ascending order. Records with a pending acknowledgement are also stored in a batch,
-    as available; only their pending range is yielded."""
+    """Yields the stored ranges of records in ascending order. Records with a pending acknowledgement are stored twice,
+    as pending and as part of an available batch. For these records, only the pending range is yielded."""
     pending = [
         RecordRange(
             each.first_offset,
@@ -86,7 +86,8 @@ class SharePartitionFacts(NamedTuple):
 
 
 def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
-    """Yields the share partitions that leaders have in memory, and then the stored state of all others."""
+    """Yields the share partitions that leaders have in memory, and then the stored state of all other share
+    partitions."""
     in_memory = set()
     for live in broker.shares.loaded_partitions if broker.has_started("shares") else ():
         if live.is_loaded:
@@ -103,7 +104,8 @@ def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
 
 def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
     """Returns the records from the leader's memory or, if no leader has loaded the share partition, as the share
-    coordinator stores them. Returns None if neither has any state."""
+    coordinator stores them. Returns None if the share partition has no state, or while the share coordinator is
+    loading."""
     for live in broker.shares.loaded_partitions if broker.has_started("shares") else ():
         if live.key == key and live.is_loaded:
             return facts_in_memory(live)
@@ -129,7 +131,8 @@ def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
 
 
 def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
-    """Returns the state that the share coordinator stores. Returns None if it stores none, or while it is loading."""
+    """Returns the state of a share partition that the share coordinator stores. Returns None if the share coordinator
+    stores no such state, or while it is loading."""
     if not broker.has_started("share_coordinator"):
         return None
     try:
@@ -140,5 +143,5 @@ def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts 
 
 
 def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
-    """Returns the shards of the share coordinator, or none if it was never used."""
+    """Returns the shards of the share coordinator, or an empty sequence if the share coordinator was never used."""
     return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()

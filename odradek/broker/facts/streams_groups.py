@@ -22,7 +22,7 @@ KINDS_OF_NODES = {1: "Source", 2: "Processor", 3: "Sink"}
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the broker creates for the group. `partitions` is None until the number is decided."""
+    """A topic that the broker creates for the group. `partitions` is None until the number of partitions is decided."""
 
     name: str
     partitions: int | None
@@ -31,10 +31,10 @@ class InternalTopic(NamedTuple):
 class SubtopologyFacts(NamedTuple):
     """A part of the application that exchanges data with other parts only through topics.
 
-    tasks                the number of its tasks, or None if not all of the topics that it reads exist
+    tasks                the number of its tasks, or None if a topic that it reads does not exist
     sources              external topics that it reads
     repartition_sources  internal topics of the group that it reads
-    repartition_sinks    internal topics of the group that it writes for other subtopologies
+    repartition_sinks    internal topics of the group to which it writes for other subtopologies
     changelogs           internal topics that back up its state stores
     """
 
@@ -61,11 +61,10 @@ class TaskOwner(NamedTuple):
 
 
 class StreamsFacts(NamedTuple):
-    """
-    A streams group with its topology and tasks.
+    """A streams group with its topology and tasks.
 
     description  the lines of the topology description that a member has sent (KIP-1331), or None if no member has sent
-                 one
+                 a description
     """
 
     assignment_epoch: int
@@ -76,7 +75,8 @@ class StreamsFacts(NamedTuple):
 
 
 def streams_facts(name: str, core: GroupCore, image: MetadataImage) -> StreamsFacts:
-    """Describes a streams group. Raises KafkaError (GROUP_ID_NOT_FOUND) if it does not exist or has another type."""
+    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if the group does not exist or has another
+    type."""
     found = core.describe_streams_group(name, includes_description=True)
     topology = found.topology
     return StreamsFacts(

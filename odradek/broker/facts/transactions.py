@@ -27,7 +27,7 @@ class TransactionFacts(NamedTuple):
 
 
 def transactions(broker: Broker) -> Iterator[TransactionFacts]:
-    """Yields all transactional ids. Raises KafkaError while a coordinator is loading."""
+    """Yields every transactional id with its latest transaction. Raises KafkaError while a coordinator is loading."""
     for shard in broker.transactions.shards if broker.has_started("transactions") else ():
         core = shard.read_state(lambda core: core)
         for txn in core.entries():
@@ -35,8 +35,8 @@ def transactions(broker: Broker) -> Iterator[TransactionFacts]:
 
 
 def transaction(broker: Broker, transactional_id: str) -> TransactionFacts | None:
-    """Returns the transaction, or None if the id is unknown. Raises KafkaError while the coordinator of the id is
-    loading."""
+    """Returns the latest transaction of a transactional id, or None if the id is unknown. Raises KafkaError while the
+    id's coordinator is loading."""
     if not broker.has_started("transactions"):
         return None
     try:
