@@ -92,8 +92,8 @@ class TransactionCore:
         """Creates an empty core.
 
         coordinator_epoch  the epoch in markers, higher than the epoch of every earlier core of this partition
-        is_deleted         returns whether a topic in the records has been deleted, even if a new topic has its name;
-                           called right after loading
+        is_deleted         returns whether a topic in the records has been deleted, even if a new topic has the same
+                           name; called right after loading
         two_phase          the producer ids that use Enable2Pc, shared with other cores
         seals              the sealed transactions, shared with other cores
         """

@@ -49,6 +49,7 @@ from odradek.protocol.messages.list_transactions_response import TransactionStat
 from odradek.protocol.topic_partition import TopicPartition
 
 NONE: Final = -1  # represents a missing id, epoch or time
+# First level of transaction.version that supports KeepPreparedTxn.
 FIRST_LEVEL_WITH_KEPT_PREPARED: Final = 2
 STATES_BY_NAME: Final = {name: state for state, name in KAFKA_NAMES.items()}
 
