@@ -81,7 +81,9 @@ def test_every_function_that_a_page_names_exists() -> None:
 
 
 def test_every_class_and_method_that_the_pages_for_readers_name_exists() -> None:
-    defined = {name for file in CODE.rglob("*.py") if "messages" not in file.parts for name in names_in(file)}
+    defined = {
+        name for file in CODE.rglob("*.py") if "messages" not in file.relative_to(CODE).parts for name in names_in(file)
+    }
     named = {
         name if not member else f"{name}.{member}"
         for page in READERS_PAGES
