@@ -97,9 +97,13 @@ def _authority(directory: Path, now: datetime) -> Credential | None:
     try:
         found = Credential.of_pem(key.read_bytes() + certificate.read_bytes())
     except (OSError, ValueError, IndexError) as error:
-        raise CannotIssue(f"{directory} has an authority that cannot be used ({error}): choose another one") from None
+        raise CannotIssue(
+            f"{directory} contains a certificate authority that cannot be used ({error}): choose another directory"
+        ) from None
     if found.certificate.not_valid_after_utc <= now:
-        raise CannotIssue(f"the authority in {certificate} has expired: choose another directory, or remove it")
+        raise CannotIssue(
+            f"the certificate authority in {certificate} has expired: choose another directory, or delete the file"
+        )
     return found
 
 

@@ -134,9 +134,11 @@ async def transaction_at(requests: AdminRequests, partition: PartitionLeader, st
     for each in found:
         if each.start_offset == start_offset:
             return each
-    others = ", ".join(str(each.start_offset) for each in found) or "none is open there"
+    others = ", ".join(str(each.start_offset) for each in found) or "none"
     name = f"{partition.topic}-{partition.partition}"
-    raise ClientError(f"no open transaction of {name} begins at offset {start_offset}; those open begin at: {others}")
+    raise ClientError(
+        f"no open transaction of {name} begins at offset {start_offset}. Open transactions there begin at: {others}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +224,9 @@ async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -
         raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
     if found.timeout_ms is None:
         raise ClientError(
-            f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
-            f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
+            f"the transaction of {transactional_id!r} is part of a two-phase commit, and its external coordinator"
+            " may have decided to commit it. If the decision cannot be found out, use force-terminate"
+            f" --transactional-id {transactional_id}"
         )
     await fence_producer(requests, transactional_id, found.timeout_ms)
 
@@ -242,8 +245,9 @@ async def abort_by_marker(requests: AdminRequests, transaction: OpenTransaction)
     owner = await owner_of(requests, transaction, await ids_by_producer(requests, [transaction.producer_id]))
     if owner is not None:
         raise ClientError(
-            f"it belongs to the transactional id {owner.transactional_id!r} ({owner.state}), whose coordinator ends it"
-            f" {owner.timeout_ms} ms after its start; to end it now: abort --transactional-id {owner.transactional_id}"
+            f"the transaction belongs to the transactional id {owner.transactional_id!r} ({owner.state}), and its"
+            f" coordinator ends it {owner.timeout_ms} ms after its start. To end it now, use abort"
+            f" --transactional-id {owner.transactional_id}"
         )
     await abort_transaction(
         requests,

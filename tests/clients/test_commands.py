@@ -272,18 +272,18 @@ def test_quotas_are_set_listed_and_removed_by_user_client_and_address(at: Run) -
     ]
     for whose in (["--user", "alice", "--client-defaults"], ["--ip", "192.0.2.7"]):
         at("quotas", "unset", *whose)
-    assert "No quota is set." in at("quotas", "list").stdout
+    assert "No quotas are set." in at("quotas", "list").stdout
     assert "no quotas of ip 192.0.2.7" in at("quotas", "unset", "--ip", "192.0.2.7").stdout
 
 
 @pytest.mark.parametrize(
     ("words", "complaint", "status"),
     [
-        (["set", "producer_byte_rate=1"], "say whose quota it is: give --user", 2),
+        (["set", "producer_byte_rate=1"], "no user, client or address is given: add --user", 2),
         (["set", "--user", "a", "producer_byte_rate=much"], "'much' is not a number", 2),
         (["set", "--user", "a", "no_such_rate=1"], "INVALID_REQUEST", 1),
         (["set", "--user", "a", "--ip", "192.0.2.7", "connection_creation_rate=1"], "INVALID_REQUEST", 1),
-        (["unset"], "say whose quota it is: give --user", 2),
+        (["unset"], "no user, client or address is given: add --user", 2),
     ],
 )
 def test_quotas_that_cannot_be_are_refused(at: Run, words: list[str], complaint: str, status: int) -> None:
@@ -387,7 +387,7 @@ def test_a_port_that_is_silent_is_given_up_in_time() -> None:
         (["topics", "describe", "nowhere"], "the topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION", 4),
         (["consume", "-t", "nowhere", "-e"], "the topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION", 4),
         (["topics", "create", "no such name!"], "INVALID_TOPIC_EXCEPTION", 1),
-        (["topics", "create", "many", "--replication-factor", "7"], "fewer brokers than replicas", 1),
+        (["topics", "create", "many", "--replication-factor", "7"], "fewer brokers than requested replicas", 1),
         (["groups", "delete", "nobody"], "GROUP_ID_NOT_FOUND", 4),
     ],
 )

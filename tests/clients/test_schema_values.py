@@ -88,7 +88,7 @@ def test_a_record_without_a_known_schema_ends_the_command_by_name(at: Run, broke
     at("produce", "-t", topic, "-H", "a=b", stdin="plain text\n")
     refused = at("consume", "-t", topic, "-e", "--value-format", "schema", status=1).stderr
     assert f"offset 0 of {topic}-0 cannot be decoded: its first byte is 112, not 0" in refused
-    assert "Without --value-format" in refused
+    assert "Omit --value-format" in refused
     topic = create_topic(broker.bootstrap, "lost")
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         producer.send(topic, struct.pack(">bI", 0, 99_999)).result()

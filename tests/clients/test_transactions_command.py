@@ -136,7 +136,7 @@ def test_a_transaction_that_its_coordinator_will_end_does_not_hang_and_gets_no_m
     assert found("find-hanging", "-b", bootstrap, "--topic", topic, "--max-transaction-timeout", "0") == []
     refused = transactions("abort", "-b", bootstrap, "--topic", topic, "--partition", "0", "--start-offset", "0")
     assert refused.returncode == 1
-    assert "it belongs to the transactional id 'alive' (Ongoing)" in refused.stderr
+    assert "the transaction belongs to the transactional id 'alive' (Ongoing)" in refused.stderr
     assert "abort --transactional-id alive" in refused.stderr
     producer.commit_transaction(PATIENCE_S)
 

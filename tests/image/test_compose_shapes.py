@@ -71,7 +71,9 @@ def test_a_setting_without_effect_is_noted_once(start: Run) -> None:
     broker = start(environment=environment(service))
     broker.wait_for("accepts Kafka clients")
     assert broker.log.count("controller.quorum.voters") == 1
-    assert "INFO odradek: accepted, but without effect on a single broker: controller.quorum.voters," in broker.log
+    assert (
+        "INFO odradek: these settings have no effect on a single broker, and are ignored: controller.quorum.voters,"
+    ) in broker.log
 
 
 def test_a_cluster_id_that_changes_does_not_keep_the_broker_from_its_volume(start: Run, tmp_path: Path) -> None:

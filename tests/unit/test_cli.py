@@ -80,9 +80,9 @@ def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
         (["--http-port", "-2"], "--http-port -2: must be a number from 0 (any free port) to 65535, or -1"),
         (["--port", "-1"], "--port -1: must be a number"),
         (["--port", "65536"], "--port 65536: must be a number"),
-        (["--override", "retention"], "--override retention: write a setting's name and value"),
+        (["--override", "retention"], "--override retention: write the name and the value of a setting"),
         (["--log-format", "xml"], "--log-format xml: must be text or json"),
-        (["--override", "=5"], "--override =5: write a setting's name and value"),
+        (["--override", "=5"], "--override =5: write the name and the value of a setting"),
     ],
 )
 def test_serve_names_the_option_that_it_does_not_understand(words: list[str], complaint: str) -> None:
@@ -135,7 +135,7 @@ def test_a_configuration_that_is_not_there_is_said_to_be_missing(tmp_path: Path)
 def test_ephemeral_and_a_data_directory_exclude_each_other(tmp_path: Path) -> None:
     done = odradek("serve", "--ephemeral", "--data-dir", str(tmp_path))
     assert done.returncode == 2
-    assert "--ephemeral makes its own directory" in done.stderr
+    assert "--ephemeral uses a directory of its own" in done.stderr
 
 
 def test_without_a_word_about_it_data_goes_to_the_users_data_home() -> None:

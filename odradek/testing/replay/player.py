@@ -164,7 +164,7 @@ class RecordingPlayer:
         """Repeats a recorded call of the control interface. `holds` contains the number of clients that waited at each
         hold when the call was recorded."""
         if self._control is None:
-            self._result.left_out["are calls of the control interface"] += 1
+            self._result.left_out["call the control interface"] += 1
             return
         try:
             for hold, waiting in holds.items():
@@ -176,22 +176,24 @@ class RecordingPlayer:
                 )
             await asyncio.to_thread(self._control, method, path, body)
         except Refused as error:
-            self._result.left_out[f"are calls that were refused, as {method} {path} ({error.detail})"] += 1
+            self._result.left_out[
+                f"call the control interface and were refused, such as {method} {path} ({error.detail})"
+            ] += 1
 
     async def _send(self, entry: RecordingEntry) -> None:
         api = API_OF_KEY.get(int.from_bytes(entry.body[:2], signed=True)) if len(entry.body) >= 2 else None
         if facts_of(api).is_login:
             self._result.left_out["log in"] += 1
         elif entry.is_masked:
-            self._result.left_out["hold secrets"] += 1
+            self._result.left_out["contain secrets"] += 1
         elif entry.lacks_records:
             self._result.left_out["lack their records"] += 1
         elif api is None:
-            self._result.left_out["are no known request"] += 1
+            self._result.left_out["are of an unknown API"] += 1
         elif entry.exchange in self._refused and not facts_of(api).creates_topics:
-            self._result.left_out["were refused for a while"] += 1
+            self._result.left_out["were refused with a temporary error"] += 1
         elif _client_id(entry.body).startswith(BROKER_CLIENT_IDS):
-            self._result.left_out["are the broker's own"] += 1
+            self._result.left_out["the broker itself sent"] += 1
         else:
             frame, version, has_answer = self._with_live_ids(entry.body)
             connection = await self._connection(entry.connection)
@@ -243,7 +245,9 @@ class RecordingPlayer:
         is_raced = self._in_flight.end(entry.exchange)
         self._result.compared += 1
         if live is None:
-            self._add_differences(entry, played, [Difference("", "an answer", "none, or it hung up")], is_open=False)
+            self._add_differences(
+                entry, played, [Difference("", "an answer", "no answer, or a closed connection")], is_open=False
+            )
             return
         found = compare(recorded, live, played.version, self._ids)
         errors = (found.recorded_errors ^ found.live_errors) - {0}
@@ -257,7 +261,7 @@ class RecordingPlayer:
         self._in_flight.end(entry.exchange)
         self._result.compared += 1
         if await self._answer_of(played) is not None:
-            self._add_differences(entry, played, [Difference("", "it hung up", "an answer")], is_open=False)
+            self._add_differences(entry, played, [Difference("", "a closed connection", "an answer")], is_open=False)
 
     def _add_differences(
         self, entry: RecordingEntry, played: _PlayedRequest, differences: Iterable[Difference], *, is_open: bool

@@ -46,11 +46,11 @@ class Resource:
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add("list", "list all ACLs, or those of a resource or principal", list_, json=True) as listing:
-        _add_resources(listing, "those that apply to it, prefixes and * included")
+        _add_resources(listing, "only ACLs that apply to this resource, including those for prefixes and for *")
         listing.add_argument("--principal", metavar="User:NAME", help="only the ACLs of this principal")
-    for name, act, help in (("add", add, "add ACLs that allow or deny"), ("remove", remove, "remove ACLs")):
+    for name, act, help in (("add", add, "add ACLs that allow or deny operations"), ("remove", remove, "remove ACLs")):
         with actions.add(name, help, act, acls_of) as action:
-            _add_resources(action, "this one; * is every one")
+            _add_resources(action, "the resource with this name; * means every resource of this kind")
             _add_rights(action)
 
 
@@ -65,7 +65,7 @@ def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
         "--resource-pattern-type",
         choices=("literal", "prefixed"),
         default="literal",
-        help="whether the names of resources are whole names or prefixes; default: %(default)s",
+        help="whether names of resources are complete names (literal) or prefixes (prefixed); default: %(default)s",
     )
 
 
@@ -86,13 +86,13 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--producer",
         action="store_true",
-        help="give the rights that a producer needs on the topics and transactional ids",
+        help="grant the permissions that a producer needs on the topics and transactional ids",
     )
     parser.add_argument(
-        "--consumer", action="store_true", help="give the rights that a consumer needs on the topics and groups"
+        "--consumer", action="store_true", help="grant the permissions that a consumer needs on the topics and groups"
     )
     parser.add_argument(
-        "--idempotent", action="store_true", help="with --producer, also give IdempotentWrite on the cluster"
+        "--idempotent", action="store_true", help="with --producer, also grant IdempotentWrite on the cluster"
     )
 
 
@@ -122,7 +122,7 @@ def acls_of(options: argparse.Namespace) -> list[Acl]:
     principals = [(each, options.allow_host, Permission.ALLOW) for each in options.allow_principal]
     principals += [(each, options.deny_host, Permission.DENY) for each in options.deny_principal]
     if not principals:
-        raise ValueError("say whom it concerns: give --allow-principal User:NAME or --deny-principal User:NAME")
+        raise ValueError("no principal is given: add --allow-principal User:NAME or --deny-principal User:NAME")
     if wrong := [each for each, _, _ in principals if not each.partition(":")[2]]:
         raise ValueError(f"{wrong[0]!r} is not a principal; write User:NAME")
     found = [
@@ -131,7 +131,7 @@ def acls_of(options: argparse.Namespace) -> list[Acl]:
         for principal, host, permission in principals
     ]
     if not found:
-        raise ValueError("name a resource: give --topic, --group, --cluster or another")
+        raise ValueError("no resource is given: add --topic, --group, --cluster or another resource")
     return found
 
 

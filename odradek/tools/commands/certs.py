@@ -20,7 +20,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "directory", nargs="?", default="certs", metavar="DIR", help="the directory to write to; default: %(default)s"
     )
     add_list(
-        parser, "--host", metavar="NAME", help=f"a further name or address of the broker, besides {', '.join(HOSTS)}"
+        parser,
+        "--host",
+        metavar="NAME",
+        help=f"an additional host name or address of the broker, besides {', '.join(HOSTS)}",
     )
     add_list(parser, "--client", metavar="NAME", help="make a certificate for a client of this name")
     parser.add_argument(
@@ -66,13 +69,19 @@ def run(options: argparse.Namespace) -> int:
             print(f"{what} in {directory}: {', '.join(names)}")
     here = directory.absolute()
     print(
-        "\nfor development only: whoever reads this directory can be the broker, and any client.\n\n"
+        "\n"
+        "for development only: anybody who can read this directory can pose as the broker and as any client.\n"
+        "\n"
         "the broker:\n"
         "  listeners=SSL://localhost:9093\n"
-        f"  ssl.keystore.type=PEM\n  ssl.keystore.location={here / f'{SERVER}.pem'}\n"
-        f"  ssl.truststore.type=PEM\n  ssl.truststore.location={here / CA}\n"
+        "  ssl.keystore.type=PEM\n"
+        f"  ssl.keystore.location={here / f'{SERVER}.pem'}\n"
+        "  ssl.truststore.type=PEM\n"
+        f"  ssl.truststore.location={here / CA}\n"
         "  ssl.client.auth=required\n"
-        f"librdkafka:\n  security.protocol=ssl\n  ssl.ca.location={here / CA}"
+        "librdkafka:\n"
+        "  security.protocol=ssl\n"
+        f"  ssl.ca.location={here / CA}"
     )
     if clients:
         pem = here / f"{client_file(clients[0])}.pem"

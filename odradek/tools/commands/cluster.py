@@ -31,7 +31,7 @@ def configure_features(parser: argparse.ArgumentParser) -> None:
     with actions.add("upgrade", "raise features to these levels", upgrade) as raising:
         _add_changes(raising)
     with actions.add("downgrade", "lower features to these levels", downgrade) as lowering:
-        lowering.add_argument("--unsafe", action="store_true", help="lower the level even if metadata is lost")
+        lowering.add_argument("--unsafe", action="store_true", help="lower the level even if this loses metadata")
         _add_changes(lowering)
 
 
@@ -64,7 +64,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="NAME=LEVEL",
-        help="the new level of a feature; may be repeated: either all change or none",
+        help="the new level of a feature; may be repeated, and then either all levels change or none",
     )
     parser.add_argument("--dry-run", action="store_true", help="only check whether the cluster would accept the change")
 

@@ -26,20 +26,24 @@ SETTING = re.compile(r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)")
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add(
-        "describe", "show the settings of a topic, broker or group, with their sources", describe, resource, json=True
+        "describe",
+        "show the settings of a topic, broker or group, and where each value comes from",
+        describe,
+        resource,
+        json=True,
     ) as describing:
         _add_resource(describing)
-        describing.add_argument("--all", action="store_true", help="also show settings that have their default value")
-    with actions.add("alter", "change settings, and leave the others unchanged", alter, _check) as altering:
+        describing.add_argument("--all", action="store_true", help="also show settings that have their default values")
+    with actions.add("alter", "change the given settings, and leave the others unchanged", alter, _check) as altering:
         _add_resource(altering)
         altering.add_argument(
             "--add-config",
             metavar="NAME=VALUE,…",
             default="",
-            help="set these settings; put a value with commas into brackets: a=[b,c]",
+            help="set these settings; put brackets around a value that contains commas: a=[b,c]",
         )
         altering.add_argument(
-            "--delete-config", metavar="NAME,…", default="", help="reset these settings to their default"
+            "--delete-config", metavar="NAME,…", default="", help="reset these settings to their defaults"
         )
 
 
@@ -116,7 +120,7 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
     for row in rows if not options.json else ():
         if row["sensitive"]:
             row["value"] = "(hidden)"
-    empty = "All settings have their default. Add --all to show them."
+    empty = "All settings have their default values. Add --all to show them."
     print_rows(rows, headings("name value source"), as_json=options.json, empty=empty)
 
 

@@ -32,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="OFFSET",
         type=_position,
         help="where to begin: beginning, end, an offset, -N (the last N records), s@MS (the first record since this"
-        " timestamp), or stored (the offsets of the group). Default: beginning, or stored with --group. e@MS says where"
-        " to stop, and may be given as well",
+        " timestamp), or stored (the offsets of the group). Default: beginning, or stored with --group. The"
+        " option may be repeated with e@MS, to stop at the first record since that timestamp",
     )
     parser.add_argument("-c", "--count", "--max-messages", type=int, metavar="N", help="stop after N records")
     parser.add_argument("-e", "--exit", action="store_true", help="exit when the end of all partitions is reached")
@@ -41,15 +41,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--format",
         metavar="FORMAT",
-        help=r"how to print a record: %%s value, %%J value with its JSON indented as written, %%k key,"
-        r" %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%S and %%K sizes, %%R size of the"
-        r" value in four bytes, \n \t; default: %%s\n",
+        help=r"how to print a record: %%s value, %%J value as indented JSON, %%k key, %%t topic, %%p partition, %%o"
+        r" offset, %%T timestamp, %%h headers, %%S and %%K sizes of the value and the key, %%R size of the"
+        r" value as four bytes, \n \t; default: %%s\n",
     )
     parser.add_argument(
         "-K", "--key-delimiter", metavar="DELIM", help="print the key and this separator before the value"
     )
     parser.add_argument(
-        "-D", "--delimiter", metavar="DELIM", default="\\n", help="print this after each record; default: \\n"
+        "-D", "--delimiter", metavar="DELIM", default="\\n", help="print this text after each record; default: \\n"
     )
     parser.add_argument("-J", "--json", action="store_true", help="print a JSON object for each record")
     parser.add_argument(
@@ -59,14 +59,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="NULL",
         default="NULL",
-        help="print this for null; default: NULL",
+        help="print this text for null; default: NULL",
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="accepted as in kcat, without effect: only records are printed"
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="accepted for compatibility with kcat, but has no effect: only records are printed",
     )
     parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit offsets")
     add_isolation_level(parser)
-    add_formats(parser, "decode {part}s by the schema registry, and print them as JSON")
+    add_formats(parser, "decode {part}s with schemas from the schema registry, and print them as JSON")
     add_connection(parser)
     parser.set_defaults(run=run)
 
@@ -74,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _position(text: str) -> str:
     if re.fullmatch(r"beginning|earliest|end|latest|stored|-?\d+|[se]@\d+", text):
         return {"earliest": "beginning", "latest": "end"}.get(text, text)
-    raise argparse.ArgumentTypeError(f"{text!r}: beginning, end, stored, N, -N, s@MS or e@MS")
+    raise argparse.ArgumentTypeError(f"{text!r} is not an offset: give beginning, end, stored, N, -N, s@MS or e@MS")
 
 
 def renderer(options: argparse.Namespace) -> Render:
@@ -95,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     options.offset = starts[0] if starts else "beginning"
     options.until_ms = until[0] if until else None
     if len(starts) > 1 or len(until) > 1:
-        raise ValueError("give at most one --offset to begin at, and one e@MS to stop at")
+        raise ValueError("give at most one --offset where reading begins, and one e@MS where it stops")
     if options.group is None and options.offset == "stored":
         raise ValueError("--offset stored needs a --group")
     is_placed = options.partition is not None or options.offset not in ("beginning", "end", "stored") or until

@@ -43,7 +43,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if call.document is not None:
             _add_field(one, call.document)
         if call.has_any_field:
-            words = "numbers, true and false are JSON's, and so are quoted texts"
+            words = (
+                "a parameter of the preset; a VALUE that is JSON (a number, true, false, a quoted string) is read"
+                " as JSON"
+            )
             one.add_argument(PAIRS, nargs="*", type=setting, metavar="NAME=VALUE", help=words)
         for field in (*(call.body or ()), *call.query):
             if field.metavar or field.option:
@@ -148,7 +151,7 @@ def values_of(call: ControlCall, options: Options) -> dict[str, Any]:
             values[field.name] = value
     if call is CLOCK and ("ms" not in values) != (values["how"] in ("freeze", "resume")):
         words = "no number" if "ms" in values else "milliseconds"
-        raise ValueError(f"clock {values['how']} takes {words}")
+        raise ValueError(f"clock {values['how']} needs {words}")
     return values
 
 

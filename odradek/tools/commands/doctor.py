@@ -19,7 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", metavar="DIR", help="the broker's data directory; default: that of `odradek serve`"
     )
-    parser.add_argument("--no-broker", action="store_true", help="check only this machine; the broker need not run")
+    parser.add_argument(
+        "--no-broker", action="store_true", help="check only this machine; the broker does not have to run"
+    )
     add_json(parser)
     add_connection(parser)
     parser.set_defaults(run=run)

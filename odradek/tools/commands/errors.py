@@ -68,8 +68,9 @@ STATUS: Mapping[ErrorCode, int] = {
 
 def _needs(kind: str, option: str, operations: str) -> str:
     return (
-        f"Your user needs an ACL for the {kind} ({operations}). A superuser adds it with `odradek acls add {option}"
-        " --allow-principal User:NAME --operation OPERATION`. --profile, --command-config or -X name your user."
+        f"Your user needs an ACL for the {kind} ({operations}). A superuser can add one with `odradek acls add"
+        f" {option} --allow-principal User:NAME --operation OPERATION`. Your user is the one that --profile,"
+        " --command-config or -X specifies."
     )
 
 
@@ -85,13 +86,13 @@ ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _needs(
         "transactional id", "--transactional-id NAME", "WRITE or DESCRIBE"
     ),
-    ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if that is fine.",
-    ErrorCode.NON_EMPTY_GROUP: "Stop its members first: a group can only be changed while it has none.",
-    ErrorCode.UNKNOWN_MEMBER_ID: "Stop the group's members first: a group can only be changed while it has none.",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Stop the members that read the topic first.",
-    ErrorCode.UNSUPPORTED_VERSION: "The broker is too old for this request.",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "There are fewer brokers than replicas. `odradek cluster describe` lists the"
-    " brokers.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if this should not be an error.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its members first: a group can be changed only while it has no members.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "Stop the group's members first: a group can be changed only while it has no members.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "First stop the members that read the topic.",
+    ErrorCode.UNSUPPORTED_VERSION: "The broker is too old to support this request.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "The cluster has fewer brokers than requested replicas. `odradek cluster"
+    " describe` lists the brokers.",
     ErrorCode.INVALID_PARTITIONS: "Partitions can be added, but not removed.",
 }
 

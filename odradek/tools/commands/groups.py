@@ -34,7 +34,7 @@ GROUPS_AT_A_TIME = 50
 
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
     parser.add_argument("names", nargs=1, metavar="GROUP", help="the group; it must have no members")
-    add_list(parser, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or these partitions of it")
+    add_list(parser, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or only these of its partitions")
     parser.add_argument("--all-topics", action="store_true", help="all topics for which the group has offsets")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="move to the first record")
@@ -47,17 +47,23 @@ def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> Non
     )
     if not is_share:
         where.add_argument("--to-offset", metavar="N", type=int, help="move to this offset")
-        where.add_argument("--shift-by", metavar="N", type=int, help="move N records forward, or back if N is negative")
         where.add_argument(
-            "--to-current", action="store_true", help="keep committed offsets; where there is none, move to the end"
+            "--shift-by", metavar="N", type=int, help="move forward by N records, or back if N is negative"
         )
-    parser.add_argument("--execute", action="store_true", help="change the offsets. Without it, they are only shown")
+        where.add_argument(
+            "--to-current",
+            action="store_true",
+            help="keep the committed offsets; for partitions without a committed offset, move to the end",
+        )
+    parser.add_argument(
+        "--execute", action="store_true", help="change the offsets. Without this option, the new offsets are only shown"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only show the new offsets (the default)")
 
 
 def check_reset(options: argparse.Namespace) -> None:
     if options.all_topics == bool(options.topic):
-        raise ValueError("give either --topic or --all-topics")
+        raise ValueError("either --topic or --all-topics is needed")
 
 
 async def plan(
@@ -154,7 +160,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             action="append",
             required=True,
             metavar="TOPIC[:0,1]",
-            help="this topic, or these partitions of it; may be repeated",
+            help="the topic, or only these of its partitions; may be repeated",
         )
 
 
@@ -179,7 +185,7 @@ def configure_share(parser: argparse.ArgumentParser) -> None:
     ) as forgetting:
         forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the share group")
         forgetting.add_argument(
-            "-t", "--topic", action="append", required=True, metavar="TOPIC", help="this topic; may be repeated"
+            "-t", "--topic", action="append", required=True, metavar="TOPIC", help="the topic; may be repeated"
         )
 
 

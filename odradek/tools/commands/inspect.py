@@ -21,15 +21,20 @@ _NEVER = float("inf")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files or directories")
-    add_json(parser, "one JSON object per line")
+    add_json(parser, "print one JSON object per line")
     parser.add_argument(
-        "--as", dest="kind", metavar="KIND", help="the kind of the files, if their names do not show it"
+        "--as", dest="kind", metavar="KIND", help="the kind of the files, if it does not follow from their names"
     )
-    parser.add_argument("--topic", metavar="NAME", help="the topic of a log that is not in its directory")
+    parser.add_argument(
+        "--topic", metavar="NAME", help="the topic of a log file that is outside its partition's directory"
+    )
     parser.add_argument("--batches", action="store_true", help="print only the batches of logs, not their records")
     parser.add_argument("--full", action="store_true", help="print long keys and values in full")
     parser.add_argument(
-        "--pcap", type=Path, metavar="OUT", help="write a recording as a capture that Wireshark and tshark read"
+        "--pcap",
+        type=Path,
+        metavar="OUT",
+        help="convert a recording to a capture file that Wireshark and tshark can read",
     )
     parser.set_defaults(run=run)
 
@@ -74,7 +79,7 @@ def configure_check(parser: argparse.ArgumentParser) -> None:
         "directories", nargs="+", metavar="DIR", help="data directories, or directories of single partitions"
     )
     parser.add_argument("-t", "--topic", action="append", metavar="TOPIC", help="only this topic; may be repeated")
-    add_json(parser, "print one JSON object: the findings, and the bounds of each partition")
+    add_json(parser, "print one JSON object with the findings and the first and last offset of each partition")
     parser.set_defaults(run=run_check)
 
 
@@ -89,7 +94,7 @@ def run_check(options: argparse.Namespace) -> int:
         if options.topic:
             logs = [log for log in logs if log.topic in options.topic]
             if missing := set(options.topic) - {log.topic for log in logs}:
-                raise NoLogs(f"no such topic there: {', '.join(sorted(missing))}")
+                raise NoLogs(f"the directories contain no topic {', '.join(sorted(missing))}")
     except ValueError as error:
         print(f"odradek inspect check: {error}", file=sys.stderr)
         return MISUNDERSTOOD

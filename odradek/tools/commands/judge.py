@@ -50,7 +50,7 @@ class CommandEnd:
     def failure(self) -> str:
         """The reason why the verdict does not cover a complete, successful run. Empty if it does."""
         if self.signal:
-            return f"the run was ended by {self.signal}: the verdict covers only what was sent before"
+            return f"the run was ended by {self.signal}: the verdict covers only the requests before that"
         return f"the command ended with status {self.status}" if self.status else ""
 
 
@@ -96,26 +96,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ignore",
         type=parse_ignored_rule,
         metavar="RULE=REASON until DATE",
-        help="do not count breaks of this rule until then. Once the rule is kept, judge fails until you remove this",
+        help="do not count violations of this rule until that date. Once the rule is kept again, judge fails until"
+        " you remove this option",
     )
     parser.add_argument(
         "--ignore-file",
         type=parse_ignored_file,
         default=[],
         metavar="FILE",
-        help="a file with one such entry in each line; # begins a comment",
+        help="a file with one RULE=REASON until DATE per line; # begins a comment",
     )
-    parser.add_argument("--strict", action="store_true", help="also fail if a SHOULD is broken")
+    parser.add_argument("--strict", action="store_true", help="also fail if a SHOULD rule is broken")
     parser.add_argument(
-        "--suite", action="store_true", help="run the scenarios of the suite; the command is a driver for one client"
+        "--suite",
+        action="store_true",
+        help="play the scenarios of the suite; the command must be a driver for one client",
     )
     parser.add_argument(
         "--odd",
         type=int,
         metavar="SEED",
-        help="the seed of the lawful but rare answers that the broker gives; 0 for none. Default: random, and printed",
+        help="the seed for the lawful but rare answers that the broker gives; 0 turns them off. Default: a random"
+        " seed, which is printed",
     )
-    parser.add_argument("--dryrun", action="store_true", help="only list the rules and how each is decided")
+    parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides each of them")
     parser.add_argument("--all", action="store_true", help="also print a line for each rule that was not exercised")
     parser.add_argument(
         "--json",
@@ -125,14 +129,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json-file", type=Path, metavar="FILE", help="write the same JSON to a file")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a report as JUnit XML")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page with all verdicts, which shows the proofs on a click"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write an HTML page with all verdicts; a click on a verdict shows its proof",
     )
     parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording in this file")
     parser.add_argument(
         "--attach",
         type=host_and_port,
         metavar="HOST:PORT",
-        help="judge the clients of a running `serve --control`, given by its HTTP port, until Ctrl-C",
+        help="judge the clients of a running `odradek serve --control` until Ctrl-C; HOST:PORT is its HTTP port",
     )
     parser.add_argument(
         "--cluster", default="default", metavar="ID", help="with --attach: the id of the cluster; default: %(default)s"
@@ -160,10 +167,15 @@ def run(options: argparse.Namespace) -> int:
             print(line)
         return KEPT
     if (options.attach is None) != bool(options.words):
-        complain("odradek judge", "give a recording, or -- and a command, or --attach. See `odradek judge --help`")
+        complain(
+            "odradek judge",
+            "nothing to judge: give a recording, or -- and a command, or --attach. See `odradek judge --help`",
+        )
         return NOTHING
     if options.suite and (options.attach is not None or options.record is not None):
-        complain("odradek judge", "--suite needs the command of a driver, and does not go with --attach or --record")
+        complain(
+            "odradek judge", "--suite needs the command of a driver, and cannot be combined with --attach or --record"
+        )
         return NOTHING
     is_recorded = (
         options.attach is None
@@ -172,11 +184,13 @@ def run(options: argparse.Namespace) -> int:
         and _is_recording(Path(options.words[0]))
     )
     if options.odd is not None and (options.suite or options.attach is not None or is_recorded):
-        complain("odradek judge", "--odd is only for the broker that judge starts for a command")
+        complain("odradek judge", "--odd works only with the broker that judge starts for a command")
         return NOTHING
     missing = [each for each in _written_recordings(options) if not each.absolute().parent.is_dir()]
     if missing:
-        complain("odradek judge", f"{missing[0]} cannot be written: there is no folder {missing[0].parent}")
+        complain(
+            "odradek judge", f"{missing[0]} cannot be written, because the directory {missing[0].parent} does not exist"
+        )
         return NOTHING
     if is_recorded:
         return _judge(Path(options.words[0]), options, CommandEnd())
@@ -184,7 +198,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             return _judge_live(options, Path(folder), interruption)
         except KeyboardInterrupt:
-            complain("odradek judge", f"ended by {_name(interruption)} before anything was judged")
+            complain("odradek judge", f"{_name(interruption)} ended the run before anything could be judged")
             return COMMAND_FAILED
 
 
@@ -203,7 +217,7 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
             took_s = time.monotonic() - began_s
             rare = kafka.odd()["recent"] if seed and (status or interruption.received is not None) else []
     except FileNotFoundError:
-        complain("odradek judge", f"{options.words[0]} is neither a recording nor a command")
+        complain("odradek judge", f"{options.words[0]} is neither a recording nor an executable command")
         return NOTHING
     for line in _rare_answers(rare, recording, seed):
         complain("odradek judge", line)
@@ -223,7 +237,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
             start = request_start(entry.body)
             if start is not None:
                 numbers[start] = entry.exchange
-    yield "the command failed. Its broker had given it answers that are lawful but rare (docs/judge.md), last:"
+    yield "the command failed. The broker had given it answers that are lawful but rare (docs/judge.md). The latest:"
     for each in recent[-MAX_SHOWN_RARE_ANSWERS:]:
         if "api" not in each:
             yield f"  {each['name']}"
@@ -232,7 +246,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
         where = "" if number is None else f" in exchange {number}"
         yield f"  {each['name']}: to {each['api']} of client {each['client_id']!r}{where}"
     yield f"Repeat the command with --odd {seed} to get the same answers, or with --odd 0 to get none. If it succeeds"
-    yield "without them, it does not cope with one of them."
+    yield "without rare answers, it cannot handle one of them."
 
 
 def request_start(frame: Buffer) -> tuple[str, str | None, int] | None:
@@ -357,7 +371,10 @@ def _suite(options: argparse.Namespace, folder: Path, interruption: Interruption
         complain("odradek judge", f"{options.words[0]}: {error.strerror}")
         return NOTHING
     except KeyboardInterrupt:
-        complain("odradek judge", f"ended by {_name(interruption)}: only the scenarios that had been played are judged")
+        complain(
+            "odradek judge",
+            f"{_name(interruption)} ended the run: only the scenarios that were played before are judged",
+        )
     return _report(clients, options, CommandEnd(0, time.monotonic() - began_s, _name(interruption)))
 
 
@@ -375,10 +392,14 @@ def _judge(recording: Path, options: argparse.Namespace, ended: CommandEnd) -> i
         where = " and ".join(judged.bypassing_addresses)
         complain(
             "odradek judge",
-            f"the broker sent clients to {where}, past the recording. What they did there is not judged",
+            f"the broker advertises {where}, so clients bypassed the recording. Their requests to that address are"
+            " not judged",
         )
         if judged.is_of_bootstrap_only and status == KEPT:
-            complain("odradek judge", "only their first requests are recorded, which proves nothing")
+            complain(
+                "odradek judge",
+                "only the first requests of the clients are recorded, which is too little for a verdict",
+            )
             return NOTHING
     return status
 

@@ -80,8 +80,9 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="a broker of the cluster, or several with commas. Default: $ODRADEK_BOOTSTRAP, $KAFKA_BOOTSTRAP_SERVERS,"
-        f" the profile that $ODRADEK_PROFILE names, the profile {DEFAULT_PROFILE}, or {DEFAULT_BOOTSTRAP}",
+        help="a broker of the cluster, or several separated by commas. Default: $ODRADEK_BOOTSTRAP,"
+        f" $KAFKA_BOOTSTRAP_SERVERS, the profile that $ODRADEK_PROFILE names, the profile {DEFAULT_PROFILE}, or"
+        f" {DEFAULT_BOOTSTRAP}",
     )
     parser.add_argument(
         "--profile",
@@ -98,7 +99,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         type=setting,
         action="append",
         default=[],
-        help="one such setting, such as security.protocol=SSL. It overrides the file. May be repeated",
+        help="a setting for TLS or SASL, such as security.protocol=SSL. It overrides the file. May be repeated",
     )
     parser.add_argument(
         "--timeout",
@@ -204,7 +205,7 @@ def _unknown(name: str) -> str:
     hint = did_you_mean(name, PROPERTIES)
     if is_of_security(name) or hint:
         return f"-X {name}: there is no such setting.{hint}"
-    return f"-X {name}: commands take only settings of TLS and SASL (security.protocol, ssl.…, sasl.…)"
+    return f"-X {name}: commands accept only settings for TLS and SASL (security.protocol, ssl.…, sasl.…)"
 
 
 def admin(options: argparse.Namespace, timeout_ms: float, request_timeout_ms: float | None = None) -> Admin:

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="FILE",
         type=Path,
-        help="files that become one record each; default: a record for each line of stdin",
+        help="send each of these files as one record; default: one record for each line of standard input",
     )
     add_topic(parser)
     parser.add_argument(
@@ -40,17 +40,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--partition",
         type=int,
         metavar="N",
-        help="the partition. Default, and -1: chosen by the key, or spread if there is no key",
+        help="the partition. By default, and with -1, the key decides; records without a key are spread over all"
+        " partitions",
     )
-    parser.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
+    parser.add_argument("-k", "--key", metavar="KEY", help="the key that every record gets")
     parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="the separator between key and value in a line")
     parser.add_argument(
         "-D", "--delimiter", metavar="DELIM", default="\\n", help="the terminator of records in the input; default: \\n"
     )
-    parser.add_argument("-l", "--lines", action="store_true", help="make a record from each line of the files")
-    add_list(parser, "-H", "--header", type=setting, metavar="NAME=VALUE", help="a header of every record")
+    parser.add_argument("-l", "--lines", action="store_true", help="send one record for each line of the files")
+    add_list(parser, "-H", "--header", type=setting, metavar="NAME=VALUE", help="add this header to every record")
     parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after N records")
-    parser.add_argument("-Z", "--null", action="store_true", help="make empty keys and values null")
+    parser.add_argument("-Z", "--null", action="store_true", help="send empty keys and values as null")
     parser.add_argument(
         "-z",
         "--compression",
@@ -59,7 +60,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the compression of batches; default: none",
     )
     parser.add_argument(
-        "--acks", choices=("all", "1", "0"), default="all", help="the acknowledgements to wait for; default: all"
+        "--acks",
+        choices=("all", "1", "0"),
+        default="all",
+        help="how many replicas must acknowledge a record; default: all",
     )
     parser.add_argument(
         "--transactional-id",
@@ -70,26 +74,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-q",
         "--quiet",
         action="store_true",
-        help="accepted as in kcat, without effect: nothing is printed without --report",
+        help="accepted for compatibility with kcat, but has no effect: without --report nothing is printed",
     )
     parser.add_argument(
         "--report", action="store_true", help="print where each record was written: TOPIC PARTITION OFFSET"
     )
-    add_formats(parser, "read {part}s as JSON, and encode them by the schema registry")
+    add_formats(parser, "read {part}s as JSON, and encode them with schemas from the schema registry")
     named = parser.add_mutually_exclusive_group()
     named.add_argument(
         "--subject",
         metavar="SUBJECT",
-        help="encode values by the latest schema of this subject; default: TOPIC-value. Keys have TOPIC-key",
+        help="encode values with the latest schema of this subject; default: TOPIC-value. Keys always use TOPIC-key",
     )
-    named.add_argument("--schema-id", type=int, metavar="ID", help="encode values by the schema with this id")
+    named.add_argument("--schema-id", type=int, metavar="ID", help="encode values with the schema that has this id")
     add_connection(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.value_format is None and (options.subject is not None or options.schema_id is not None):
-        raise ValueError("--subject and --schema-id need --value-format, which encodes values")
+        raise ValueError("--subject and --schema-id choose the schema of values, so they need --value-format")
     asyncio.run(_produce(options))
     return DONE
 

@@ -41,14 +41,16 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ready-file",
         metavar="FILE",
-        help="write this file when clients can connect: JSON with host, port, listeners, http_port, node_id,"
-        " cluster_id, data_dir, pid, start_ms and variant",
+        help="write this file as soon as clients can connect. It contains a JSON object with host, port, listeners,"
+        " http_port, node_id, cluster_id, data_dir, pid, start_ms and variant",
     )
-    parser.add_argument("--ephemeral", action="store_true", help="use a fresh data directory, and remove it at the end")
+    parser.add_argument(
+        "--ephemeral", action="store_true", help="use a new temporary data directory, and remove it on exit"
+    )
     parser.add_argument(
         "--control",
         action="store_true",
-        help="let tests control the broker over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
+        help="let tests control the broker over HTTP, with new clusters, faults, holds and the clock (docs/testing.md)",
     )
     parser.add_argument(
         "--faults",
@@ -58,17 +60,18 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--odd",
         metavar="SEED",
-        help="give some answers that are lawful but rare; the same seed gives the same ones. Implies --control",
+        help="give some answers that are lawful but rare; the same seed chooses the same answers. Implies --control",
     )
     parser.add_argument(
         "--emulate",
         metavar="RELEASE",
-        help="behave like Kafka 3.9, 4.0, 4.3 or 4.4, in a new directory. Implies --control",
+        help="behave like Kafka 3.9, 4.0, 4.3 or 4.4; needs a new data directory. Implies --control",
     )
     parser.add_argument(
         "--record",
         metavar="FILE",
-        help="record all requests and responses in FILE, for judge, replay and inspect. Passwords are left out",
+        help="record all requests and responses in FILE, which `odradek judge`, `replay` and `inspect` can read."
+        " Passwords are left out",
     )
     parser.add_argument(
         "--log-format",

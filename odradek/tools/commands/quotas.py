@@ -34,8 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
             nargs="+",
             type=setting,
             metavar="QUOTA=NUMBER",
-            help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (100: one thread),"
-            " controller_mutation_rate (partitions per second), connection_creation_rate (per second, of an address)",
+            help="producer_byte_rate, consumer_byte_rate (bytes per second), request_percentage (100 is one"
+            " thread), controller_mutation_rate (partitions per second), connection_creation_rate (connections"
+            " per second from an address)",
         )
         _add_entity(setting_)
     with actions.add("unset", "remove quotas of an entity", unset, entity) as unsetting:
@@ -68,7 +69,8 @@ def entity(options: argparse.Namespace) -> QuotaEntity:
     found = _named_entity(options)
     if not found:
         raise ValueError(
-            "say whose quota it is: give --user, --client, both, or --ip; --user-defaults and so on are for all others"
+            "no user, client or address is given: add --user, --client, both, or --ip; or --user-defaults,"
+            " --client-defaults or --ip-defaults for all that have no quota of their own"
         )
     return found
 
@@ -104,7 +106,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
         for quota in found
         for name, limit in sorted(quota.limits.items())
     ]
-    print_rows(rows, headings("entity quota limit", entity="OF"), as_json=False, empty="No quota is set.")
+    print_rows(rows, headings("entity quota limit", entity="OF"), as_json=False, empty="No quotas are set.")
 
 
 async def set_(admin: Admin, options: argparse.Namespace) -> None:

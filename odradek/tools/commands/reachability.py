@@ -57,7 +57,7 @@ async def _wait(options: argparse.Namespace) -> None:
                 raise
             why = str(error)
         if time.monotonic() > ends_at:
-            raise CommandError(f"the broker is not ready after {options.timeout:g} s: {why}", UNREACHABLE)
+            raise CommandError(f"the broker was not ready within {options.timeout:g} s: {why}", UNREACHABLE)
         await asyncio.sleep(PAUSE_S)
 
 
@@ -80,8 +80,9 @@ async def where_unreachable(options: argparse.Namespace, brokers: Iterable[Broke
         why = (await reach(broker.host, broker.port, TIMEOUT_S)).error
         if why is not None:
             return (
-                f"{options.bootstrap_server} answers, but it sends clients to {broker.host}:{broker.port}, where broker"
-                f" {broker.broker_id} cannot be reached from this machine: {why}\n"
-                f"Set {SETTING} of the broker to an address that its clients can reach. `odradek doctor` says more."
+                f"{options.bootstrap_server} answers, but it redirects clients to {broker.host}:{broker.port},"
+                f" where broker {broker.broker_id} cannot be reached from this machine: {why}\n"
+                f"Set {SETTING} of the broker to an address that its clients can reach. `odradek doctor` gives more"
+                " details."
             )
     return None

@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
         where = f"{address[0]}:{address[1]}"
         complain(
             "odradek record",
-            f"the broker sends clients to {where}, past this recording, which has only their first requests then:"
-            f" set advertised.listeners of the broker to {told}",
+            f"the broker advertises {where}, so clients bypass this recording after their first requests: set"
+            f" advertised.listeners of the broker to {told}",
         )
 
     try:
@@ -66,7 +66,7 @@ async def _serve(proxy: RecordingProxy, listen: tuple[str, int]) -> None:
     try:
         await proxy.start(*listen)
         upstream = ":".join(map(str, proxy.broker_address))
-        print(f"recording {listen[0]}:{proxy.port}, which passes on to {upstream}", flush=True)
+        print(f"recording {listen[0]}:{proxy.port}, and forwarding to {upstream}", flush=True)
         await stop.wait()
     finally:
         await proxy.close()

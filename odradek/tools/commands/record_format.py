@@ -65,7 +65,9 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
         character, following = text[position], text[position + 1 : position + 2]
         if character == "%":
             if following not in fields or not following:
-                raise ValueError(f"the format has no %{following}; there are {' '.join(f'%{name}' for name in fields)}")
+                raise ValueError(
+                    f"%{following} has no meaning in a format; use {' '.join(f'%{name}' for name in fields)}"
+                )
             flush()
             parts.append(fields[following])
             position += 2

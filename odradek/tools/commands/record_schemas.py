@@ -54,7 +54,7 @@ class RecordDecoder:
             status = {"status": error.status} if isinstance(error, CommandError) else {}
             raise CommandError(
                 f"the {part} of the record at offset {record.offset} of {record.topic}-{record.partition} cannot be"
-                f" decoded: {error}\nWithout --{part}-format its bytes are printed as they are.",
+                f" decoded: {error}\nOmit --{part}-format to print the bytes unchanged.",
                 **status,
             ) from error
         return text.encode("utf-8", "backslashreplace")
@@ -79,7 +79,7 @@ class RecordEncoder:
             raise CommandError(f"the {part} does not fit the schema {schema.schema_id}: {error}") from error
         except ValueError as error:
             raise CommandError(
-                f"the {part} is not JSON: {error}\nWith --{part}-format it is JSON, so a text has quotes."
+                f"the {part} is not JSON: {error}\n--{part}-format expects JSON, in which a string needs double quotes."
             ) from error
 
 

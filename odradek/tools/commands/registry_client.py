@@ -27,12 +27,20 @@ STATUS: Final[Mapping[RegistryFailure, int]] = {
 ADVICE_FOR_CODES: Final[Mapping[int, str]] = {
     40401: "`odradek schemas list` shows all subjects. Names are case-sensitive.",
     40402: "`odradek schemas show SUBJECT` lists the versions of a subject.",
-    409: "Data of one version could not be read with the other. `odradek schemas check` compares without registering.",
+    409: "Data written with one version could not be read with the other. `odradek schemas check` compares schemas"
+    " without registering them.",
     42201: "Nothing was registered. Check the file and --type.",
 }
-_START_ONE = f"Start one with `odradek serve --schema-registry`, or name another one with --registry or {VARIABLE}."
-_CHECK = f"Check the address: --registry or {VARIABLE} names the registry, not a broker or its page."
-_RIGHTS = "A subject needs rights of the topic that it is named after: READ to see it, WRITE to change it."
+_START_ONE = (
+    f"Start one with `odradek serve --schema-registry`, or specify another registry with --registry or {VARIABLE}."
+)
+_CHECK = (
+    f"Check the address: --registry or {VARIABLE} must name a schema registry, not the Kafka port or the page of a"
+    " broker."
+)
+_RIGHTS = (
+    "A subject needs permissions on the topic after which it is named: READ to see the subject, WRITE to change it."
+)
 ADVICE: Final[Mapping[RegistryFailure, str]] = {
     RegistryFailure.UNREACHABLE: _START_ONE,
     RegistryFailure.NO_REGISTRY: _CHECK,
@@ -59,7 +67,7 @@ class RegistryClient(SchemaRegistryClient):
 def _command_error(error: SchemaRegistryError) -> CommandError:
     status = STATUS[error.failure]
     if error.failure is RegistryFailure.LOGIN:
-        return CommandError(f"{error}. Give the user's name and the file with the password.", status)
+        return CommandError(f"{error}. Give the name of the user and the file with the password.", status)
     of_code = (
         ADVICE_FOR_CODES.get(error.code)
         if error.failure in (RegistryFailure.NOT_FOUND, RegistryFailure.REFUSED)

@@ -32,7 +32,10 @@ def parse_explanation(text: str) -> tuple[str, str]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "recording", type=Path, metavar="FILE", help="a recording of serve --record, judge --record or record"
+        "recording",
+        type=Path,
+        metavar="FILE",
+        help="a recording that `odradek serve --record`, `judge --record` or `record` wrote",
     )
     parser.add_argument(
         "--bootstrap-server",
@@ -41,22 +44,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a broker without TLS and SASL; default: a fresh one is started",
     )
     parser.add_argument(
-        "--no-pauses", action="store_true", help="do not wait as long between requests as the clients did"
+        "--no-pauses", action="store_true", help="send requests without the pauses that the clients made"
     )
     parser.add_argument(
         "--exact",
         action="store_true",
-        help="also compare requests that were refused with a temporary error; they are left out by default, because "
-        "clients repeat them until a broker is ready",
+        help="also compare requests that were refused with a temporary error; by default they are left out, because"
+        " clients repeat them until a broker is ready",
     )
     add_list(
         parser,
         "--ignore",
         type=parse_explanation,
         metavar="API.PATH=REASON",
-        help="do not count this difference; * in the path stands for any characters",
+        help="do not count this difference; * in the path matches any characters",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, a line for each difference")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON for each difference")
     parser.set_defaults(run=run)
 
 
@@ -149,8 +152,11 @@ def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]
     if len(replayed.differences) > len(found) + is_open:
         yield f"  {len(replayed.differences) - len(found) - is_open} are explained by --ignore"
     if is_open:
-        yield f"  {is_open} more depend on which request came first, or on a refusal that passes (--json lists them)"
+        yield (
+            f"  {is_open} more depend on the order of concurrent requests, or on a temporary refusal (--json lists"
+            " them)"
+        )
     if replayed.repeated_requests:
-        yield f"  {replayed.repeated_requests} requests were asked again after such a refusal"
+        yield f"  {replayed.repeated_requests} requests were repeated after a temporary refusal"
     for reason, count in sorted(replayed.left_out.items()):
-        yield f"  {count} left out, which {reason}"
+        yield f"  {count} left out: requests that {reason}"

@@ -40,7 +40,7 @@ def add_formats(parser: argparse.ArgumentParser, help: str) -> None:
         parser.add_argument(
             f"--{part}-format",
             choices=tuple(TYPES),
-            help=f"{words}; `schema` accepts all types. Default: the bytes are not changed",
+            help=f"{words}; `schema` accepts every type of schema. Default: the bytes are not changed",
         )
     add_registry(parser, "registry-")
 

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     checking = _action(
         actions,
         "check",
-        "compare a schema with the versions of a subject by its compatibility level, without registering it",
+        "check a schema against the versions of a subject and its compatibility level, without registering it",
         check,
     )
     _add_schema(checking)
@@ -91,8 +91,8 @@ def _add_schema(parser: argparse.ArgumentParser) -> None:
         "--reference",
         metavar="NAME=SUBJECT:VERSION",
         type=_reference,
-        help="a registered schema that this one uses by NAME: an Avro full name, the URI of a JSON Schema, or the path"
-        " of an import",
+        help="a registered schema to which this schema refers by NAME: an Avro full name, the URI of a JSON Schema,"
+        " or the path of an import",
     )
 
 

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--demo",
         action="store_true",
-        help="the topics orders, customers (Avro), clicks (Protobuf) and audit (JSON Schema)",
+        help="write the topics orders, customers (Avro), clicks (Protobuf) and audit (JSON Schema)",
     )
     parser.add_argument(
         "--print", action="store_true", help="print the seed for `odradek serve --seed` instead of writing it"
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from odradek.seeds.document import parse_seed
 
     if not options.demo:
-        raise ValueError("`odradek seed` needs --demo; a seed of your own goes to `odradek serve --seed FILE`")
+        raise ValueError("`odradek seed` needs --demo; to use a seed of your own, run `odradek serve --seed FILE`")
     text = demo_seed()
     if options.print:
         print(text)

@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     listing = actions.add_parser(
         "sinks",
-        help="show the last batch that each sink has decided, and transactions that keep readers waiting",
+        help="show the last batch that each sink decided, and the transactions that keep readers waiting",
     )
     add_json(listing)
     add_connection(listing)
@@ -30,10 +30,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     recovering = actions.add_parser(
         "recover",
-        help="end the transactions that a query has left open, so that readers continue",
-        description="Commit what a query had decided, and abort the rest, so that readers go on. For queries that will"
-        " not be started again; those that are do it by themselves. A query that runs meanwhile fails once, and writes"
-        " its batch again.",
+        help="end the transactions that a query left open, so that readers can continue",
+        description="Commits the transactions that a query had decided to commit, and aborts the others, so that"
+        " readers can continue. Use it for queries that will not be started again: a query that is restarted"
+        " recovers by itself. If the query is running, it fails once and writes its batch again.",
     )
     recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
     recovering.add_argument(

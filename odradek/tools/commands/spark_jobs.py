@@ -33,7 +33,8 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="the master of Spark: local[4], spark://HOST:7077 …; default: local[*], or that of spark-submit",
+        help="the Spark master, such as local[4] or spark://HOST:7077; default: local[*], or the master that"
+        " spark-submit sets",
     )
     add_list(
         parser, "--conf", type=setting, metavar="NAME=VALUE", help="a setting of Spark, such as spark.driver.memory=4g"
@@ -76,7 +77,7 @@ def columns_of(text: str) -> list[str]:
         found[-1] += character
     columns = [each.strip() for each in found]
     if not all(columns) or depth or quote:
-        raise argparse.ArgumentTypeError(f"{text!r} does not name columns or SQL expressions, separated by commas")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of columns or SQL expressions, separated by commas")
     return columns
 
 
@@ -84,10 +85,10 @@ def add_exactly_once(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "exactly-once",
         help="check that each record of an input is in an output exactly once",
-        description="Compare the records of two topics as multisets: what is lost, repeated or invented in the output."
-        " --on says by what a record of the output is known as one of the input: columns (key, value, headers …) or SQL"
-        " expressions. " + SOURCES,
-        epilog="exit status: 0 exactly once, 6 not so, else as everywhere",
+        description="Compares the records of two topics as multisets, and reports records that the output has lost,"
+        " repeated or invented. --on names the columns (key, value, headers …) or SQL expressions by which a"
+        " record of the output is matched with a record of the input. " + SOURCES,
+        epilog="exit status: 0 each record is there exactly once, 6 it is not; otherwise as in `odradek --help`",
     )
     parser.add_argument("--input", required=True, metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
     parser.add_argument("--output", required=True, metavar="SOURCE", help="the output, in the same form")
@@ -173,12 +174,14 @@ def _comparison_lines(compared: Comparison) -> Iterator[str]:
 def add_export(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "export",
-        help="export topics as Parquet by topic and day, each record exactly once; repeated, it adds the new records",
-        description="Write topics as Parquet: FOLDER/topic=T/date=D/T-PARTITION-START-END.parquet, by the day (UTC) of"
-        " the timestamp; zstd, with all columns of a record. Called again, it adds what is new. Killed at any moment"
-        " and called again, it leaves neither holes nor duplicates: what is written is decided before it is read, under"
-        " names that are the same each time (FOLDER/_odradek). " + SOURCES,
-        epilog="exit status: 0 everything up to now is exported, 1 not everything: call it again, else as everywhere",
+        help="export topics as Parquet by topic and day, each record exactly once; run again to add new records",
+        description="Writes topics as Parquet files FOLDER/topic=T/date=D/T-PARTITION-START-END.parquet, by the day"
+        " (UTC) of the timestamp. The files have all columns of a record, and are compressed with zstd. If you"
+        " run the command again, it adds the new records. If it is killed and run again, there are neither"
+        " gaps nor duplicates, because it records in FOLDER/_odradek which files it will write, before it"
+        " reads the records. " + SOURCES,
+        epilog="exit status: 0 all present records are exported, 1 some are not: run it again; otherwise as in"
+        " `odradek --help`",
     )
     parser.add_argument(
         "source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC, DIR/TOPIC, or DIR for all its topics"
@@ -196,8 +199,8 @@ def add_export(parsers: Parsers) -> None:
         dest="starting",
         type=time_ms,
         metavar="TIME",
-        help="begin each partition with the first record that is not older: 2026-11-01, 2026-11-01T12:00+01:00; UTC if"
-        " nothing is said",
+        help="begin each partition with the first record at or after this time, such as 2026-11-01 or"
+        " 2026-11-01T12:00+01:00; UTC unless it has an offset",
     )
     parser.add_argument(
         "--until", dest="ending", type=time_ms, metavar="TIME", help="end before the first record at or after this time"
@@ -253,22 +256,24 @@ def run_export(options: argparse.Namespace) -> int:
         print(f"{options.to}: there are no new records")
         return DONE
     print(
-        f"{options.to}: {exported.rows:,} records more, in {len(exported.files):,} files of"
+        f"{options.to}: {exported.rows:,} new records in {len(exported.files):,} files of"
         f" {size(exported.size_bytes)}, within {seconds:,.0f} s"
     )
     if exported.resumed:
-        print("An earlier call had not come to its end; what it had begun is complete now.")
+        print("An earlier export had been interrupted. It is complete now.")
     return DONE
 
 
 def add_diff(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "diff",
-        help="compare two directories of logs, such as a mirror, a restored backup, or before and after an upgrade",
-        description="Compare two directories of logs, of Odradek or Apache Kafka. Batches are compared by offsets and"
-        " CRC, which reads headers only; records are read where batches differ, since two logs may hold the same"
-        " records in other batches. Markers of transactions are compared by what they say.",
-        epilog="exit status: 0 the same records and markers, 6 not so, else as everywhere",
+        help="compare two directories of logs, such as a cluster and its mirror or backup, or before and after an"
+        " upgrade",
+        description="Compares two directories of logs, of Odradek or Apache Kafka. Batches are compared by offsets"
+        " and CRC, which needs only their headers. If batches differ, their records are compared, since two"
+        " logs may hold the same records in different batches. Transaction markers are compared by their"
+        " outcome.",
+        epilog="exit status: 0 the records and markers are the same, 6 they differ; otherwise as in `odradek --help`",
     )
     parser.add_argument("first", metavar="DIR", help="a data directory, or DIR/TOPIC")
     parser.add_argument("second", metavar="DIR")
@@ -276,7 +281,7 @@ def add_diff(parsers: Parsers) -> None:
     parser.add_argument(
         "--overlap",
         action="store_true",
-        help="compare only offsets that both have: the second may lag, or may have deleted more",
+        help="compare only the offsets that both directories have: the second may lag, or may have deleted more",
     )
     parser.add_argument(
         "--examples", type=int, default=5, metavar="N", help="how many records to show; default: %(default)s"
@@ -291,7 +296,9 @@ def run_diff(options: argparse.Namespace) -> int:
 
     first, second = (input_of(each, options.topic) for each in (options.first, options.second))
     if not (first.is_directory and second.is_directory):
-        raise ValueError("this compares directories; use `odradek spark exactly-once` for the topics of a cluster")
+        raise ValueError(
+            "`odradek spark diff` compares directories; for the topics of a cluster, use `odradek spark exactly-once`"
+        )
     with session(options, "diff") as spark:
         from odradek.spark.jobs.diff import diff
 
@@ -309,7 +316,7 @@ def _diff_lines(found: Diff) -> Iterator[str]:
     packed = sum(each.batches for each in found.partitions if each.is_same)
     yield f"{len(found.partitions)} partitions compared, {len(different)} differ"
     if packed:
-        yield f"{packed:,} batches of the others differ, and their records are the same"
+        yield f"{packed:,} batches of the other partitions differ, but contain the same records"
     if different:
         yield ""
         columns = headings(
@@ -348,10 +355,10 @@ def add_profile(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "profile",
         help="show sizes, keys, skew, compression and latency of a topic, as text or as a page with charts",
-        description="Measure a topic: sizes of records and batches, keys and how they are spread over partitions,"
-        " compression, and the time between a record and the commit of its transaction. --html writes a page with"
-        " charts, in one file that needs nothing else. Of directories also what batch headers and markers tell. "
-        + SOURCES,
+        description="Measures a topic: the sizes of records and batches, the keys and how they are spread over"
+        " partitions, the compression, and the time between a record and the commit of its transaction. --html"
+        " writes a self-contained page with charts. Batches and transactions are measured only in directories."
+        " " + SOURCES,
     )
     parser.add_argument("source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
     add_list(parser, "-t", "--topic", metavar="TOPIC", help="the topic, if SOURCE is a data directory")
@@ -394,7 +401,9 @@ def _profile_lines(found: Profile) -> Iterator[str]:
     if found.records:
         median, most = size(sizes.quantile(0.5)), size(sizes.quantile(0.99))
         yield f"sizes     {size(found.payload_bytes)} of keys and values; half of the records ≤ {median}, 99 % ≤ {most}"
-        yield f"keys      about {found.distinct_keys:,}; {found.null_keys:,} records without; skew {found.skew:.2f}"
+        yield (
+            f"keys      about {found.distinct_keys:,}; {found.null_keys:,} records without a key; skew {found.skew:.2f}"
+        )
     if log is not None:
         codecs = ", ".join(f"{name} {size(count)}" for name, count in sorted(log.codecs.items()))
         yield f"log       {size(log.size_bytes)} in {log.batches:,} batches of {log.producers:,} producers; {codecs}"

@@ -78,7 +78,8 @@ def _profile(name: str, environ: Mapping[str, str], *, must_exist: bool = True) 
     if not found:
         raise ValueError(f"there is no profile {name!r}: {path} does not exist or has no [section]")
     raise ValueError(
-        f"there is no profile {name!r} in {path}.{did_you_mean(name, found)} Its profiles are {', '.join(found)}"
+        f"there is no profile {name!r} in {path}.{did_you_mean(name, found)} The file has the profiles"
+        f" {', '.join(found)}"
     )
 
 

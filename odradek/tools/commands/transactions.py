@@ -25,16 +25,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add(
         "list",
-        "the transactional ids that the coordinators know, or those in doubt",
+        "list the transactional ids that the coordinators know, or the transactions in doubt",
         list_,
         _check_selection,
         json=True,
     ) as listing:
         listing.add_argument(
-            "--state", action="append", metavar="STATE", help="only this state, such as Ongoing; may be repeated"
+            "--state", action="append", metavar="STATE", help="only ids in this state, such as Ongoing; may be repeated"
         )
         listing.add_argument(
-            "--producer-id", type=int, action="append", metavar="ID", help="only this producer id; may be repeated"
+            "--producer-id",
+            type=int,
+            action="append",
+            metavar="ID",
+            help="only ids with this producer id; may be repeated",
         )
         listing.add_argument(
             "--duration-filter",
@@ -43,14 +47,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="only ids whose last transaction began longer ago than this; use it with --state Ongoing",
         )
         listing.add_argument(
-            "--transactional-id-pattern", metavar="REGEX", help="only ids that match this expression as a whole"
+            "--transactional-id-pattern", metavar="REGEX", help="only ids that match this regular expression completely"
         )
         listing.add_argument(
             "--in-doubt",
             action="store_true",
-            help="open transactions that wait for the decision of a two-phase commit, and others that are open for more"
-            " than 15 minutes; with the readers they hold up. With --duration-filter: those of either kind that are"
-            " older",
+            help="list open transactions that wait for the decision of a two-phase commit, and others that have"
+            " been open for more than 15 minutes, with the readers that they hold up. With --duration-filter,"
+            " list only older ones of both kinds",
         )
     with actions.add(
         "describe", "show the state of transactional ids, and their partitions", describe, json=True
@@ -58,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         describing.add_argument("transactional_ids", nargs="+", metavar="TRANSACTIONAL_ID")
     with actions.add(
         "find-hanging",
-        "transactions that are open in a partition and that no coordinator will ever end",
+        "find transactions that are open in a partition, but that no coordinator will ever end",
         find_hanging,
         _check_partition,
         json=True,
@@ -70,11 +74,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
             type=int,
             default=MAX_TRANSACTION_TIMEOUT_MINUTES,
             metavar="MINUTES",
-            help="how many minutes without a record make a transaction hanging; default: %(default)s",
+            help="how many minutes after its last record a transaction counts as hanging; default: %(default)s",
         )
     with actions.add(
         "abort",
-        "end a transaction by its coordinator or, where none knows it, by a marker in one partition",
+        "abort a transaction through its coordinator or, if no coordinator knows it, with a marker in one partition",
         abort,
         _check_place,
     ) as aborting:
@@ -94,8 +98,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "force-terminate",
         "abort the open transaction of an id, a two-phase commit included, and fence its owner",
         force_terminate,
-        more="Abort the open transaction of a transactional id, a two-phase commit included, and fence its"
-        " owner. The decision of an external coordinator is ignored: if it was to commit, the two sides diverge.",
+        more="Abort the open transaction of a transactional id, a two-phase commit included, and fence its owner."
+        " The decision of an external coordinator is ignored: if it decided to commit, the two sides diverge.",
     ) as forcing:
         forcing.add_argument("--transactional-id", required=True, metavar="ID", help="the transactional id")
 
@@ -204,7 +208,7 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
         brokers = Brokers(options.bootstrap_server, bootstrap_timeout_ms=0, security=security(options))
         return await verdicts(brokers, transactional_ids)
     except ClientError as error:
-        raise CommandError(f"the ledger of Spark's sinks: {error}") from None
+        raise CommandError(f"the ledger of the Spark sinks cannot be read: {error}") from None
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:

@@ -35,10 +35,11 @@ class Command:
 COMMANDS = {
     "serve": Command(
         "start the broker, and serve until SIGTERM or Ctrl-C",
-        "Kafka clients connect to the first listener, by default on port 9092. When they can, one line with the"
-        " addresses is printed. Settings have Kafka's names. If several sources give a setting, the last of these wins:"
-        " the --config file, KAFKA_* environment variables (KAFKA_LOG_RETENTION_MS is log.retention.ms, as in the"
-        " apache/kafka image), --override, and the options --port, --http-port and --data-dir.",
+        "Kafka clients connect to the first listener, by default on port 9092. The command prints one line with"
+        " the addresses as soon as clients can connect. Settings have Kafka's names. If several sources set the"
+        " same value, the last of these wins: the --config file, KAFKA_* environment variables"
+        " (KAFKA_LOG_RETENTION_MS is log.retention.ms, as in the apache/kafka image), --override, and the options"
+        " --port, --http-port and --data-dir.",
         (
             "serve",
             "serve --port 0 --ephemeral --ready-file ready.json",
@@ -91,7 +92,7 @@ COMMANDS = {
         examples=("configs describe --topic orders --all", "configs alter --topic orders --add-config retention.ms=-1"),
     ),
     "acls": Command(
-        "list, add and remove ACLs, which say who may do what",
+        "list, add and remove ACLs, which control who may do what",
         examples=(
             "acls add --allow-principal User:alice --producer --topic orders",
             "acls add --allow-principal User:bob --consumer --topic orders --group billing",
@@ -99,13 +100,14 @@ COMMANDS = {
         ),
     ),
     "users": Command(
-        "list users that log in with SCRAM, and set or delete their passwords",
+        "list users who log in with SCRAM, and set or delete their passwords",
         examples=("users set-password alice", "users list"),
     ),
     "quotas": Command(
         "list, set and remove the quotas of users, clients and addresses",
-        "If several quotas apply to a client, the most specific one counts: the quota of a user and a client id comes"
-        " before that of the user, which comes before that of the client id, and names come before defaults.",
+        "If several quotas apply to a client, the most specific one counts: a quota of a user and a client id"
+        " precedes a quota of the user, which precedes a quota of the client id. Quotas of a name precede"
+        " defaults.",
         (
             "quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152",
             "quotas set --client-defaults request_percentage=50",
@@ -123,9 +125,9 @@ COMMANDS = {
     ),
     "schemas": Command(
         "list, show, register and check the schemas of a schema registry",
-        "They work with the registry of `odradek serve --schema-registry` and with any other that has Confluent's HTTP"
-        " interface. The user and the password may also be part of the registry's URL. `check` ends with status 6 if"
-        " the schema is not compatible.",
+        "The commands work with the registry of `odradek serve --schema-registry`, and with any other registry"
+        " that has Confluent's HTTP interface. The user and the password may also be part of the registry's URL."
+        " `check` ends with status 6 if the schema is not compatible.",
         (
             "schemas list",
             "schemas register orders-value order.avsc",
@@ -134,13 +136,13 @@ COMMANDS = {
         ),
     ),
     "seed": Command(
-        "write the topics, schemas and records of a demonstration",
-        "Schemas and topics that exist stay as they are, and a topic that has records gets no others. The broker needs"
-        " a schema registry: `odradek serve --schema-registry`.",
+        "write topics, schemas and records for a demonstration",
+        "Existing schemas and topics are not changed, and nothing is written to a topic that has records. The"
+        " broker needs a schema registry: `odradek serve --schema-registry`.",
         ("seed --demo", "seed --demo --print > seed.json"),
     ),
     "transactions": Command(
-        "list transactions, and end those that keep readers waiting",
+        "list transactions, and end transactions that keep readers waiting",
         examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
     ),
     "spark": Command(
@@ -157,8 +159,8 @@ COMMANDS = {
     ),
     "wait": Command(
         "wait until the broker serves, and until the given topics exist",
-        "The addresses that the brokers advertise must be reachable as well. If the time is over before that, the"
-        " command prints the reason, and the exit status is 3.",
+        "The addresses that the brokers advertise must be reachable as well. If this takes longer than --timeout,"
+        " the command prints the reason and exits with status 3.",
         ("wait --timeout 30 -t orders && ./start-consumers",),
         "reachability.configure",
     ),
@@ -171,9 +173,10 @@ COMMANDS = {
         "program.configure_health",
     ),
     "doctor": Command(
-        "find out why the broker does not work, or why clients cannot reach it",
-        "Checks the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"
-        " ports, and the addresses that the broker advertises. The exit status is 1 if something cannot work.",
+        "find out why the broker does not work or why clients cannot reach it",
+        "Checks the limits of this machine, the data directory (space, file system, clock, leftovers of a crash),"
+        " the ports, and the addresses that the broker advertises. The exit status is 1 if a check finds a"
+        " problem.",
         ("doctor", "doctor -b broker:29092 --data-dir /var/lib/odradek", "doctor --no-broker --json"),
     ),
     "inspect": Command(
@@ -190,13 +193,13 @@ COMMANDS = {
     ),
     "inspect check": Command(
         "check the logs of a data directory for damage",
-        "Reads every batch once, at a gigabyte a second or more, without decoding its records. Finds wrong CRCs, gaps"
-        " in offsets and sequences, batches that were written twice, epochs that go back, transactions that nobody will"
-        " end or that were committed in one partition and aborted in another, and wrong indexes. Each finding names the"
-        " file, the byte and the offset, and says what to do. The directory may be in use. In a compacted topic,"
-        " offsets may be missing; the check recognises such a topic by the cleaner's checkpoint, or by a batch with"
-        " fewer records than offsets. The exit status is 0 if nothing is damaged, 1 if something is, and 2 if there is"
-        " no log to check.",
+        "Reads every batch once, at a gigabyte a second or more, without decoding its records. Finds wrong CRCs,"
+        " gaps in offsets and sequences, batches that were written twice, epochs that go back, transactions that"
+        " no coordinator will end or that were committed in one partition and aborted in another, and wrong"
+        " indexes. Each finding names the file, the byte and the offset, and suggests what to do. The directory"
+        " may be in use. In a compacted topic, offsets may be missing; the check recognises such a topic by the"
+        " cleaner's checkpoint, or by a batch with fewer records than offsets. The exit status is 0 if nothing is"
+        " damaged, 1 if something is, and 2 if there is no log to check.",
         (
             "inspect check data",
             "inspect check data --topic orders --json | jq .findings",
@@ -207,11 +210,11 @@ COMMANDS = {
     "judge": Command(
         "check which rules of Kafka's protocol a client keeps, and which it breaks",
         "Runs a command with a fresh broker, whose address is in ODRADEK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS, or"
-        " reads a recording of `odradek serve --record`. Prints a line for each rule and client: kept, broken (with the"
-        " exchanges that prove it), or not exercised. The exit status is 0 if every MUST is kept; 1 if one is broken"
-        " (with --strict, also a SHOULD); 2 if the command failed or was ended by a signal; 3 if nothing was exercised,"
-        " a report cannot be written, or the command line is wrong. Ctrl-C and SIGTERM end the command; what the"
-        " clients sent before is judged.",
+        " reads a recording of `odradek serve --record`. Prints a line for each rule and client: kept, broken"
+        " (with the exchanges that prove it), or not exercised. The exit status is 0 if every MUST is kept; 1 if"
+        " one is broken (with --strict, also a SHOULD); 2 if the command failed or was ended by a signal; 3 if"
+        " nothing was exercised, a report cannot be written, or the command line is wrong. Ctrl-C and SIGTERM end"
+        " the command; the requests that clients sent before are judged.",
         (
             "judge -- pytest tests/kafka",
             "judge --only 848. --html verdict.html --junit verdict.xml -- ./my-client-tests",
@@ -222,17 +225,18 @@ COMMANDS = {
     ),
     "record": Command(
         "record the requests and responses between clients and any Kafka broker",
-        "Listens in front of the broker until SIGTERM or Ctrl-C. The broker must advertise this address to its clients"
-        " (advertised.listeners), without TLS. The recording has the format of `odradek serve --record`, for judge,"
-        " replay and inspect. It contains no passwords.",
+        "Listens in front of the broker until SIGTERM or Ctrl-C. The broker must advertise this address to its"
+        " clients (advertised.listeners), without TLS. The recording has the same format as that of `odradek serve"
+        " --record`, so `odradek judge`, `replay` and `inspect` can read it. It contains no passwords.",
         ("record kafka.recording --listen 127.0.0.1:9092 --upstream 127.0.0.1:19092",),
     ),
     "replay": Command(
         "send the requests of a recording to a broker, and compare the responses",
-        "A request is sent when everything has been answered that was answered before it in the recording. Ids are"
-        " translated. Responses are compared field by field, except for ids, times, addresses, messages, and orders"
-        " that the protocol leaves open. The exit status is 0 if nothing else differs, 1 if something does, 2 if the"
-        " recording cannot be read or the command line is wrong, and 3 if no broker answers.",
+        "Each request is sent when the responses that preceded it in the recording have arrived. Ids are"
+        " translated. Responses are compared field by field, except for ids, times, addresses, messages, and the"
+        " order of lists that the protocol leaves open. The exit status is 0 if nothing else differs, 1 if"
+        " something does, 2 if the recording cannot be read or the command line is wrong, and 3 if no broker"
+        " answers.",
         (
             "replay recording",
             "replay recording --bootstrap-server localhost:9092 --no-pauses",
@@ -240,9 +244,9 @@ COMMANDS = {
         ),
     ),
     "control": Command(
-        "control the clusters of a test broker: faults, holds, the clock, presets",
-        "Needs a broker that was started with `odradek serve --control`. Prints JSON. The exit status is 6 if the"
-        " condition of `wait` did not come true.",
+        "control the clusters of a test broker: inject faults, hold requests, set the clock, apply presets",
+        "The broker must have been started with `odradek serve --control`. The commands print JSON. The exit"
+        " status is 6 if the condition of `wait` did not become true in time.",
         (
             "control create --nodes 1,4,9",
             """control fault -C c1 '{"match": {"api": "EndTxn"}, "do": {"error": "REQUEST_TIMED_OUT"}, "times": 3}'""",
@@ -252,10 +256,10 @@ COMMANDS = {
         ),
     ),
     "certs": Command(
-        "make certificates for development: of an authority, a broker and clients",
-        "Makes the certificates that are missing in the directory or expire soon, as PEM and as PKCS12, and leaves the"
-        " others unchanged, so it can be run again at any time. The PEM files hold unencrypted keys, which only their"
-        " owner can read.",
+        "make certificates for development: for an authority, a broker and clients",
+        "Makes the certificates that are missing from the directory or expire soon, as PEM and as PKCS12, and"
+        " leaves the others unchanged. The command can be run again at any time. The PEM files contain unencrypted"
+        " keys, and only their owner can read them.",
         ("certs", "certs secrets --host broker --client kate --client bob"),
     ),
     "completion": Command(
@@ -272,7 +276,8 @@ ALIASES = {  # singular or plural forms of command names, except `record`, which
 }
 STATUSES = (
     "exit status: 0 success, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time,"
-    " 4 a topic, group or other thing that you named does not exist, 5 not permitted, 6 a comparison found differences"
+    " 4 a topic, group or other resource that you named does not exist, 5 not permitted, 6 a comparison found"
+    " differences"
 )
 DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
 

@@ -38,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="a file whose first line is the password; - reads standard input. Default: prompt for it",
         )
     with actions.add(
-        "delete-password", "delete a password: the user can no longer log in, but open connections stay", delete
+        "delete-password",
+        "delete a password: the user can no longer log in, but existing connections stay open",
+        delete,
     ) as deleting:
         _add_user(deleting)
 
@@ -87,11 +89,11 @@ async def set_(admin: Admin, options: argparse.Namespace) -> None:
     await set_password(
         admin.requests, options.user, _password(options), _mechanism(options), iterations=options.iterations
     )
-    print(f"{options.user} logs in with {options.mechanism}.")
+    print(f"{options.user} can log in with {options.mechanism}.")
 
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import delete_password
 
     await delete_password(admin.requests, options.user, _mechanism(options))
-    print(f"{options.user} has no password for {options.mechanism} any more.")
+    print(f"{options.user} no longer has a password for {options.mechanism}.")

@@ -133,14 +133,14 @@ def run_start_scripts(directory: Path, mark: Path) -> list[str]:
     notes = []
     for path in files:
         if path not in scripts:
-            notes.append(f"{path} is not run, because its name does not end with .sh")
+            notes.append(f"{path} is ignored, because its name does not end with .sh")
             continue
         # Bitnami's own script, which also runs in bash, sources files that are not executable.
         words = [str(path)] if os.access(path, os.X_OK) else ["bash", str(path)]
         status = subprocess.run(words, check=False).returncode
         if status:
-            raise StartScriptFailed(f"{path} ended with status {status}, so the broker does not start")
-        notes.append(f"{path} has run")
+            raise StartScriptFailed(f"{path} failed with status {status}, so the broker does not start")
+        notes.append(f"{path} was run")
     mark.touch()
     return notes
 

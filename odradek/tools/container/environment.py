@@ -154,7 +154,7 @@ def _notes(given: Mapping[str, str], in_file: Mapping[str, str]) -> Iterable[str
     settings = {setting_of(name) for name in given if name.startswith("KAFKA_")} | in_file.keys()
     of_a_quorum = sorted(name for name in settings if name.startswith(WITHOUT_A_QUORUM))
     if of_a_quorum:
-        yield f"accepted, but without effect on a single broker: {', '.join(of_a_quorum)}"
+        yield f"these settings have no effect on a single broker, and are ignored: {', '.join(of_a_quorum)}"
     of_a_vm = sorted(name for name in given if name in JAVA_VARIABLES)
     if of_a_vm:
-        yield f"accepted, but without effect, because there is no Java VM: {', '.join(of_a_vm)}"
+        yield f"these variables are ignored, because this image has no Java VM: {', '.join(of_a_vm)}"

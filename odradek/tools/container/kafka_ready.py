@@ -35,7 +35,7 @@ def translated(words: Sequence[str]) -> list[str]:
         case ["1", timeout_s] if options:
             return ["cluster", "cluster-id", *options, "--timeout", timeout_s]
         case [_, _] if options:
-            raise Unsupported("this cluster has one broker, so the number of brokers is 1")
+            raise Unsupported("this cluster has one broker, so BROKERS must be 1")
         case _:
             raise Unsupported(USAGE)
 

@@ -245,13 +245,13 @@ def entities(options: ToolOptions) -> list[Entity]:
     found += [Entity(kind, None) for option, kind in DEFAULTS.items() if options.has(option)]
     kinds, named = options.all("--entity-type"), options.all("--entity-name")
     if len(named) + options.has("--entity-default") != len(kinds):
-        raise Unsupported("give each --entity-type an --entity-name, or --entity-default")
+        raise Unsupported("each --entity-type needs an --entity-name or --entity-default")
     for index, kind in enumerate(kinds):
         if kind not in CONFIGURED and kind not in LIMITED:
             raise Unsupported(f"--entity-type {kind} is not supported here")
         found.append(Entity(kind, named[index] if index < len(named) else None))
     if not found:
-        raise Unsupported("give --entity-type with --entity-name, or an option such as --topic")
+        raise Unsupported("nothing is selected: give --entity-type with --entity-name, or an option such as --topic")
     return found
 
 
@@ -273,7 +273,7 @@ def describe_configs(options: ToolOptions) -> list[str]:
 def alter_configs(options: ToolOptions) -> Iterator[ToolCall]:
     of = entities(options)
     if not options.has("--add-config") and not options.has("--delete-config"):
-        raise Unsupported("there is nothing to change: give --add-config or --delete-config")
+        raise Unsupported("nothing is to be changed: give --add-config or --delete-config")
     if of[0].kind not in LIMITED:
         words = options.values({"--add-config": "--add-config", "--delete-config": "--delete-config"})
         yield ToolCall(["configs", "alter", *_entity_words(of), *words])
@@ -285,7 +285,7 @@ def alter_configs(options: ToolOptions) -> Iterator[ToolCall]:
             continue
         fields = dict(part.strip().partition("=")[::2] for part in value.split(","))
         if "password" not in fields or fields.keys() - {"password", "iterations"}:
-            raise Unsupported(f"{name}=[…] needs a password, and may have iterations")
+            raise Unsupported(f"{name}=[…] must contain a password, and may contain iterations")
         iterations = ["--iterations", fields["iterations"]] if "iterations" in fields else []
         words = ["users", "set-password", _user(of), "--mechanism", name, *iterations, "--password-file", "-"]
         yield ToolCall(words, stdin=fields["password"] + "\n")

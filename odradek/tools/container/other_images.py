@@ -58,7 +58,7 @@ class Row:
         return variable.startswith(self.name[:-1]) if self.name.endswith("*") else variable == self.name
 
 
-REST_INSTEAD = "records over HTTP are served on port 9644 with KAFKA_ODRADEK_HTTP_ACTIONS=true"
+REST_INSTEAD = "set KAFKA_ODRADEK_HTTP_ACTIONS=true and use records over HTTP on port 9644"
 TABLE: tuple[Row, ...] = (
     # bitnami/kafka
     Row("KAFKA_KRAFT_CLUSTER_ID", VariableUse.RENAMED, "CLUSTER_ID"),
@@ -79,7 +79,11 @@ TABLE: tuple[Row, ...] = (
     Row("KAFKA_CERTIFICATE_PASSWORD", VariableUse.STORES),
     Row("KAFKA_TLS_TYPE", VariableUse.STORES),
     Row("KAFKA_TLS_TRUSTSTORE_FILE", VariableUse.STORES),
-    Row("KAFKA_EXTRA_FLAGS", VariableUse.NOT_MAPPED, "options of odradek serve after the name of the image (command:)"),
+    Row(
+        "KAFKA_EXTRA_FLAGS",
+        VariableUse.NOT_MAPPED,
+        "options of `odradek serve` after the name of the image, or in `command:`",
+    ),
     # confluentinc/cp-kafka, cp-server and confluent-local
     Row("KAFKA_REST_*", VariableUse.NOT_MAPPED, REST_INSTEAD, is_bitnami=False),
     Row("CONFLUENT_*", VariableUse.NO_EFFECT, is_bitnami=False),
@@ -176,9 +180,9 @@ def as_apache_kafka(
     if is_bitnami:
         _add_certificates(mapped.variables, variables, in_file, read_file, is_file)
     if idle:
-        mapped.notes.append(f"accepted, but not needed here: {', '.join(sorted(idle))}")
+        mapped.notes.append(f"these variables are not needed here, and are ignored: {', '.join(sorted(idle))}")
     if lost:
-        mapped.warnings.append(f"variables of another image without effect here: {'; '.join(sorted(lost))}")
+        mapped.warnings.append(f"these variables of another image have no effect here: {'; '.join(sorted(lost))}")
     return mapped
 
 
@@ -212,8 +216,8 @@ def _logins(users_name: str, users: str, passwords_name: str, passwords: str | N
     found = [] if passwords is None else [each.strip() for each in re.split("[,;]", passwords)]
     if len(found) != len(names):
         raise InvalidVariable(
-            f"{users_name} has {len(names)} users and {passwords_name} has {len(found)} passwords: give each user a"
-            " password, in the same order, with commas"
+            f"{users_name} has {len(names)} users but {passwords_name} has {len(found)} passwords: give one"
+            " password for each user, in the same order, separated by commas"
         )
     return zip(names, found, strict=True)
 
@@ -251,8 +255,8 @@ def _added_scram(text: str) -> Iterable[ScramLogin]:
         fields = {} if found is None else dict(part.strip().partition("=")[::2] for part in found[2].split(","))
         if found is None or fields.keys() != {"name", "password"}:
             raise InvalidVariable(
-                "kafka-storage --add-scram needs the form SCRAM-SHA-512=[name=NAME,password=PASSWORD] here, also with"
-                " SCRAM-SHA-256; other fields are not supported"
+                "kafka-storage --add-scram supports only SCRAM-SHA-512=[name=NAME,password=PASSWORD], or the same"
+                " with SCRAM-SHA-256"
             )
         yield ScramLogin(fields["name"], fields["password"], found[1])
 
@@ -289,7 +293,7 @@ def _add_certificates(
     to.setdefault("KAFKA_SSL_CLIENT_AUTH", "required")  # Bitnami's default, unlike Kafka's
     kind = given.get("KAFKA_TLS_TYPE", JKS).upper()
     if kind not in (JKS, PEM):
-        raise InvalidVariable(f"KAFKA_TLS_TYPE is {JKS} or {PEM}, not {kind}")
+        raise InvalidVariable(f"KAFKA_TLS_TYPE must be {JKS} or {PEM}, not {kind}")
     password = given.get("KAFKA_CERTIFICATE_PASSWORD")
 
     def file(name: str) -> str:
@@ -297,7 +301,7 @@ def _add_certificates(
         found = next((path for path in paths if is_file(path)), None)
         if found is None:
             raise InvalidVariable(
-                f"a listener has TLS, and KAFKA_TLS_TYPE is {kind}, but there is no file {paths[0]}: mount it"
+                f"a listener uses TLS with KAFKA_TLS_TYPE={kind}, but the file {paths[0]} does not exist: mount it"
             )
         return found
 

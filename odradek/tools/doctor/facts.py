@@ -102,7 +102,7 @@ def address_of(text: str) -> tuple[str, int]:
     """Parses HOST:PORT. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError(f"{text!r}: an address is HOST:PORT")
+        raise ValueError(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
 

@@ -92,28 +92,36 @@ def diagnose_machine(facts: MachineFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             Severity.WARNING,
             about,
-            f"at most {facts.open_files_hard} for each process, and each partition and each connection takes one",
-            "raise the hard limit: LimitNOFILE= of the service, --ulimit nofile=65536 of docker, or limits.conf",
+            f"a process may open at most {facts.open_files_hard}, and each partition and each connection needs one",
+            "raise the hard limit with LimitNOFILE= in the service, --ulimit nofile=65536 for docker, or limits.conf",
         )
     else:
-        yield Diagnosis(Severity.OK, about, f"up to {facts.open_files_hard}, which the broker asks for when it starts")
+        yield Diagnosis(
+            Severity.OK,
+            about,
+            f"the broker may open up to {facts.open_files_hard}, and raises its limit to that when it starts",
+        )
     if not facts.has_uvloop:
         yield Diagnosis(
-            Severity.WARNING, "uvloop", "is missing: the broker takes up to 1.6 times the CPU", "pip install uvloop"
+            Severity.WARNING,
+            "uvloop",
+            "is not installed, so the broker uses up to 1.6 times as much CPU",
+            "pip install uvloop",
         )
 
 
 def diagnose_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
     about = f"data directory {facts.path}"
     if not facts.exists:
-        yield Diagnosis(Severity.OK, about, "does not exist yet; the first start makes it")
+        yield Diagnosis(Severity.OK, about, "does not exist yet; the broker creates it when it first starts")
         return
     if not facts.is_writable:
         yield Diagnosis(
             Severity.PROBLEM,
             about,
             "cannot be written to by this user",
-            "start the broker as its owner, or chown it; in a container, give the volume to the user of the image",
+            "start the broker as the owner of the directory, or chown the directory; in a container, make the user"
+            " of the image the owner of the volume",
         )
     if facts.free_bytes < FREE_BYTES_NEEDED:
         yield Diagnosis(
@@ -133,15 +141,16 @@ def diagnose_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             Severity.WARNING,
             about,
-            f"is on {facts.file_system}: locks and fdatasync may not mean there what the log relies on",
+            f"is on {facts.file_system}, where locks and fdatasync may not give the guarantees that the log relies on",
             "choose a local disk with --data-dir",
         )
     if facts.newest_ms is not None and facts.newest_ms > facts.now_ms + CLOCK_MS:
         yield Diagnosis(
             Severity.WARNING,
             about,
-            f"has files from {(facts.newest_ms - facts.now_ms) // 60_000} minutes in the future: a clock was set back",
-            "correct the clock of this machine: retention and time-outs of transactions go by it",
+            f"has files from {(facts.newest_ms - facts.now_ms) // 60_000} minutes in the future, so a clock must"
+            " have been set back",
+            "correct the clock of this machine: retention and transaction timeouts depend on it",
         )
     yield from _state_of(facts, about)
 
@@ -152,27 +161,28 @@ def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Diagnosis]:
     elif not facts.is_data_directory:
         yield Diagnosis(Severity.OK, about, "is not used by a broker yet")
     elif facts.was_stopped_cleanly:
-        yield Diagnosis(Severity.OK, about, "the last stop was clean")
+        yield Diagnosis(Severity.OK, about, "was closed cleanly by the last broker")
     else:
         yield Diagnosis(
             Severity.WARNING,
             about,
-            "the last stop was a crash, or a kill -9",
-            "nothing to do: the next start reads what it has to, and loses nothing that was acknowledged",
+            "was not closed cleanly: the broker crashed, or was killed",
+            "nothing to do: the next start recovers the logs, and no acknowledged record is lost",
         )
     if facts.refused:
         yield Diagnosis(
             Severity.PROBLEM,
             about,
-            f"logs that a start refused, since they are damaged: {', '.join(facts.refused)}",
-            "`odradek inspect check` says where; .odradek_refused in each says what the start found",
+            f"has damaged logs, with which the broker refused to start: {', '.join(facts.refused)}",
+            "`odradek inspect check` shows the damage; the file .odradek_refused in each log tells why the broker"
+            " refused it",
         )
     if facts.set_aside:
         yield Diagnosis(
             Severity.OK,
             about,
-            f"{len(facts.set_aside)} left over from deleted topics or unfinished work, such as {facts.set_aside[0]}",
-            "nothing to do: the broker removes them",
+            f"has {len(facts.set_aside)} leftovers of deleted topics or unfinished work, such as {facts.set_aside[0]}",
+            "nothing to do: the broker will remove them",
         )
 
 
@@ -185,7 +195,8 @@ def diagnose_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
                 Severity.PROBLEM,
                 f"port {address}",
                 f"cannot be reached: {address.error}",
-                "start the broker there, or name another address with -b; a container has to publish the port",
+                "start the broker there, or give another address with -b; if the broker runs in a container,"
+                " publish the port",
             )
     if all(address.error is not None for address in facts.bootstrap):
         return
@@ -194,7 +205,8 @@ def diagnose_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
             Severity.PROBLEM,
             "Kafka protocol",
             facts.refusal,
-            "is this the listener for clients? TLS, SASL, HTTP and a controller's listener answer otherwise",
+            "check that this is the listener for clients: a listener with TLS or SASL, a controller's listener and"
+            " the HTTP port answer differently",
         )
         return
     given = {address.host for address in facts.bootstrap}
@@ -205,17 +217,17 @@ def diagnose_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
 def _told(address: ProbedAddress, *, are_all_local: bool) -> Diagnosis:
     about = f"advertised address {address}"
     if address.error is None and (are_all_local or not is_local(address.host)):
-        return Diagnosis(Severity.OK, about, "is where clients are sent, and can be reached from here")
+        return Diagnosis(Severity.OK, about, "is where clients are sent, and is reachable from this machine")
     if is_local(address.host) and not are_all_local:
-        says = "sends clients to their own machine, since it is local and the broker was reached by another address"
+        says = "is a local address, so clients on other machines are sent to themselves"
     else:
-        says = f"is where clients are sent, and cannot be reached from here: {address.error}"
+        says = f"is where clients are sent, but is not reachable from this machine: {address.error}"
     return Diagnosis(
         Severity.PROBLEM,
         about,
         says,
-        "set advertised.listeners to an address that this machine reaches, or odradek.advertise=arrival, which answers"
-        " each client with the address that it came in by",
+        "set advertised.listeners to an address that this machine can reach, or set odradek.advertise=arrival:"
+        " each client is then given the address through which it connected",
     )
 
 

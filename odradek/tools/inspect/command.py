@@ -110,7 +110,9 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
         else:
             kind = WHOLE_NAMES.get(path.name) or (RECORDING if is_recording(path) else None)
         if kind is None:
-            raise UnknownFile(f"no file of Kafka's is called {path.name}; --as says what it is: {', '.join(KINDS)}")
+            raise UnknownFile(
+                f"{path.name} is not the name of a Kafka file; give its kind with --as: {', '.join(KINDS)}"
+            )
     elif kind not in (LOG, METADATA_SNAPSHOT, *READERS):
         FrameKind.parse(kind)
     return Inspected(

@@ -42,7 +42,7 @@ class FrameKind:
         keys = {kind.name.replace("_", ""): kind.value for kind in ApiKey}
         key = keys.get(name.upper().replace("_", ""))
         if word != RESPONSE or key is None or not version.isdecimal():
-            raise ValueError(f"{text!r}: it is request, or response:API:VERSION as in response:Fetch:12")
+            raise ValueError(f"{text!r} is neither request nor response:API:VERSION, such as response:Fetch:12")
         return cls(key, int(version))
 
 
@@ -116,7 +116,7 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
             kind = "told" if entry.kind is Kind.EVENT else entry.kind.name.lower()  # scripts know events as "told"
             yield FileEntry(kind, recording.position, known | fields)
         if recording.is_cut:
-            yield Note(recording.position, "it ends within a block, as a killed broker leaves it")
+            yield Note(recording.position, "the recording ends within a block, as after a kill of the broker")
     except MalformedMessage as error:
         yield Damage(0, str(error))
 

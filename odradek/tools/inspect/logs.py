@@ -38,15 +38,15 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
             if any(view[position:]):
                 yield Damage(position, describe_damage(view, position, rest, ANY_OFFSET))
             else:
-                yield Damage(position, f"{rest} zero bytes behind the last batch, as a crash may leave them")
+                yield Damage(position, f"{rest} zero bytes follow the last batch, as a crash may leave them")
             return
         size = header.size_bytes
         crc = computed_crc(view, position, size)
         yield FileEntry("batch", position, _batch_fields(header, is_valid=crc == header.crc))
         if crc != header.crc:
-            yield Damage(position, f"the CRC is {header.crc}; of these bytes it would be {crc}")
+            yield Damage(position, f"the batch has the CRC {header.crc}, but the CRC of its bytes is {crc}")
         if header.base_offset < next_offset:
-            yield Damage(position, f"base offset {header.base_offset}, where {next_offset} is the least possible")
+            yield Damage(position, f"the base offset is {header.base_offset}, but must be at least {next_offset}")
         if with_records:
             yield from _records(view, position, header, fields_of(topic))
         position, next_offset = position + size, max(next_offset, header.next_offset)

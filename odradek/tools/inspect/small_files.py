@@ -34,7 +34,7 @@ def read_offset_index(data: bytes, base_offset: int) -> Iterator[Finding]:
             return
         offset, position = base_offset + fields["relativeOffset"], fields["position"]
         if fields["relativeOffset"] <= last_offset or position <= last_position:
-            yield Damage(at, f"the entries do not ascend: offset {offset} at {position}")
+            yield Damage(at, f"the entries are not in ascending order: offset {offset} at {position}")
         last_offset, last_position = fields["relativeOffset"], position
         yield FileEntry("offset index entry", at, {"offset": offset, "position": position})
 
@@ -47,7 +47,9 @@ def read_time_index(data: bytes, base_offset: int) -> Iterator[Finding]:
             return
         offset = base_offset + fields["relativeOffset"]
         if fields["timestamp"] <= last_timestamp or fields["relativeOffset"] < last_offset:
-            yield Damage(at, f"the entries do not ascend: timestamp {fields['timestamp']}, offset {offset}")
+            yield Damage(
+                at, f"the entries are not in ascending order: timestamp {fields['timestamp']}, offset {offset}"
+            )
         last_timestamp, last_offset = fields["timestamp"], fields["relativeOffset"]
         yield FileEntry("time index entry", at, {"timestamp": fields["timestamp"], "offset": offset})
 
@@ -59,10 +61,10 @@ def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
             yield fields
             return
         if fields["version"] != TXN_INDEX_VERSION:
-            yield Damage(at, f"an entry of version {fields['version']}; 0 is known")
+            yield Damage(at, f"the entry has version {fields['version']}; only version 0 is supported")
             return
         if fields["lastOffset"] <= last_offset:
-            yield Damage(at, f"the entries do not ascend: a marker at offset {fields['lastOffset']}")
+            yield Damage(at, f"the entries are not in ascending order: a marker at offset {fields['lastOffset']}")
         last_offset = fields["lastOffset"]
         yield FileEntry("aborted transaction", at, fields)
 
@@ -70,22 +72,28 @@ def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
 def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
     size = SNAPSHOT_HEADER.size_bytes
     if len(data) < size:
-        yield Damage(0, f"a producer snapshot begins with {size} bytes; there are {len(data)}")
+        yield Damage(0, f"the header of a producer snapshot has {size} bytes, but the file has only {len(data)}")
         return
     header = SNAPSHOT_HEADER.to_construct().parse(data)
     if header.version != SNAPSHOT_VERSION:
-        yield Damage(0, f"a producer snapshot of version {header.version}; 1 is known")
+        yield Damage(0, f"the producer snapshot has version {header.version}; only version 1 is supported")
         return
     computed = crc32c(data[SNAPSHOT_CRC_END:])
     crc = {"crc": header.crc, "isValid": computed == header.crc}
     yield FileEntry("producer snapshot", 0, {"version": header.version, **crc, "producers": header.count})
     if computed != header.crc:
-        yield Damage(2, f"the CRC is {header.crc}; of these bytes it would be {computed}")
+        yield Damage(2, f"the CRC is {header.crc}, but that of the bytes is {computed}")
     if header.count * SNAPSHOT_ENTRY.size_bytes != len(data) - size:
-        yield Damage(6, f"{header.count} producers are announced, in {len(data) - size} bytes")
+        yield Damage(
+            6, f"the header says {header.count} producers, which do not fit the remaining {len(data) - size} bytes"
+        )
     for at, fields in _entries(data[size:], SNAPSHOT_ENTRY, may_end_in_zeros=False):
         if isinstance(fields, Damage | Note):
-            yield Damage(fields.position + size, "half a producer") if isinstance(fields, Damage) else fields
+            yield (
+                Damage(fields.position + size, "the file ends within a producer")
+                if isinstance(fields, Damage)
+                else fields
+            )
             return
         yield FileEntry("producer", size + at, fields, depth=1)
 
@@ -102,9 +110,12 @@ def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True
         fields = declared.parse(data[at : at + size])
         yield at, {name: value for name, value in fields.items() if name != "_io"}
     if used != whole:
-        yield whole, Damage(whole, f"{used - whole} bytes at the end are not a whole entry of {size}")
+        yield whole, Damage(whole, f"{used - whole} bytes at the end are less than an entry of {size} bytes")
     elif whole < len(data):
-        yield whole, Note(whole, f"{len(data) - whole} zero bytes to the end, preallocated or from a crash")
+        yield (
+            whole,
+            Note(whole, f"{len(data) - whole} zero bytes at the end, which were preallocated or remain from a crash"),
+        )
 
 
 CHECKPOINT_VERSION = "0"
@@ -124,11 +135,11 @@ def read_leader_epoch_checkpoint(data: bytes, _: int) -> Iterator[Finding]:
 def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
     """Reads a checkpoint, which consists of its version, the number of entries, and one line for each entry."""
     if not data:
-        yield Note(0, "empty, which stands for no entries")
+        yield Note(0, "the file is empty, so it has no entries")
         return
     lines = list(_lines(data))
     if lines[0][1] != CHECKPOINT_VERSION:
-        yield Damage(0, f"a checkpoint of version {lines[0][1]!r}; 0 is known")
+        yield Damage(0, f"the checkpoint has version {lines[0][1]!r}; only version 0 is supported")
         return
     if len(lines) < 2 or not lines[1][1].isdigit():
         yield Damage(len(lines[0][1]) + 1, "the number of entries is missing")
@@ -140,12 +151,12 @@ def _checkpoint(data: bytes, columns: Sequence[str]) -> Iterator[Finding]:
         if len(values) != len(columns) or not all(
             fields[name].removeprefix("-").isdecimal() for name in NUMBERS & fields.keys()
         ):
-            yield Damage(position, f"{line!r} is not {', '.join(columns)}")
+            yield Damage(position, f"{line!r} does not have the form: {', '.join(columns)}")
             continue
         row = {name: int(value) if name in NUMBERS else value for name, value in fields.items()}
         yield FileEntry("leader epoch" if columns is LEADER_EPOCHS else "checkpoint", position, row)
     if int(lines[1][1]) != len(rows):
-        yield Damage(lines[1][0], f"{lines[1][1]} entries are announced; there are {len(rows)}")
+        yield Damage(lines[1][0], f"the second line says {lines[1][1]} entries, but there are {len(rows)}")
 
 
 def read_properties(data: bytes, _: int) -> Iterator[Finding]:
@@ -155,7 +166,7 @@ def read_properties(data: bytes, _: int) -> Iterator[Finding]:
 
 def read_partition_metadata(data: bytes, _: int) -> Iterator[Finding]:
     if not data:
-        yield Damage(0, "empty: the id of the topic is missing")
+        yield Damage(0, "the file is empty: the id of the topic is missing")
         return
     yield from _pairs(data, ": ", comments=())
 
@@ -165,10 +176,10 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
     try:
         fields = json.loads(data)
     except ValueError as error:
-        yield Damage(getattr(error, "pos", 0), f"not JSON: {error}")
+        yield Damage(getattr(error, "pos", 0), f"the file is not JSON: {error}")
         return
     if not isinstance(fields, dict):
-        yield Damage(0, "not an object of JSON")
+        yield Damage(0, "the file is not a JSON object")
         return
     yield FileEntry("state", 0, fields)
 
@@ -176,9 +187,9 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
     """Reads a .lock file, which has no content: only its existence and its lock matter."""
     if data:
-        yield Note(0, f"{len(data)} bytes, which are never read")
+        yield Note(0, f"{len(data)} bytes, which Kafka never reads")
     else:
-        yield Note(0, "empty, as it should be")
+        yield Note(0, "the file is empty, as it should be")
 
 
 def _pairs(data: bytes, separator: str, comments: tuple[str, ...]) -> Iterator[Finding]:
@@ -187,7 +198,7 @@ def _pairs(data: bytes, separator: str, comments: tuple[str, ...]) -> Iterator[F
             continue
         name, found, value = line.partition(separator)
         if not found or not name.isprintable():
-            yield Damage(position, f"{line!r} is not a name and a value")
+            yield Damage(position, f"{line!r} is not a name with a value")
         else:
             yield FileEntry("property", position, {name.strip(): value.replace("\\", "").strip()})
 

@@ -81,11 +81,11 @@ def test_the_cluster_has_a_name_and_no_prefix() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("--topic orders", "say whom it concerns: give --allow-principal"),
+        ("--topic orders", "no principal is given: add --allow-principal"),
         ("--allow-principal alice --topic orders", "'alice' is not a principal"),
-        ("--allow-principal User:alice", "name a resource"),
+        ("--allow-principal User:alice", "no resource is given"),
         ("--allow-principal User:alice --producer --operation Read -t orders", "leave out --operation"),
-        ("--allow-principal User:alice --producer --group billing", "name a resource"),
+        ("--allow-principal User:alice --producer --group billing", "no resource is given"),
     ],
 )
 def test_what_is_missing_or_contradicts_is_said_before_anything_is_asked(words: str, why: str) -> None:

@@ -88,7 +88,7 @@ CLOSED = ProbedAddress("localhost", 9092, "Connection refused")
             BrokerFacts((HERE,), advertised=(ProbedAddress("broker", 29092, "Name or service not known"),)),
             "Name or service",
         ),
-        (BrokerFacts((AWAY,), advertised=(HERE,)), "sends clients to their own machine"),
+        (BrokerFacts((AWAY,), advertised=(HERE,)), "clients on other machines are sent to themselves"),
     ],
 )
 def test_each_trouble_with_a_broker_is_a_problem(facts: BrokerFacts, says: str) -> None:

@@ -28,7 +28,7 @@ def test_a_format_is_filled_with_the_record(text: str, record: ConsumerRecord, e
 
 @pytest.mark.parametrize("text", ["%x", "100%"])
 def test_a_field_that_does_not_exist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="there are %s"):
+    with pytest.raises(ValueError, match="use %s"):
         formatted(text)
 
 

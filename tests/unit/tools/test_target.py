@@ -71,10 +71,10 @@ def test_a_profile_that_does_not_exist_is_named_with_the_one_that_was_probably_m
     home: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(
-        ValueError, match=r"no profile 'stagin' in .*Did you mean 'staging'\? Its profiles are default,"
+        ValueError, match=r"no profile 'stagin' in .*Did you mean 'staging'\? The file has the profiles default,"
     ):
         choose(typed(profile="stagin"), home)
-    with pytest.raises(ValueError, match=r"no profile 'ghost' in .*profiles\. Its profiles"):
+    with pytest.raises(ValueError, match=r"no profile 'ghost' in .*profiles\. The file has the profiles"):
         choose(typed(), home | {"ODRADEK_PROFILE": "ghost"})
     with pytest.raises(ValueError, match="does not exist or has no"):
         choose(typed(profile="staging"), {"XDG_CONFIG_HOME": str(tmp_path / "nowhere")})
@@ -88,7 +88,7 @@ def test_the_lines_of_a_profile_are_those_of_a_properties_file() -> None:
     ("properties", "complaint"),
     [
         ([("ssl.ca.locatoin", "x")], "-X ssl.ca.locatoin: there is no such setting. Did you mean 'ssl.ca.location'?"),
-        ([("group.id", "x")], "-X group.id: commands take only settings of TLS and SASL"),
+        ([("group.id", "x")], "-X group.id: commands accept only settings for TLS and SASL"),
         ([("ssl.ca.location", "x")], "-X ssl.ca.location has no effect, because security.protocol is PLAINTEXT"),
         ([("sasl.username", "x"), ("security.protocol", "SSL")], "-X sasl.username has no effect"),
     ],

@@ -39,7 +39,7 @@ def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
 
 def report_wrong_entry(check: PartitionCheck, segment: SegmentFile, position: int, entry: tuple[int, int]) -> None:
     offset, at = entry
-    text = f"the entry for offset {offset} leads to byte {position}, where no batch ends with this offset"
+    text = f"the entry for offset {offset} points to byte {position}, but the batch there does not end with this offset"
     check.report(Flaw.OFFSET_INDEX, segment.beside(OFFSET_INDEX), at, offset, text)
 
 
@@ -81,5 +81,7 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
         return  # compaction removes the records of aborted transactions first
     for each in sorted(indexed - seen):
         if each.first_offset >= log_start_offset:
-            text = f"no transaction of producer {each.producer_id} from offset {each.first_offset} on was aborted"
+            text = (
+                f"no transaction of producer {each.producer_id} that begins at offset {each.first_offset} was aborted"
+            )
             check.report(Flaw.TXN_INDEX, path, 0, each.first_offset, text)

@@ -33,41 +33,42 @@ class Flaw(Enum):
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _REBUILT_BY_BROKER = (
-    "Stop the broker and delete the file: the next start makes it anew from the log. Until then committed reads from"
-    " this segment may be wrong."
+    "Stop the broker and delete the file: the next start rebuilds it from the log. Until then, read_committed"
+    " consumers may get wrong records from this segment."
 )
 _RECORDS_LOST = (
-    "Records are missing. Compare with another copy of the partition, or with what was read from it (`odradek spark"
-    " exactly-once`); consumers pass over the gap without a word."
+    "Records are missing. Compare the log with another copy of the partition, or with the output of an application"
+    " that has read it (`odradek spark exactly-once`). Consumers skip the gap without an error."
 )
 ADVICE: Mapping[Flaw, str] = {
     Flaw.CRC: "The bytes changed after they were written: check the disk. Consumers stop at this batch. Restore the"
-    " segment from a copy, or give the records up: `odradek records delete` up to the offset behind the batch, or reset"
-    " the groups to it.",
-    Flaw.UNREADABLE: "Nothing behind this byte of the segment can be read. Restore the segment from a copy. If there is"
-    " none, the records from this offset to the next segment are lost: reset the groups behind them.",
+    " segment from a copy, or give the records up: delete them with `odradek records delete` up to the offset"
+    " after the batch, or reset the groups to that offset.",
+    Flaw.UNREADABLE: "Nothing after this byte of the segment can be read. Restore the segment from a copy. Without"
+    " a copy, the records from this offset to the next segment are lost: reset the groups to an offset after"
+    " them.",
     Flaw.COUNT: "The header contradicts itself: treat it as a wrong CRC. Restore the segment from a copy.",
     Flaw.OFFSET_GAP: _RECORDS_LOST,
     Flaw.SEQUENCE_GAP: "The producer sent records that are not in the log. " + _RECORDS_LOST,
-    Flaw.REPEATED: "Consumers read these records twice. Take them out where duplicates matter, and report it: an"
-    " idempotent producer's batch must not be written again.",
-    Flaw.PRODUCER_EPOCH: "A producer that was fenced has written: its records may duplicate those of its successor."
-    " Compare them, and report it.",
-    Flaw.LEADER_EPOCH: "The log was written to by a leader of the past: compare it with the other replicas. With one"
-    " replica, report it.",
-    Flaw.COORDINATOR_EPOCH: "A marker of a transaction coordinator that was deposed: compare the outcome of this"
-    " transaction in its partitions.",
-    Flaw.MARKER_MISMATCH: "A transaction was committed in some partitions and aborted in others: it is not atomic."
-    " Compare its records with what should be there, write again what is missing, and report it.",
-    Flaw.HANGING: "Committed reads wait at this offset until somebody ends the transaction: `odradek transactions"
-    " find-hanging`, then `odradek transactions abort --topic … --partition … --start-offset …`.",
+    Flaw.REPEATED: "Consumers read these records twice. Remove the duplicates where they matter, and report this: a"
+    " batch of an idempotent producer must not be written twice.",
+    Flaw.PRODUCER_EPOCH: "A fenced producer has written records, which may duplicate those of its successor."
+    " Compare them, and report this.",
+    Flaw.LEADER_EPOCH: "A former leader has written to the log: compare it with the other replicas. If there is"
+    " only one replica, report this.",
+    Flaw.COORDINATOR_EPOCH: "The marker comes from a former transaction coordinator: compare the outcome of this"
+    " transaction in all its partitions.",
+    Flaw.MARKER_MISMATCH: "A transaction was committed in some partitions and aborted in others, so it is not"
+    " atomic. Compare its records with those that should be there, write missing ones again, and report this.",
+    Flaw.HANGING: "read_committed consumers wait at this offset until you end the transaction: `odradek"
+    " transactions find-hanging`, then `odradek transactions abort --topic … --partition … --start-offset …`.",
     Flaw.TXN_INDEX: _REBUILT_BY_BROKER,
     Flaw.OFFSET_INDEX: _REBUILT_BY_BROKER,
-    Flaw.SNAPSHOT: "Stop the broker and delete the file: the next start takes an older one, and reads the log from"
-    " there.",
-    Flaw.OPEN: "Nothing to do if its producer is alive: committed reads go on when it ends. Else `odradek transactions"
-    " list --in-doubt`.",
-    Flaw.TAIL: "Nothing to do: a broker is writing, or the next start cuts it off.",
+    Flaw.SNAPSHOT: "Stop the broker and delete the file: the next start uses an older snapshot, and reads the log"
+    " from there.",
+    Flaw.OPEN: "If the producer is alive, there is nothing to do: read_committed consumers continue when the"
+    " transaction ends. Otherwise see `odradek transactions list --in-doubt`.",
+    Flaw.TAIL: "Nothing to do: a broker is writing these bytes, or the next start will cut them off.",
 }
 
 

@@ -122,22 +122,22 @@ class PartitionCheck:
                 path,
                 position,
                 base_offset,
-                f"the CRC of the batch of offsets {base_offset} to {header.last_offset} is {header.crc};"
-                f" of these bytes it would be {crc}",
+                f"the batch with offsets {base_offset} to {header.last_offset} has the CRC {header.crc}, but the"
+                f" CRC of its bytes is {crc}",
             )
         if base_offset != self.next_offset and not self._is_lost:
             missing = f"{self.next_offset} to {base_offset - 1}"
             self._note_gap(Flaw.OFFSET_GAP, path, position, self.next_offset, f"the offsets {missing} are missing")
         self.next_offset, self._is_lost = header.last_offset + 1, False
         if header.leader_epoch < self.leader_epoch:
-            text = f"leader epoch {header.leader_epoch} behind {self.leader_epoch}"
+            text = f"leader epoch {header.leader_epoch} follows leader epoch {self.leader_epoch}"
             self.report(Flaw.LEADER_EPOCH, path, position, base_offset, text)
         else:
             self.leader_epoch = header.leader_epoch
         held = header.last_offset_delta + 1
         if header.record_count != held:
             if header.record_count < 0 or header.record_count > held:
-                text = f"{header.record_count} records are announced for {held} offsets"
+                text = f"the header says {header.record_count} records, but the batch has {held} offsets"
                 self.report(Flaw.COUNT, path, position, base_offset, text)
             else:
                 self.is_compacted = True
@@ -188,7 +188,7 @@ class PartitionCheck:
             # The producer's first batch in the current log may have any sequence.
             producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
         elif epoch < producer.epoch:
-            text = f"epoch {epoch} of producer {producer_id} behind {producer.epoch}"
+            text = f"epoch {epoch} of producer {producer_id} follows epoch {producer.epoch}"
             self.report(Flaw.PRODUCER_EPOCH, path, position, header.base_offset, text)
             return
         elif epoch > producer.epoch:
@@ -216,10 +216,10 @@ class PartitionCheck:
         if first == expected:
             producer.last_sequence = last
         elif producer.last_sequence >= 0 and (expected - first) & INT32_MAX < _HALF:
-            text = f"the sequences {first} to {last} {named} once more: {expected} would follow"
+            text = f"the sequences {first} to {last} {named} are repeated: the next sequence would be {expected}"
             self.report(Flaw.REPEATED, path, position, header.base_offset, text)
         else:
-            text = f"sequence {first} {named}, where {expected} would follow"
+            text = f"sequence {first} {named} instead of {expected}"
             self._note_gap(Flaw.SEQUENCE_GAP, path, position, header.base_offset, text)
             producer.last_sequence = last
 
@@ -227,7 +227,7 @@ class PartitionCheck:
         if marker.coordinator_epoch < producer.coordinator_epoch:
             text = (
                 f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {marker.producer_id}"
-                f" behind {producer.coordinator_epoch}"
+                f" follows one of coordinator epoch {producer.coordinator_epoch}"
             )
             self.report(Flaw.COORDINATOR_EPOCH, path, position, marker.offset, text)
         else:

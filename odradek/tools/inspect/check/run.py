@@ -235,11 +235,11 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
                 if len(buffer) < wanted <= size - position:
                     buffer = bytearray(wanted)
                     continue
-                reason = "the file has become shorter"
+                reason = "the file became shorter during the check"
             if segment.is_active and may_end_a_log(data[at:], size - position):
                 tail = size - position
                 kind = Flaw.UNREADABLE if log.was_stopped and not _is_zero(descriptor, position, size) else Flaw.TAIL
-                check.report(kind, path, position, next_offset, f"{tail} bytes behind the last batch: {reason}")
+                check.report(kind, path, position, next_offset, f"{tail} bytes follow the last batch: {reason}")
                 break
             check.report(Flaw.UNREADABLE, path, position, next_offset, reason)
             check.skip_damage()

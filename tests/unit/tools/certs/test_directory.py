@@ -77,7 +77,7 @@ def test_an_authority_that_cannot_be_used_is_not_overwritten(tmp_path: Path) -> 
     filled(tmp_path)
     (tmp_path / "ca-key.pem").unlink()
     before = contents(tmp_path)
-    with pytest.raises(CannotIssue, match="has an authority that cannot be used"):
+    with pytest.raises(CannotIssue, match="contains a certificate authority that cannot be used"):
         filled(tmp_path)
     assert contents(tmp_path) == before
 

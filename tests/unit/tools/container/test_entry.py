@@ -138,9 +138,9 @@ def test_scripts_run_once_before_the_first_start_in_the_order_of_their_names(tmp
     (scripts / "1.sh").write_text(f"[[ x == x ]] && echo one >> {said}\n")  # a bash script that is not executable
     (scripts / "README").write_text("")
     assert run_start_scripts(scripts, mark) == [
-        f"{scripts}/1.sh has run",
-        f"{scripts}/2.sh has run",
-        f"{scripts}/README is not run, because its name does not end with .sh",
+        f"{scripts}/1.sh was run",
+        f"{scripts}/2.sh was run",
+        f"{scripts}/README is ignored, because its name does not end with .sh",
     ]
     assert said.read_text() == "one\ntwo\n"
     assert run_start_scripts(scripts, mark) == []
@@ -151,7 +151,7 @@ def test_a_script_that_fails_is_named_and_runs_again_at_the_next_start(tmp_path:
     mark = tmp_path / "mark"
     (tmp_path / "1.sh").write_text("exit 3\n")
     for _ in range(2):
-        with pytest.raises(StartScriptFailed, match=r"1\.sh ended with status 3, so the broker does not start"):
+        with pytest.raises(StartScriptFailed, match=r"1\.sh failed with status 3, so the broker does not start"):
             run_start_scripts(tmp_path, mark)
     assert not mark.exists()
 

@@ -146,7 +146,7 @@ def test_settings_of_a_quorum_are_accepted_and_noted_once() -> None:
     assert (config.num_partitions, warnings) == (3, ())
     assert environment.notes == (
         (
-            "accepted, but without effect on a single broker: controller.quorum.voters,"
+            "these settings have no effect on a single broker, and are ignored: controller.quorum.voters,"
             " inter.broker.listener.name, process.roles, zookeeper.connect"
         ),
     )
@@ -155,7 +155,7 @@ def test_settings_of_a_quorum_are_accepted_and_noted_once() -> None:
 def test_options_of_a_java_vm_are_accepted_and_noted_once() -> None:
     environment = completed({"KAFKA_HEAP_OPTS": "-Xmx1G", "KAFKA_JMX_PORT": "9101"})
     assert environment.notes == (
-        "accepted, but without effect, because there is no Java VM: KAFKA_HEAP_OPTS, KAFKA_JMX_PORT",
+        "these variables are ignored, because this image has no Java VM: KAFKA_HEAP_OPTS, KAFKA_JMX_PORT",
     )
 
 

@@ -28,7 +28,7 @@ def test_it_waits_until_the_broker_answers(words: str, command: str) -> None:
     [
         ("sr-ready schema-registry 8081 40", "only kafka-ready is supported here"),
         ("kafka-ready -z zookeeper:2181 1 20", "-z is not supported here"),
-        ("kafka-ready -b kafka:9092 3 20", "the number of brokers is 1"),
+        ("kafka-ready -b kafka:9092 3 20", "so BROKERS must be 1"),
         ("kafka-ready 1 20", "usage: cub kafka-ready"),
     ],
 )

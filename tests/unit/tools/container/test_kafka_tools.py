@@ -164,10 +164,10 @@ def test_a_password_goes_to_standard_input_and_quotas_are_another_command() -> N
         ("kafka-console-producer --topic t --producer-property linger.ms=5", "the property linger.ms is not supported"),
         ("kafka-configs --alter --topic t", "--add-config or --delete-config"),
         ("kafka-configs --describe", "give --entity-type with --entity-name"),
-        ("kafka-configs --describe --entity-type topics", "give each --entity-type an --entity-name"),
+        ("kafka-configs --describe --entity-type topics", "each --entity-type needs an --entity-name"),
         ("kafka-configs --describe --entity-type queues --entity-name q", "--entity-type queues is not supported here"),
         ("kafka-configs --alter --client c --add-config SCRAM-SHA-512=[password=x]", "belongs to one user"),
-        ("kafka-configs --alter --user u --add-config SCRAM-SHA-512=[iterations=5000]", "needs a password"),
+        ("kafka-configs --alter --user u --add-config SCRAM-SHA-512=[iterations=5000]", "must contain a password"),
         ("kafka-acls --add --authorizer-properties zookeeper.connect=z", "--authorizer-properties is not supported"),
     ],
 )

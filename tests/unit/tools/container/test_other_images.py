@@ -49,7 +49,7 @@ def test_an_environment_gives_the_settings_that_it_gave_there(kind: str, shape: 
     config, warnings = configure({}, completed(found).variables, {})
     expected = shape["settings"]
     assert {name: config.given_settings.get(name) for name in expected} == expected
-    idle = [f"settings without effect in this broker: {shape['idle']}"] if "idle" in shape else []
+    idle = [f"these settings have no effect in this broker: {shape['idle']}"] if "idle" in shape else []
     assert list(warnings) == idle  # In particular, no setting is unknown.
     for text in shape.get("warnings", ()):
         assert any(text in line for line in found.warnings), found.warnings
@@ -81,12 +81,14 @@ def test_a_name_of_sasl_is_not_split_in_a_setting_of_bitnami() -> None:
 
 def test_variables_without_a_loss_are_noted_once() -> None:
     found = mapped({"ALLOW_PLAINTEXT_LISTENER": "yes", "KAFKA_ENABLE_KRAFT": "yes"})
-    assert found.notes == ["accepted, but not needed here: ALLOW_PLAINTEXT_LISTENER, KAFKA_ENABLE_KRAFT"]
+    assert found.notes == [
+        "these variables are not needed here, and are ignored: ALLOW_PLAINTEXT_LISTENER, KAFKA_ENABLE_KRAFT"
+    ]
 
 
 @pytest.mark.parametrize("passwords", [{}, {"KAFKA_CLIENT_PASSWORDS": "one"}])
 def test_a_user_without_a_password_is_refused(passwords: dict[str, str]) -> None:
-    with pytest.raises(InvalidVariable, match="KAFKA_CLIENT_USERS has 2 users and KAFKA_CLIENT_PASSWORDS has"):
+    with pytest.raises(InvalidVariable, match="KAFKA_CLIENT_USERS has 2 users but KAFKA_CLIENT_PASSWORDS has"):
         mapped({"KAFKA_CLIENT_USERS": "a,b", **passwords})
 
 
@@ -121,9 +123,9 @@ def test_a_trust_store_of_bitnami_may_be_anywhere() -> None:
 
 
 def test_a_store_of_bitnami_that_is_not_mounted_is_named() -> None:
-    with pytest.raises(InvalidVariable, match=rf"KAFKA_TLS_TYPE is JKS, but there is no file {MOUNTED}/kafka\.trust"):
+    with pytest.raises(InvalidVariable, match=rf"with KAFKA_TLS_TYPE=JKS, but the file {MOUNTED}/kafka\.trust"):
         mapped(TLS)
-    with pytest.raises(InvalidVariable, match="KAFKA_TLS_TYPE is JKS or PEM, not PKCS12"):
+    with pytest.raises(InvalidVariable, match="KAFKA_TLS_TYPE must be JKS or PEM, not PKCS12"):
         mapped({**TLS, "KAFKA_TLS_TYPE": "pkcs12"})
 
 
@@ -177,7 +179,7 @@ def test_the_login_module_of_testcontainers_is_kept_if_the_shell_does_not_drop_i
 
 @pytest.mark.parametrize("added", ["PLAIN=[name=a,password=b]", "SCRAM-SHA-512=[name=a,password=b,salt=c]", "x"])
 def test_another_form_of_add_scram_is_refused(added: str) -> None:
-    with pytest.raises(InvalidVariable, match="kafka-storage --add-scram needs the form SCRAM-SHA-512="):
+    with pytest.raises(InvalidVariable, match="kafka-storage --add-scram supports only SCRAM-SHA-512="):
         mapped({"ODRADEK_ADD_SCRAM": added})
 
 

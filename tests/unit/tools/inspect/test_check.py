@@ -285,4 +285,4 @@ def test_a_directory_without_logs_and_an_unknown_topic_are_told(
     (tmp_path / "nothing").mkdir()
     assert main(["inspect", "check", str(tmp_path / "nothing")]) == 2
     assert main(["inspect", "check", str(log.data), "--topic", "u"]) == 2
-    assert "no such topic there: u" in capsys.readouterr().err
+    assert "the directories contain no topic u" in capsys.readouterr().err

@@ -205,29 +205,54 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
     ("name", "data", "at", "reason"),
     [
         (f"t-0/{SEGMENT}", batch(0, b"one")[:-1], 0, "a batch cut short: it announces 72 bytes, of which 71 are there"),
-        (f"t-0/{SEGMENT}", batch(0, b"one") + bytes(500), 72, "500 zero bytes behind the last batch"),
+        (f"t-0/{SEGMENT}", batch(0, b"one") + bytes(500), 72, "500 zero bytes follow the last batch"),
         (f"t-0/{SEGMENT}", batch(0, b"one") + b"\x01" * 20, 72, "20 bytes are not a batch, whose header alone has 61"),
         (f"t-0/{SEGMENT}", b"\x07" * 100, 0, "no batch begins here: magic 7"),
         (f"t-0/{SEGMENT}", bytes(16) + b"\x01" + bytes(80), 0, "a message of format 1, from before Kafka 0.11"),
-        (f"t-0/{SEGMENT}", batch(0, b"one")[:-1] + b"!", 0, "the CRC is "),
-        (f"t-0/{SEGMENT}", batch(5, b"a") + batch(3, b"b"), 70, "base offset 3, where 6 is the least possible"),
-        ("t-0/" + f"{7:020d}.log", batch(5, b"a"), 0, "base offset 5, where 7 is the least possible"),
-        ("t-0/" + f"{0:020d}.index", b"\0\0\0\5\0\0\0\5" * 2, 8, "the entries do not ascend: offset 5 at 5"),
-        ("t-0/" + f"{0:020d}.index", b"\1" * 11, 8, "3 bytes at the end are not a whole entry of 8"),
-        ("t-0/" + f"{0:020d}.timeindex", b"\1" * 13, 12, "1 bytes at the end are not a whole entry of 12"),
-        ("t-0/" + f"{0:020d}.txnindex", b"\0\1" + bytes(32), 0, "an entry of version 1; 0 is known"),
-        ("t-0/" + f"{0:020d}.snapshot", b"\0\2" + bytes(8), 0, "a producer snapshot of version 2; 1 is known"),
-        ("t-0/" + f"{0:020d}.snapshot", b"\0\1", 0, "a producer snapshot begins with 10 bytes; there are 2"),
-        ("t-0/" + f"{0:020d}.snapshot", b"\0\1" + bytes(8), 2, "the CRC is 0; of these bytes it would be"),
-        ("recovery-point-offset-checkpoint", b"0\n1\nt 0\n", 4, "'t 0' is not topic, partition, offset"),
-        ("recovery-point-offset-checkpoint", b"0\n2\nt 0 1\n", 2, "2 entries are announced; there are 1"),
-        ("recovery-point-offset-checkpoint", b"9\n0\n", 0, "a checkpoint of version '9'; 0 is known"),
+        (f"t-0/{SEGMENT}", batch(0, b"one")[:-1] + b"!", 0, "the batch has the CRC "),
+        (f"t-0/{SEGMENT}", batch(5, b"a") + batch(3, b"b"), 70, "the base offset is 3, but must be at least 6"),
+        ("t-0/" + f"{7:020d}.log", batch(5, b"a"), 0, "the base offset is 5, but must be at least 7"),
+        (
+            "t-0/" + f"{0:020d}.index",
+            b"\0\0\0\5\0\0\0\5" * 2,
+            8,
+            "the entries are not in ascending order: offset 5 at 5",
+        ),
+        ("t-0/" + f"{0:020d}.index", b"\1" * 11, 8, "3 bytes at the end are less than an entry of 8 bytes"),
+        ("t-0/" + f"{0:020d}.timeindex", b"\1" * 13, 12, "1 bytes at the end are less than an entry of 12 bytes"),
+        ("t-0/" + f"{0:020d}.txnindex", b"\0\1" + bytes(32), 0, "the entry has version 1; only version 0 is supported"),
+        (
+            "t-0/" + f"{0:020d}.snapshot",
+            b"\0\2" + bytes(8),
+            0,
+            "the producer snapshot has version 2; only version 1 is supported",
+        ),
+        (
+            "t-0/" + f"{0:020d}.snapshot",
+            b"\0\1",
+            0,
+            "the header of a producer snapshot has 10 bytes, but the file has only 2",
+        ),
+        ("t-0/" + f"{0:020d}.snapshot", b"\0\1" + bytes(8), 2, "the CRC is 0, but that of the bytes is"),
+        (
+            "recovery-point-offset-checkpoint",
+            b"0\n1\nt 0\n",
+            4,
+            "'t 0' does not have the form: topic, partition, offset",
+        ),
+        ("recovery-point-offset-checkpoint", b"0\n2\nt 0 1\n", 2, "the second line says 2 entries, but there are 1"),
+        (
+            "recovery-point-offset-checkpoint",
+            b"9\n0\n",
+            0,
+            "the checkpoint has version '9'; only version 0 is supported",
+        ),
         ("recovery-point-offset-checkpoint", b"0\n", 2, "the number of entries is missing"),
-        ("t-0/leader-epoch-checkpoint", b"0\n1\none 1\n", 4, "'one 1' is not epoch, startOffset"),
-        ("t-0/partition.metadata", b"", 0, "empty: the id of the topic is missing"),
-        ("meta.properties", b"version=1\nnode id\n", 10, "'node id' is not a name and a value"),
-        ("t-0/quorum-state", b"{", 1, "not JSON"),
-        ("t-0/quorum-state", b"3", 0, "not an object"),
+        ("t-0/leader-epoch-checkpoint", b"0\n1\none 1\n", 4, "'one 1' does not have the form: epoch, startOffset"),
+        ("t-0/partition.metadata", b"", 0, "the file is empty: the id of the topic is missing"),
+        ("meta.properties", b"version=1\nnode id\n", 10, "'node id' is not a name with a value"),
+        ("t-0/quorum-state", b"{", 1, "the file is not JSON"),
+        ("t-0/quorum-state", b"3", 0, "the file is not a JSON object"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_place(
@@ -280,7 +305,7 @@ def test_a_file_of_an_unknown_name_is_refused_with_the_kinds_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", str(file(tmp_path, "notes.txt", b"mine"))]) == MISUNDERSTOOD
-    assert "--as says what it is: log, metadata-snapshot, index" in capsys.readouterr().err
+    assert "give its kind with --as: log, metadata-snapshot, index" in capsys.readouterr().err
     assert main(["inspect", "--as", "response:Nothing:1", str(tmp_path / "notes.txt")]) == MISUNDERSTOOD
     assert "response:Fetch:12" in capsys.readouterr().err
 
