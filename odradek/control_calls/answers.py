@@ -40,7 +40,7 @@ CREATED_CLUSTER: Final[dict[str, Any]] = {
         **CLUSTER["properties"],
         "token": {"type": "string", "description": "The token that gives access to the calls of this cluster."},
         "client_certificates": {"type": "object", "additionalProperties": TEXT},
-        "preset": {"type": "object", "description": "Facts about the rare state in which the cluster begins."},
+        "preset": {"type": "object", "description": "Facts about the rare state in which the cluster starts."},
     },
     "required": [*CLUSTER["required"], "token"],
 }

@@ -25,12 +25,12 @@ class FieldKind(Enum):
     TEXT = "text"
     NUMBER = "a whole number"
     SWITCH = "an option without a value, which makes the field false"
-    TEXT_PAIRS = "NAME=VALUE, whose values are texts"
-    JSON_PAIRS = "NAME=VALUE, whose values are JSON, or else texts"
-    JSON_LIST = "JSON, once for each item of a list"
-    NUMBER_OR_NUMBERS = "a whole number, or several with commas between them"
-    DOCUMENT = "JSON, @FILE, or - for the standard input"
-    TEXT_DOCUMENT = "a text, @FILE, or - for the standard input"
+    TEXT_PAIRS = "NAME=VALUE, where each value is a string"
+    JSON_PAIRS = "NAME=VALUE, where each value is JSON or else a string"
+    JSON_LIST = "JSON, given once for each item of a list"
+    NUMBER_OR_NUMBERS = "a whole number, or several separated by commas"
+    DOCUMENT = "JSON, @FILE, or - for standard input"
+    TEXT_DOCUMENT = "a text, @FILE, or - for standard input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ControlCall:
             if value is not None:
                 path = path.replace(f"{{{field.name}}}", quote(str(value), safe=""))
             elif field.is_required:
-                raise TypeError(f"the control call {self.name} needs {field.name}")
+                raise TypeError(f"the control call {self.name} requires the field {field.name}")
             else:
                 path = self._without_last()
         chosen = {each.name: value for each in self.query if (value := left.pop(each.name, None)) is not None}
@@ -153,7 +153,7 @@ class ControlCall:
             path += f"?{urlencode(chosen, quote_via=quote)}"
         body = self._body(left) if self.document is None else left.pop(self.document.name)
         if left:
-            raise TypeError(f"the control call {self.name} has no {', '.join(sorted(left))}")
+            raise TypeError(f"the control call {self.name} has no field {', '.join(sorted(left))}")
         return self.method, path, body
 
     def _body(self, left: dict[str, object]) -> object:
@@ -163,7 +163,7 @@ class ControlCall:
             if field.name in left:
                 sent[field.name] = left.pop(field.name)
             elif field.is_required:
-                raise TypeError(f"the control call {self.name} needs {field.name}")
+                raise TypeError(f"the control call {self.name} requires the field {field.name}")
         if self.has_any_field:
             sent |= left
             left.clear()

@@ -9,8 +9,8 @@ from odradek.control_calls.call import CallField, CallScope, ControlCall, JsonSc
 from odradek.control_calls.table import ACCESS_REFUSALS, BASE, REFUSALS
 
 DESCRIPTION: Final = (
-    "docs/testing.md describes every call. A path without a cluster refers to the cluster default. Refused calls "
-    "return problem documents (RFC 9457). A method that a path does not have is refused with 405."
+    "docs/testing.md describes every call. A path without a cluster refers to the cluster default. A refused call"
+    " returns a problem document (RFC 9457). A method that the path does not support is refused with status 405."
 )
 PROBLEM: Final[JsonSchema] = {
     "type": "object",
@@ -41,7 +41,10 @@ def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
         "servers": [{"url": BASE}],
         "paths": paths,
         "components": {
-            "responses": {"Problem": _problem("The call is refused (RFC 9457) and changes nothing."), **refusals},
+            "responses": {
+                "Problem": _problem("The call is refused and changes nothing; the body explains why (RFC 9457)."),
+                **refusals,
+            },
         },
     }
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 COUNTS: Final[dict[str, Any]] = {
-    "after": {"type": "integer", "minimum": 0, "description": "How many matches pass before the rule acts."},
-    "every": {"type": "integer", "minimum": 1, "description": "The rule acts on every nth match after those."},
+    "after": {"type": "integer", "minimum": 0, "description": "How many matches the rule lets pass before it acts."},
+    "every": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "After the first `after` matches, the rule acts on every nth match.",
+    },
     "times": {
         "type": ["integer", "null"],
         "minimum": 1,
-        "description": "How many times the rule acts; if missing, always.",
+        "description": "How many times the rule acts. If it is missing, the rule acts on every match.",
     },
     "probability": {
         "type": "number",
         "minimum": 0,
         "maximum": 1,
-        "description": "The chance that the rule acts on a match.",
+        "description": "The probability that the rule acts on a match.",
     },
     "seed": {"type": "integer", "minimum": 0, "description": "The seed of the random choices for `probability`."},
 }
@@ -24,7 +28,10 @@ MATCH: Final[dict[str, Any]] = {
     "api": {"type": "string", "description": "The name of an API, such as EndTxn."},
     "versions": {"type": ["integer", "string"], "description": 'A version, or a range such as "3-5" or "3+".'},
     "client_id": {"type": "string"},
-    "software": {"type": "string", "description": "The name of the client library, from ApiVersions."},
+    "software": {
+        "type": "string",
+        "description": "The name of the client library, as the client sent it in ApiVersions.",
+    },
     "principal": {"type": "string"},
     "transactional_id": {"type": "string"},
     "group": {"type": "string"},
@@ -77,15 +84,15 @@ REPORTED_RULE: Final[dict[str, Any]] = {
     "properties": {
         **RULE["properties"],
         "matched": {"type": "integer", "description": "How many requests, markers or steps the rule matched."},
-        "hits": {"type": "integer", "description": "How many of them the rule acted on."},
+        "hits": {"type": "integer", "description": "How many of these matches the rule acted on."},
         "unmade": {
             "type": "integer",
-            "description": "How many answers could not be edited, because they lack what the edits change. "
-            "If this equals `matched`, the rule has had no effect.",
+            "description": "How many answers could not be edited, because they lack a field or element that the"
+            " edits change. If this equals `matched`, the rule has had no effect.",
         },
         "unmade_because": {
             "type": ["string", "null"],
-            "description": "Why the last of these answers could not be edited; null if all could.",
+            "description": "Why the last of these answers could not be edited; null if all answers could be edited.",
         },
     },
     "required": ["name", "at", "do", "matched", "hits", "unmade", "unmade_because"],

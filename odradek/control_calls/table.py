@@ -26,14 +26,15 @@ CLOCK_MOVES: Final = ("freeze", "resume", "advance", "set")
 
 REFUSALS: Final[Mapping[int, str]] = {
     404: "there is no such call: GET /control/v1/openapi.json lists all calls",
-    405: "the path does not have this method: `allowed` and the header Allow list the methods that it has",
+    405: "the path does not support this method: `allowed` and the header Allow list the supported methods",
     408: "the body did not arrive in time",
-    413: "the body is larger than 1 MiB: send less in one call, such as fewer rules or a smaller seed",
+    413: "the body is larger than 1 MiB: send fewer rules or a smaller seed in one call",
 }
 """Errors of the HTTP server itself, which are possible for every path and body."""
 ACCESS_REFUSALS: Final[Mapping[int, str]] = {
     401: "the token is missing or wrong: send odradek.http.token, or the token of the cluster",
-    403: "the port is open to other machines without a token, or the request comes from a page of another site",
+    403: "the port can be reached from other machines, but has no token; or the request comes from a page of"
+    " another site",
 }
 """Statuses of a call that the caller may not make. Every call checks this first."""
 
@@ -114,13 +115,13 @@ CREATE = ControlCall(
     action="create",
     body=(
         CallField(
-            "settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "settings of the broker", metavar="SETTING=VALUE"
+            "settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "settings of the brokers", metavar="SETTING=VALUE"
         ),
         CallField(
             "fork",
             FieldKind.TEXT,
             TEXT,
-            "copy the log, coordinators and clock of this cluster",
+            "the cluster whose log, coordinators and clock the new cluster copies",
             is_nullable=True,
             option="--fork",
             metavar="ID",
@@ -140,7 +141,7 @@ CREATE = ControlCall(
                     },
                 ]
             },
-            "the number of nodes, or their ids",
+            "the number of nodes, or a list of their ids",
             is_nullable=True,
             option="--nodes",
             metavar="N | ID,ID",
@@ -167,7 +168,7 @@ CREATE = ControlCall(
             "preset",
             FieldKind.TEXT,
             {"oneOf": [TEXT, _object({"name": TEXT, "parameters": {"type": "object"}}, "name")]},
-            "the rare state to begin in: see `presets`",
+            "the rare state in which the cluster starts; `presets` lists the states",
             is_nullable=True,
             option="--preset",
             metavar="NAME",
@@ -176,7 +177,7 @@ CREATE = ControlCall(
             "emulate",
             FieldKind.TEXT,
             TEXT,
-            "the release of Kafka to imitate: 3.9, 4.0, 4.0-tv1, 4.3 or 4.4",
+            "the release of Kafka that the cluster emulates: 3.9, 4.0, 4.0-tv1, 4.3 or 4.4",
             is_nullable=True,
             option="--emulate",
             metavar="RELEASE",
@@ -194,7 +195,7 @@ CREATE = ControlCall(
             "users",
             FieldKind.TEXT_PAIRS,
             {"type": "object", "maxProperties": MAX_USERS, "additionalProperties": TEXT},
-            "a user of the listeners; may be given more than once",
+            "a user who can log in at the listeners, with the password; may be given more than once",
             is_nullable=True,
             option="--user",
             metavar="NAME=PASSWORD",
@@ -203,7 +204,7 @@ CREATE = ControlCall(
             "seed",
             FieldKind.TEXT_DOCUMENT,
             {"oneOf": [TEXT, {"type": "object"}]},
-            "topics, records, groups, users, ACLs and schemas to create: a seed in JSON or YAML, @FILE, or -",
+            "a seed with the topics, records, groups, users, ACLs and schemas to create: JSON or YAML, @FILE, or -",
             is_nullable=True,
             option="--seed",
             metavar="SEED",
@@ -246,7 +247,7 @@ REWIND = ControlCall(
     "rewind",
     "POST",
     "/rewind",
-    "put the cluster back to a checkpoint",
+    "restore the state of the cluster at a checkpoint",
     CallScope.NAMED,
     action="rewind",
     body=(NAME,),
@@ -257,7 +258,7 @@ CRASH = ControlCall(
     "crash",
     "POST",
     "/crash",
-    "stop the cluster, leaving on the disk what kill -9 would leave",
+    "stop the cluster, and leave its files as kill -9 would leave them",
     CallScope.NAMED,
     action="crash",
     body=(),
@@ -279,7 +280,7 @@ LEASE = ControlCall(
     "lease",
     "POST",
     "/lease",
-    "replace the lease, which deletes the cluster when it ends",
+    "set a new lease; when it ends, the cluster is deleted",
     CallScope.NAMED,
     action="lease",
     body=(
@@ -287,7 +288,7 @@ LEASE = ControlCall(
             "ttl_s",
             FieldKind.NUMBER,
             _whole_number(1, MAX_TTL_S),
-            "seconds from now; null: no lease",
+            "seconds from now until the lease ends; null removes the lease",
             is_nullable=True,
             metavar="SECONDS",
             is_asked=True,
@@ -352,7 +353,16 @@ RACK = ControlCall(
     "put a node in a rack, so that consumers in this rack read from it",
     action="rack",
     path_fields=(NODE,),
-    body=(CallField("rack", FieldKind.TEXT, TEXT, "default: no rack", is_nullable=True, metavar="RACK"),),
+    body=(
+        CallField(
+            "rack",
+            FieldKind.TEXT,
+            TEXT,
+            "the name of the rack; default: the node is in no rack",
+            is_nullable=True,
+            metavar="RACK",
+        ),
+    ),
     answer=answers.EMPTY,
     is_noted=True,
     python=("Cluster.put_in_rack",),
@@ -370,7 +380,7 @@ FOLLOWER = ControlCall(
             "end",
             FieldKind.NUMBER,
             _whole_number(),
-            "the first offset that it lacks; default: it has all records",
+            "the first offset that the follower has not replicated; default: it has all records",
             is_nullable=True,
             metavar="OFFSET",
         ),
@@ -392,7 +402,7 @@ TRUNCATE = ControlCall(
             "node",
             FieldKind.NUMBER,
             _whole_number(),
-            "the new leader; default: the present leader",
+            "the node that becomes the leader; default: the current leader",
             is_nullable=True,
             option="--node",
             metavar="NODE",
@@ -416,7 +426,7 @@ MOVE_COORDINATOR = ControlCall(
             "key",
             FieldKind.TEXT,
             TEXT,
-            "the group, transactional id, or GROUP:TOPIC-ID:PARTITION",
+            "the id of the group, the transactional id, or GROUP:TOPIC-ID:PARTITION",
             is_required=True,
             metavar="KEY",
         ),
@@ -430,7 +440,7 @@ FAULTS = ControlCall(
     "faults",
     "GET",
     "/faults",
-    "list the rules, with how often each matched",
+    "list the rules, and how often each matched",
     action="faults",
     answer=answers.RULES,
     python=("Cluster.faults",),
@@ -458,9 +468,9 @@ CLEAR = ControlCall(
     "clear",
     "DELETE",
     "/faults/{name}",
-    "delete a rule, or all rules; what waits at their holds continues",
+    "delete a rule, or all rules; requests and steps that wait at their holds continue",
     action="clear",
-    path_fields=(CallField("name", FieldKind.TEXT, TEXT, "default: all rules", metavar="NAME"),),
+    path_fields=(CallField("name", FieldKind.TEXT, TEXT, "the name of the rule; default: all rules", metavar="NAME"),),
     answer=answers.RULES,
     is_noted=True,
     python=("Cluster.clear_faults",),
@@ -469,7 +479,7 @@ HOLDS = ControlCall(
     "holds",
     "GET",
     "/holds",
-    "list the holds, with what waits at each",
+    "list the holds, with the requests and steps that wait at each",
     action="holds",
     answer=answers.HOLDS,
     python=("Cluster.holds",),
@@ -478,7 +488,7 @@ RELEASE = ControlCall(
     "release",
     "POST",
     "/holds/{name}/release",
-    "release a hold, and return when the effect is there",
+    "release a hold, and return when the effect of the released requests and steps is visible",
     action="release",
     path_fields=(NAME,),
     answer=answers.RELEASED,
@@ -509,7 +519,15 @@ CLOCK = ControlCall(
     "freeze, resume, advance or set the clock",
     action="clock",
     path_fields=(HOW,),
-    body=(CallField("ms", FieldKind.NUMBER, _whole_number(), "advance: by how much; set: the new time", metavar="MS"),),
+    body=(
+        CallField(
+            "ms",
+            FieldKind.NUMBER,
+            _whole_number(),
+            "for advance, how far to move the clock; for set, the new time",
+            metavar="MS",
+        ),
+    ),
     answer=answers.CLOCK,
     is_noted=True,
     python=("Clock.freeze", "Clock.resume", "Clock.advance", "Clock.set"),
@@ -539,7 +557,7 @@ WAIT = ControlCall(
             "timeout_ms",
             FieldKind.NUMBER,
             _whole_number(0, MAX_WAIT_MS),
-            "how long to wait at most",
+            "the maximum time to wait",
             option="--timeout-ms",
             metavar="N",
             default=DEFAULT_WAIT_MS,
@@ -547,7 +565,7 @@ WAIT = ControlCall(
     ),
     has_any_field=True,
     answer=answers.FACTS,
-    also={408: "The facts, if the condition was not true in time."},
+    also={408: "The facts, if the condition did not become true in time."},
     python=("Cluster.wait",),
 )
 PRESETS = ControlCall(
@@ -563,7 +581,7 @@ PRESET = ControlCall(
     "preset",
     "POST",
     "/presets/{name}",
-    "bring the cluster into a rare state; the fields are parameters of the preset",
+    "bring the cluster into a rare state; the fields are the parameters of the preset",
     action="preset",
     path_fields=(NAME,),
     body=(),
@@ -576,7 +594,7 @@ ODDITIES = ControlCall(
     "oddities",
     "GET",
     "/odd",
-    "list the lawful but rare answers, with how often each was given",
+    "list the lawful but rare answers, and how often each was given",
     action="oddities",
     answer=answers.ODDITIES,
     python=("Cluster.odd",),
@@ -592,7 +610,7 @@ ODD = ControlCall(
             "seed",
             FieldKind.NUMBER,
             _whole_number(),
-            "the seed of the choices; 0 ends the rare answers",
+            "the seed for choosing the answers; 0 turns rare answers off",
             is_required=True,
             metavar="SEED",
         ),
@@ -606,7 +624,7 @@ REQUESTS = ControlCall(
     "requests",
     "GET",
     "/requests",
-    "list the last requests and answers; as events, send each exchange when it is complete",
+    "list the latest requests and answers, or stream each exchange as an event when it is complete",
     action="requests",
     query=(
         CallField(
@@ -619,13 +637,17 @@ REQUESTS = ControlCall(
             "since",
             FieldKind.NUMBER,
             _whole_number(),
-            "only requests after this number",
+            "only requests with a higher number than this",
             option="--since",
             metavar="NUMBER",
         ),
-        CallField("limit", FieldKind.NUMBER, _whole_number(), "only the newest N", option="--limit", metavar="N"),
+        CallField(
+            "limit", FieldKind.NUMBER, _whole_number(), "only the newest N requests", option="--limit", metavar="N"
+        ),
     ),
-    headers=(CallField("Last-Event-ID", FieldKind.NUMBER, _whole_number(), "for events: resume after this one"),),
+    headers=(
+        CallField("Last-Event-ID", FieldKind.NUMBER, _whole_number(), "resume the events after the one with this id"),
+    ),
     answer=answers.REQUESTS,
     media_types=("application/json", "text/event-stream"),
     python=("Cluster.requests",),
@@ -634,7 +656,7 @@ RECORDING = ControlCall(
     "recording",
     "GET",
     "/recording",
-    "stream the exchanges from now on in the format of `serve --record`, until the reader disconnects or is too slow",
+    "stream all exchanges from now on, in the format of `serve --record`, until the reader disconnects or is too slow",
     query=(
         CallField(
             "records",
@@ -663,7 +685,7 @@ def _list(name: str, what: str) -> ControlCall:
 
 PARTITIONS = _list("partitions", "the partitions, with leaders and offsets")
 PRODUCERS = _list("producers", "the producer ids, as each partition knows them")
-TRANSACTIONS = _list("transactions", "the transactional ids")
+TRANSACTIONS = _list("transactions", "the transactional ids, with their states")
 GROUPS = _list("groups", "the groups of every type, with members")
 SHARE_PARTITIONS = _list("share_partitions", "the share partitions, with records in flight")
 SESSIONS = _list("sessions", "the fetch sessions and share sessions")

@@ -104,7 +104,7 @@ def test_the_clock_is_moved(control: Control, cluster: dict[str, Any]) -> None:
     after = control("clock", "-C", cluster["id"], "advance", "604800000")
     assert after["now_ms"] == before["now_ms"] + 604_800_000
     assert control("now", "-C", cluster["id"]) == after
-    assert "takes milliseconds" in control("clock", "-C", cluster["id"], "advance", status=2)
+    assert "needs milliseconds" in control("clock", "-C", cluster["id"], "advance", status=2)
 
 
 def test_a_checkpoint_is_gone_back_to(control: Control, cluster: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def test_the_environment_names_the_broker_and_its_token_as_for_fixtures() -> Non
         ]
     assert [each.returncode for each in told] == [0, 5]
     assert [cluster["id"] for cluster in json.loads(told[0].stdout)] == ["default"]
-    assert "odradek.http.token is missing or wrong" in told[1].stderr
+    assert "token of odradek.http.token, or the token is wrong" in told[1].stderr
 
 
 def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
@@ -152,7 +152,7 @@ def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
             assert refused.value.problem == {
                 "type": "about:blank",
                 "status": 401,
-                "detail": "the token of odradek.http.token is missing or wrong",
+                "detail": "the request lacks the token of odradek.http.token, or the token is wrong",
             }
         assert lent.call("DELETE", f"/clusters/{made[0]['id']}")[0] == 200
 

@@ -134,7 +134,7 @@ def asked(odradek: Odradek, method: str, path: str, body: str) -> tuple[HTTPResp
     [
         ("POST", "/control/v1/faults", json.dumps([{"name": "x" * 2_000_000}]), 413, "larger than 1 MiB"),
         ("GET", "/control/v1/fautls", "", 404, "there is no such call"),
-        ("PUT", "/control/v1/faults", "", 405, "the path does not have this method"),
+        ("PUT", "/control/v1/faults", "", 405, "the path does not support this method"),
     ],
 )
 def test_what_the_server_itself_refuses_is_a_problem_document_too(

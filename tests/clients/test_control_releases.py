@@ -171,7 +171,7 @@ def test_a_cluster_emulates_its_release_for_good(odradek: Odradek) -> None:
         with odradek.cluster(fork=kafka) as fork:
             assert shown(fork.bootstrap.split(",")[0]) == before
             assert fork.call("GET", "")[1]["emulates"] == "4.0-tv1"
-        with pytest.raises(Refused, match="a fork emulates the release of its source"):
+        with pytest.raises(Refused, match="a fork emulates the same release as its source"):
             odradek.cluster(fork=kafka, emulate="4.0")
 
 

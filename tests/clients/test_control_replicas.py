@@ -197,5 +197,5 @@ def test_internal_topics_have_as_many_replicas_as_there_are_nodes(odradek: Odrad
         producer.init_transactions(30)
         topics = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
         assert sorted(topics["__transaction_state"].partitions[0].replicas) == [1, 2, 3]
-    with pytest.raises(Refused, match="allowed: 1 to 3, since there are 3 brokers"):
+    with pytest.raises(Refused, match="allowed: 1 to 3, because the cluster has 3 brokers"):
         odradek.cluster(nodes=3, settings={"offsets.topic.replication.factor": "4"})

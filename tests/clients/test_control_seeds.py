@@ -150,7 +150,7 @@ def test_a_seed_is_applied_once_and_not_again_by_a_restart(odradek: Odradek) -> 
 @pytest.mark.parametrize(
     ("seed", "field", "detail"),
     [
-        (7, "seed", "seed: seed must have fields: schemas, topics, groups, users, acls"),
+        (7, "seed", "seed: seed must be an object with the fields schemas, topics, groups, users, acls"),
         ({"topic": []}, "seed.topic", "seed.topic: there is no such field"),
         (
             {"topics": [{"name": "a", "partitions": 0}]},
@@ -165,7 +165,7 @@ def test_a_seed_is_applied_once_and_not_again_by_a_restart(odradek: Odradek) -> 
         (
             '{"topics": [\n {"name": 7}]}',
             "seed.topics[0].name",
-            "line 2: seed.topics[0].name: name must be a text",
+            "line 2: seed.topics[0].name: name must be a string",
         ),
         ("topics: [\n", "seed", "line 2: seed: this is not YAML"),
         ('{"topics": [\n,', "seed", "line 2: seed: this is not JSON"),
@@ -181,7 +181,7 @@ def test_a_seed_is_applied_once_and_not_again_by_a_restart(odradek: Odradek) -> 
         (
             {"topics": [{"name": "a", "partitions": 1, "records": [{}, {"partition": 1}]}]},
             "seed.topics[0].records[1].partition",
-            "the topic has 1 partitions, counted from 0",
+            "the topic has 1 partitions, which are numbered from 0",
         ),
         (
             {
@@ -195,7 +195,7 @@ def test_a_seed_is_applied_once_and_not_again_by_a_restart(odradek: Odradek) -> 
                 ]
             },
             "seed.topics[0].records",
-            "seed.topics[0].records: partition 0, whose records are one batch: ",
+            "seed.topics[0].records: the batch with all records of partition 0 was refused: ",
         ),
         (
             {"groups": [{"name": "g", "offsets": {"a": {"0": 1}}}]},
@@ -235,7 +235,9 @@ def test_a_seed_may_have_very_many_records(odradek: Odradek, form: Any) -> None:
 
 
 def test_a_topic_is_in_the_seed_or_in_topics_but_not_in_both(odradek: Odradek) -> None:
-    with pytest.raises(Refused, match=r"seed\.topics\[0\]: the topic orders is in `topics`, too"):
+    with pytest.raises(
+        Refused, match=r"seed\.topics\[0\]: the topic orders is also in the field topics: leave it out of one of them"
+    ):
         odradek.cluster(seed=TOPICS, topics={"orders": 1})
 
 

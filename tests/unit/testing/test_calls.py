@@ -75,11 +75,11 @@ def test_the_values_of_a_call_go_where_its_row_has_them() -> None:
 
 
 def test_a_call_without_a_field_that_it_needs_or_with_one_that_it_lacks_is_not_made() -> None:
-    with pytest.raises(TypeError, match="move-leader needs node"):
+    with pytest.raises(TypeError, match="move-leader requires the field node"):
         table.MOVE_LEADER.request({"topic": "t", "partition": 0})
-    with pytest.raises(TypeError, match="move-leader needs topic"):
+    with pytest.raises(TypeError, match="move-leader requires the field topic"):
         table.MOVE_LEADER.request({"partition": 0, "node": 1})
-    with pytest.raises(TypeError, match="crash has no hard"):
+    with pytest.raises(TypeError, match="crash has no field hard"):
         table.CRASH.request({"hard": True})
 
 

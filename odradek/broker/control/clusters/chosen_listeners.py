@@ -180,7 +180,9 @@ def parse_listeners_and_users(
     if told is not None:
         listeners = _listeners(told, nodes)
     if users is not None and not any(one.mechanisms or one.client_auth != "none" for one in listeners):
-        raise Problem(400, "users need a listener where they can log in: one with SASL or client_auth", field="users")
+        raise Problem(
+            400, "users need a listener at which they can log in: add one with SASL or client_auth", field="users"
+        )
     issued = inherited.issued
     if any(one.has_tls and one.certificate is None for one in listeners) and (issued is None or users is not None):
         issued = issue(named if any(one.client_auth != "none" for one in listeners) else ())
@@ -215,7 +217,7 @@ def _users(told: object) -> dict[str, str]:
             )
         found[name] = text(password, f"users.{name}")
         if any(not each.isprintable() for each in found[name]):
-            raise invalid_field(f"users.{name}", "a password of printable characters")
+            raise invalid_field(f"users.{name}", "a string of printable characters")
     if len(found) > MAX_USERS:
         raise Problem(400, f"a cluster has at most {MAX_USERS} users", field="users")
     return found
@@ -268,19 +270,22 @@ def _listener(told: object, field: str, nodes: int) -> ChosenListener:
 def _ports(found: Mapping[str, object], field: str, nodes: int) -> tuple[int, ...]:
     if found.get("port") is not None and found.get("ports") is not None:
         raise Problem(
-            400, "port is for one node, and ports for several nodes: give only one of the two", field=f"{field}.ports"
+            400, "give either port, for a cluster of one node, or ports, for several nodes", field=f"{field}.ports"
         )
     if found.get("port") is not None:
         if nodes > 1:
             raise Problem(
-                400, f"a cluster of {nodes} nodes needs ports, a list with a port for each node", field=f"{field}.port"
+                400,
+                "port is only for a cluster of one node: give ports, a list with one port for each of the"
+                f" {nodes} nodes",
+                field=f"{field}.port",
             )
         return (whole_number(found["port"], f"{field}.port", 0, 65535),)
     told = found.get("ports")
     if told is None:
         return ()
     if not isinstance(told, list) or len(told) != nodes:
-        raise invalid_field(f"{field}.ports", f"a list with a port for each node, {nodes} in all")
+        raise invalid_field(f"{field}.ports", f"a list of {nodes} ports, one for each node")
     return tuple(whole_number(port, f"{field}.ports[{index}]", 0, 65535) for index, port in enumerate(told))
 
 
@@ -288,7 +293,7 @@ def _mechanisms(told: object, field: str) -> tuple[str, ...]:
     if told is None:
         return MECHANISMS
     if not isinstance(told, list) or not told:
-        raise invalid_field(field, f"a list of {', '.join(MECHANISMS)}")
+        raise invalid_field(field, f"a list with some of {', '.join(MECHANISMS)}")
     return tuple(dict.fromkeys(_one_of(each, f"{field}[{index}]", MECHANISMS) for index, each in enumerate(told)))
 
 
@@ -303,7 +308,7 @@ def _certificate(told: object, field: str) -> KeyAndChain | None:
 def _pem(told: object, field: str) -> str:
     found = text(told, field)
     if "-----BEGIN " not in found or len(found) > MAX_PEM_LENGTH:
-        raise invalid_field(field, "PEM, as text, not as a path")
+        raise invalid_field(field, "text in PEM format, not the path of a file")
     return found
 
 

@@ -262,7 +262,7 @@ class Clusters:
             raise Problem(409, f"at most {MAX_CLUSTERS} clusters can exist at a time: delete one first")
         source = None if fork is None else self.get(fork)
         if source is not None and release is not None:
-            raise Problem(400, "a fork emulates the release of its source: leave out emulate", field="emulate")
+            raise Problem(400, "a fork emulates the same release as its source: leave out emulate", field="emulate")
         checked = _checked_settings(settings)
         node_ids = ids_of_nodes(nodes, checked, None if source is None else source.node_ids)
         chosen = parse_listeners_and_users(
@@ -355,7 +355,9 @@ class Clusters:
         Raises Problem."""
         cluster = self.get(name)
         if len(cluster.checkpoints) >= MAX_CHECKPOINTS:
-            raise Problem(409, f"a cluster has at most {MAX_CHECKPOINTS} checkpoints: replace one by using its name")
+            raise Problem(
+                409, f"a cluster has at most {MAX_CHECKPOINTS} checkpoints: reuse the name of one to replace it"
+            )
         async with cluster.change():
             await cluster.wait_until_idle()
             cluster.checkpoints.pop(mark, None)
@@ -457,7 +459,9 @@ class Clusters:
                 await serving.stop(0, keeps_data=keeps_data)
             except (LogFailed, OSError) as error:
                 log.warning(
-                    "cluster %s could not stop cleanly, so its next start has to read its logs: %s", cluster.id, error
+                    "cluster %s could not stop cleanly, so its next start has to recover its logs: %s",
+                    cluster.id,
+                    error,
                 )
             self._system.after(RELEASE_DELAY_MS, partial(self._release_broker, serving))
         cluster.time.stop()
@@ -549,7 +553,9 @@ class Clusters:
 
     def require_own(self, name: str) -> Cluster:
         if name == DEFAULT:
-            raise Problem(409, "the cluster default is the broker of the process: create another cluster for this")
+            raise Problem(
+                409, "the cluster default is the broker of the process itself: create another cluster for this"
+            )
         return self.get(name)
 
     def _directory(self, name: str) -> Path:

@@ -30,7 +30,9 @@ async def parse_seed(told: object, topics: Container[str]) -> SeedPlan:
         plan = await asyncio.to_thread(plan_of_field, told, FIELD)
         for topic in plan.topics:
             if topic.name in topics:
-                raise topic.place.error(f"the topic {topic.name} is in `topics`, too")
+                raise topic.place.error(
+                    f"the topic {topic.name} is also in the field topics: leave it out of one of them"
+                )
     except SeedError as error:
         raise _problem(error) from None
     return plan

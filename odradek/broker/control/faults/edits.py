@@ -210,15 +210,15 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
     for step in _steps(path):
         walk.take_step(step)
     field, is_element = walk.field, walk.is_element
-    assert field is not None, "a path begins with a name"
+    assert field is not None, "a path begins with the name of a field"
     if how in ELEMENT_OPERATIONS and not is_element:
         raise invalid_field(at, "a path to an element, such as topics[0] or topics[*]")
     if how not in ELEMENT_OPERATIONS and is_element:
         raise invalid_field(at, "a path to a field, such as topics[0].partitions[*].errorCode, and its value")
     if how in ARRAY_OPERATIONS and not field.is_array:
-        raise invalid_field(at, f"a path to an array; {json_name(field.name)} is not one")
+        raise invalid_field(at, f"a path to an array, but {json_name(field.name)} is not an array")
     if how == "corrupt" and (field.is_array or field.type not in ("bytes", "records")):
-        raise invalid_field(at, f"a path to bytes; {json_name(field.name)} holds {field.type_name}")
+        raise invalid_field(at, f"a path to bytes, but {json_name(field.name)} has the type {field.type_name}")
     if how == "set":
         value = walk.values.convert(field, value, at)
     known = tuple((json_name(each.name), each.versions) for each in walk.fields)
@@ -227,7 +227,10 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
     for name, having in known:
         if matched and not any(each in having for each in matched):
             raise Problem(
-                400, f"{at}: no version that the rule matches has {name}", field=at, allowed=_versions_text(having)
+                400,
+                f"{at}: none of the versions that the rule matches has the field {name}",
+                field=at,
+                allowed=_versions_text(having),
             )
     return Edit(tuple(walk.path), value, how, known)
 
@@ -299,7 +302,7 @@ class _Values:
         """Returns the value for this field. If it has the wrong type, raises Problem, which names the path `at`."""
         if value is None:
             if field.nullable == NO_VERSIONS:
-                raise invalid_field(at, f"{_kind(field)}; it cannot be null")
+                raise invalid_field(at, f"{_kind(field)}, and cannot be null")
             return None
         if not field.is_array:
             return self._element(field, value, at)
@@ -346,7 +349,7 @@ def _decoded(field: Field, value: object, at: str) -> bytes:
     except (NotBase64, ValueError):
         data = None
     if data is None or (field.type == "uuid" and len(data) != UUID_BYTES):
-        raise invalid_field(at, f"{field.type} in base64, as GET …/requests shows them")
+        raise invalid_field(at, f"{field.type} in base64, as in the answer of GET …/requests")
     return data
 
 

@@ -345,7 +345,11 @@ def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ..
         if found is None:
             raise invalid_field("match.when", "a comparison such as memberEpoch == 0")
         if api is None:
-            raise Problem(400, "match.when needs match.api, because it names fields of that request", field="match.api")
+            raise Problem(
+                400,
+                "match.when needs match.api, because it refers to fields of a request of that API",
+                field="match.api",
+            )
         fields = load(request_class(api.value).__module__.rpartition(".")[2]).fields
         attribute = find_field(fields, found[1], "match.when").attribute
         try:
@@ -384,10 +388,12 @@ def _action(
     partitions = told.get("partitions")
     if partitions is not None:
         if "error" not in told or not isinstance(partitions, list) or not partitions:
-            raise invalid_field("do.partitions", "a list of numbers, together with do.error")
+            raise invalid_field(
+                "do.partitions", "a list of partition numbers, and can be used only together with do.error"
+            )
         if api is not None and not any(answers_partitions(api, each) for each in versions_of(api)):
             raise Problem(
-                400, f"answers to {api.kafka_name} have no errors of single partitions", field="do.partitions"
+                400, f"answers to {api.kafka_name} do not have an error for each partition", field="do.partitions"
             )
         partitions = frozenset(whole_number(each, "do.partitions") for each in partitions)
     error = None
@@ -415,7 +421,9 @@ def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, 
     if "throttle_ms" in told:
         if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
             raise Problem(
-                400, "do.throttle_ms needs match.api, an API whose answers have throttleTimeMs", field="match.api"
+                400,
+                "do.throttle_ms needs match.api with an API whose answers have the field throttleTimeMs",
+                field="match.api",
             )
         yield parse_edit(
             api, "throttleTimeMs", whole_number(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions
@@ -423,6 +431,8 @@ def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, 
     if "edit" not in told:
         return
     if api is None:
-        raise Problem(400, "do.edit needs match.api, because it names fields of that answer", field="match.api")
+        raise Problem(
+            400, "do.edit needs match.api, because it changes fields of an answer of that API", field="match.api"
+        )
     for path, value in mapping(told["edit"], "do.edit").items():
         yield parse_edit(api, path, value, versions)

@@ -91,7 +91,7 @@ async def send_recording(
     if keeps_records not in ("true", "false"):
         raise Problem(400, "records must be true or false", field="records")
     if len(cluster.faults.recorders) >= MAX_READERS:
-        raise Problem(409, f"a cluster sends at most {MAX_READERS} recordings at a time: end one first")
+        raise Problem(409, f"a cluster sends at most {MAX_READERS} recordings at a time: close one of them first")
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE, keeps_records=keeps_records == "true")

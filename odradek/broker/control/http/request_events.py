@@ -77,7 +77,9 @@ async def send_requests(
     """Answers a request with events until the reader disconnects or the cluster ends. Raises Problem."""
     exchanges.require()
     if exchanges.readers >= MAX_READERS:
-        raise Problem(409, f"at most {MAX_READERS} readers can follow the requests of a cluster: end one first")
+        raise Problem(
+            409, f"at most {MAX_READERS} readers can follow the requests of a cluster: disconnect one of them first"
+        )
     exchanges.readers += 1
     try:
         response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})

@@ -240,7 +240,7 @@ class Routes:
     async def lease(self, request: web.Request, found: SentFields) -> object:
         cluster = self._cluster(request)
         if cluster.id == DEFAULT:
-            raise Problem(409, "the cluster default has no lease: it lives as long as its process")
+            raise Problem(409, "the cluster default has no lease, because it exists as long as its process")
         self._clusters.set_lease(cluster, found.number_or_none("ttl_s"))
         return {"ttl_s": cluster.ttl_s}
 
@@ -432,7 +432,7 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
                 whole_number(value, "ms", 0, cluster.time.now_ms() + MAX_ADVANCE_MS), cluster.wait_until_idle
             )
         case _:
-            raise Problem(404, f"the clock has no action {how}", allowed=", ".join(CLOCK_MOVES))
+            raise Problem(404, f"{how} is not an action of the clock", allowed=", ".join(CLOCK_MOVES))
     return await clock(cluster, request, found)
 
 

@@ -98,7 +98,7 @@ def _checked(told: Mapping[str, object]) -> str:
         for name in told:
             if not any(name in each for each in KINDS.values()) and name not in KINDS:
                 raise unknown_field(name, name, KINDS)
-        raise Problem(400, "a condition must have exactly one subject", allowed=", ".join(KINDS))
+        raise Problem(400, "a condition must name exactly one thing to wait for", allowed=", ".join(KINDS))
     kind = kinds[0]
     check_known_fields(told, KINDS[kind] | {kind})
     text(told[kind], kind)
@@ -107,7 +107,9 @@ def _checked(told: Mapping[str, object]) -> str:
         if name not in told:
             raise Problem(400, f"{kind} needs {name}", field=name)
     if not asked & told.keys() and kind not in DEFAULTS:
-        raise Problem(400, f"the condition names a {kind}, but not what to wait for", allowed=", ".join(sorted(asked)))
+        raise Problem(
+            400, f"the condition names a {kind}, but not the state to wait for", allowed=", ".join(sorted(asked))
+        )
     for name in told:
         if name in ("state", "group", "topic"):
             if name != "state" or told[name] is not None:  # null means to wait until the subject does not exist

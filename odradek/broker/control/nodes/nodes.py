@@ -276,7 +276,7 @@ class Nodes:
             raise Problem(409, f"{topic} is an internal topic, which cannot be truncated")
         log = broker.partitions.get(topic, index).log
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise invalid_field("offset", f"an offset of the log, from {log.log_start_offset} to {log.log_end_offset}")
+            raise invalid_field("offset", f"an offset in the log, from {log.log_start_offset} to {log.log_end_offset}")
         await self._change_leaders([(topic, index, leader)], cut_at=offset)
 
     def _placed_at(self, topic: str, index: int) -> PartitionImage:
@@ -502,7 +502,7 @@ def parse_nodes(told: object) -> int | list[int]:
     for index, each in enumerate(told):
         ids.append(whole_number(each, f"nodes[{index}]", 0, LAST_NODE_ID))
         if each in ids[:index]:
-            raise invalid_field(f"nodes[{index}]", f"another id than nodes[{ids.index(each)}], which is {each} too")
+            raise invalid_field(f"nodes[{index}]", f"different from nodes[{ids.index(each)}], which is also {each}")
     return ids
 
 
@@ -518,10 +518,10 @@ def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Seque
         asked = [*known, *range(max(known) + 1, max(known) + 1 + asked - len(known))][:asked]
     if list(asked[: len(known)]) != list(known):
         raise invalid_field(
-            "nodes", f"a list that begins with {', '.join(map(str, known))}, the nodes that it has already"
+            "nodes", f"a list that begins with the ids of the existing nodes: {', '.join(map(str, known))}"
         )
     if max(asked) > LAST_NODE_ID:
-        raise invalid_field("nodes", f"such that no id exceeds {LAST_NODE_ID}")
+        raise invalid_field("nodes", f"chosen so that no node id exceeds {LAST_NODE_ID}")
     return asked
 
 
@@ -544,5 +544,5 @@ def ids_of_nodes(
     else:
         ids = nodes
     if told is not None and int(told) != ids[0]:
-        raise invalid_field("settings.node.id", f"{ids[0]}, the first of its nodes")
+        raise invalid_field("settings.node.id", f"{ids[0]}, the id of the first node")
     return ids

@@ -47,45 +47,57 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Message
 
 ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and description, which `make docs` also uses
-    "unknown tags": (20, "an answer of a flexible version ends with a tagged field that no version knows"),
+    "unknown tags": (20, "an answer of a flexible version ends with an unknown tagged field"),
     "other order": (
         30,
-        "the order changes: brokers, topics, partitions (Metadata), aborted transactions (Fetch), or subtopologies",
+        (
+            "a list has another order: brokers, topics and partitions (Metadata), aborted transactions (Fetch), or"
+            " subtopologies"
+        ),
     ),
-    "throttled": (5, "ThrottleTimeMs is 1 to 5, without a quota"),
+    "throttled": (5, "ThrottleTimeMs is 1 to 5, although no quota is exceeded"),
     "passing error": (
         5,
-        "a coordinator, or the leader for Produce and ListOffsets, answers a retriable error and does nothing else",
+        (
+            "a coordinator, or the leader for Produce and ListOffsets, answers with a retriable error and does nothing"
+            " else"
+        ),
     ),
     "early fetch": (20, "a Fetch is answered at once, even if there are no records"),
-    "empty fetch": (10, "a Fetch is answered without records, although there are some"),
-    "cut batch": (20, "the last of several batches is cut, as it is at the size limit of a Fetch"),
+    "empty fetch": (10, "a Fetch is answered without records, although the log has records to read"),
+    "cut batch": (20, "the last of several batches is incomplete, as at the size limit of a Fetch"),
     "null": (
         30,
-        "an empty field is null: aborted transactions, the metadata of an offset, or the message if there is no error",
+        "an empty field is null: aborted transactions, the metadata of an offset, or an error message without an error",
     ),
     "no leader": (5, "Metadata has LEADER_NOT_AVAILABLE for one partition"),
-    "other address": (20, "Metadata has 127.0.0.1 as the brokers' host instead of localhost, or the other way round"),
-    "unknown APIs": (50, "ApiVersions contains an API key that does not exist"),
-    "higher versions": (30, "ApiVersions has versions of some APIs that Kafka 4.4 does not know"),
-    "high producer epoch": (50, "a new producer without transactional id begins with an epoch near 32,766"),
-    "high group epoch": (50, "a new group begins with an epoch, or a generation, near 2²⁴"),
-    "high producer id": (50, "a new producer has an id beyond 2³¹"),
+    "other address": (20, "Metadata gives the brokers' host as 127.0.0.1 instead of localhost, or the other way round"),
+    "unknown APIs": (50, "ApiVersions lists an API key that does not exist"),
+    "higher versions": (30, "ApiVersions lists versions of some APIs that are newer than those of Kafka 4.4"),
+    "high producer epoch": (50, "a new producer without a transactional id begins with an epoch near 32,766"),
+    "high group epoch": (50, "a new group begins with an epoch or a generation near 2²⁴"),
+    "high producer id": (50, "a new producer gets an id beyond 2³¹"),
     "high leader epoch": (50, "the leader epoch of a new partition does not begin at 0"),
-    "high offset": (50, "a new topic's log begins beyond 2³¹"),
+    "high offset": (50, "the log of a new topic begins at an offset beyond 2³¹"),
     "hole": (
         5,
-        "an empty batch, as compaction leaves it, and an abort marker without records follow the produced records",
+        (
+            "the produced records are followed by an empty batch, as after compaction, and by an abort marker without"
+            " records"
+        ),
     ),
     "negative session id": (50, "the id of a fetch session is negative (KIP-227)"),
-    "long member id": (50, "a new member whose id the broker chooses gets an id of 255 characters"),
-    "old metadata": (20, "a node other than the first returns the Metadata from before the last change"),
-    "cut write": (20, "an answer is sent in two writes; the first ends at any byte"),
+    "long member id": (50, "a new member whose id is chosen by the broker gets an id of 255 characters"),
+    "old metadata": (20, "a node other than the first returns outdated Metadata, from before the last change"),
+    "cut write": (20, "an answer is sent in two writes, which are split at a random byte"),
     "heartbeat interval": (
         30,
-        "a member of a group of KIP-848, KIP-932 or KIP-1071 gets a shorter interval, at least half of the usual one",
+        (
+            "a member of a group of KIP-848, KIP-932 or KIP-1071 gets a shorter heartbeat interval, at least half of"
+            " the usual one"
+        ),
     ),
-    "same tasks": (20, "a member of a streams group gets its tasks again, although they have not changed"),
+    "same tasks": (20, "a member of a streams group is sent its tasks again, although they have not changed"),
     "assignment delayed": (
         20,
         "a member of a streams group gets the status ASSIGNMENT_DELAYED in an answer without tasks",

@@ -21,25 +21,25 @@ class Behaviour:
 BEHAVIOUR: Mapping[str, Behaviour] = {
     "epoch-nearly-exhausted": Behaviour(
         "continues with the producer id that InitProducerId or EndTxn returns",
-        "bumped the epoch themselves until none was left (IBM/sarama#2178)",
+        "bumped the epoch themselves until no epoch was left (IBM/sarama#2178)",
     ),
     "open-transaction": Behaviour(
-        "reads only the committed records, and retries after UNSTABLE_OFFSET_COMMIT",
+        "reads only committed records, and retries after UNSTABLE_OFFSET_COMMIT",
         "retried twice and gave up (confluentinc/librdkafka#3265)",
     ),
     "dead-producer": Behaviour(
         "repeats InitProducerId after CONCURRENT_TRANSACTIONS",
-        "gave up (twmb/franz-go#1348, tulios/kafkajs#299); fenced themselves with a second epoch "
-        "(confluentinc/librdkafka#3928)",
+        "gave up (twmb/franz-go#1348, tulios/kafkajs#299); fenced themselves by requesting a second epoch"
+        " (confluentinc/librdkafka#3928)",
     ),
     "half-written-markers": Behaviour(
         "reads partition 0 to its end, and partition 1 to its last stable offset; begins the next transaction when the "
         "broker allows it",
-        "failed on CONCURRENT_TRANSACTIONS, then were fenced (IBM/sarama#2915)",
+        "failed after CONCURRENT_TRANSACTIONS, and then were fenced (IBM/sarama#2915)",
     ),
     "aborted-tail": Behaviour(
         "reaches the end of the partition without a record",
-        "stopped at a batch of aborted and control records (tulios/kafkajs#1256)",
+        "stopped at a batch that had only aborted and control records (tulios/kafkajs#1256)",
     ),
     "lone-marker": Behaviour(
         "skips the marker",
@@ -47,8 +47,8 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
     ),
     "empty-aborted-transaction": Behaviour(
         "delivers the committed records",
-        "treated them as aborted (librdkafka before 1.7.0); raised KeyError (aio-libs/aiokafka#781); crashed if there "
-        "were other aborted transactions (platformatic/kafka#391)",
+        "treated the records as aborted (librdkafka before 1.7.0); raised KeyError (aio-libs/aiokafka#781);"
+        " crashed if there were other aborted transactions (platformatic/kafka#391)",
     ),
     "abort-across-segments": Behaviour(
         "delivers the committed records that follow",
@@ -63,7 +63,7 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "prepared-transaction": Behaviour(
-        "keeps the transaction with KeepPreparedTxn, and ends it as its database has decided",
+        "keeps the transaction with KeepPreparedTxn, and commits or aborts it as the external database decided",
         "",
     ),
     "kept-epoch-nearly-exhausted": Behaviour(
@@ -71,12 +71,12 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "producer-ids-nearly-used": Behaviour(
-        "uses the id that it gets",
+        "uses the producer id that it is given",
         "",
     ),
     "sequence-wrap": Behaviour(
-        "continues to read; a producer that continues counts from 2147483647 to 0",
-        "had a sequence overflow (twmb/franz-go#227, tulios/kafkajs#1310)",
+        "continues to read; a producer continues with sequence 0 after 2147483647",
+        "let the sequence overflow (twmb/franz-go#227, tulios/kafkajs#1310)",
     ),
     "coordinator-loading": Behaviour(
         "repeats the request after COORDINATOR_LOAD_IN_PROGRESS",
@@ -99,16 +99,16 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "stalled the rebalance by committing (platformatic/kafka#370), never rejoined (dpkp/kafka-python#1782)",
     ),
     "revocation-outstanding": Behaviour(
-        "continues to send heartbeats, and has no partition",
+        "continues to send heartbeats without a partition",
         "got stuck (confluentinc/librdkafka#4634)",
     ),
     "stale-member-epoch": Behaviour(
-        "commits offsets of its partitions (KIP-1251); rejoins with epoch 0 when a later heartbeat is fenced",
-        "continued to send heartbeats while fenced (apache/kafka#15392), rejoined without its full fields "
-        "(confluentinc/librdkafka#5541)",
+        "commits offsets of its partitions (KIP-1251); rejoins with epoch 0 if a later heartbeat is fenced",
+        "continued to send heartbeats while fenced (apache/kafka#15392), rejoined without all fields"
+        " (confluentinc/librdkafka#5541)",
     ),
     "streams-revocation-outstanding": Behaviour(
-        "continues to send heartbeats, and has no task",
+        "continues to send heartbeats without a task",
         "",
     ),
     "missing-source-topic": Behaviour(
@@ -116,7 +116,7 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "stale-topology": Behaviour(
-        "logs a warning, and processes the tasks that it gets",
+        "logs a warning, and processes the tasks that it is assigned",
         "",
     ),
     "share-lock-limit": Behaviour(
@@ -124,7 +124,7 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "last-delivery": Behaviour(
-        "gets the record with that delivery count; if it is released once more, it is archived",
+        "gets the record with the delivery count at its limit; if the record is released once more, it is archived",
         "",
     ),
     "tx-pending": Behaviour(
@@ -132,19 +132,19 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "recreated-topic": Behaviour(
-        "learns the new id and resets",
-        "had a memory fault (confluentinc/librdkafka#4964)",
+        "learns the new topic id and resets its position",
+        "crashed with a memory fault (confluentinc/librdkafka#4964)",
     ),
     "more-partitions": Behaviour(
         "finds the new partitions within its maximum metadata age",
         "",
     ),
     "large-batch": Behaviour(
-        "reads it: the first batch of an answer is always complete",
+        "reads the batch, because the first batch of an answer is always complete",
         "",
     ),
     "compacted-hole": Behaviour(
-        "continues after the hole",
+        "skips the missing offsets and continues",
         "",
     ),
     "throttled-client": Behaviour(
@@ -152,7 +152,7 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "did not wait (confluentinc/librdkafka#5592), or never continued (tulios/kafkajs#1532)",
     ),
     "rights-withdrawn": Behaviour(
-        "reports TOPIC_AUTHORIZATION_FAILED to the application, and works again when it has the permission again",
+        "reports TOPIC_AUTHORIZATION_FAILED to the application, and continues when the permission is granted again",
         "",
     ),
     "expiring-token": Behaviour(
@@ -160,7 +160,7 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "bad-day": Behaviour(
-        "still commits and reads everything",
+        "still commits everything, and reads everything",
         "had any of the bugs above",
     ),
 }

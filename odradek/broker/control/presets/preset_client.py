@@ -107,7 +107,7 @@ class PresetClient:
             except TimeoutError:
                 name = type(request).__name__.removesuffix("Request")
                 raise Problem(
-                    409, f"{name} was not answered in {ANSWER_TIMEOUT_S} s: it waits for other clients"
+                    409, f"{name} was not answered within {ANSWER_TIMEOUT_S} s, because it waits for other clients"
                 ) from None
             except KafkaError as error:  # an emulated older release may not have the API or this version
                 raise Problem(409, str(error)) from error

@@ -70,7 +70,7 @@ def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], 
         return Outcome(records=(after,))
 
     if not client.broker.transactions.shard_for(transactional_id).submit_maintenance(changed):
-        raise Problem(409, f"the coordinator of {transactional_id} cannot store the new state now")
+        raise Problem(409, f"the coordinator of {transactional_id} cannot store the new state now: try again")
 
 
 async def producer_ids_nearly_used(client: PresetClient, told: Parameters) -> Facts:

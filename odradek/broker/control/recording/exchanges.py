@@ -36,7 +36,7 @@ class Exchanges:
     def require(self) -> None:
         """Raises Problem if the cluster does not keep its exchanges."""
         if not self.are_kept:
-            raise Problem(409, "this cluster does not store requests: set odradek.control.requests.enable=true")
+            raise Problem(409, "this cluster does not store its requests: set odradek.control.requests.enable=true")
 
     def completed_since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
         """Yields the completed exchanges with a number above `number`, oldest first. Raises Problem.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.recording")
 
-LACKS: Final = "the recording lacks entries, because writing failed: %s"
+LACKS: Final = "the recording is incomplete, because it could not be written: %s"
 
 
 class RecordingOutput(Protocol):

@@ -71,7 +71,7 @@ def seen(request: Message, **about: object) -> Occurrence:
         (
             {"match": {"api": "EndTxn"}, "do": {"error": "NOT_COORDINATOR", "partitions": [0]}},
             "do.partitions",
-            "no errors of single partitions",
+            "do not have an error for each partition",
         ),
     ],
 )
@@ -253,8 +253,8 @@ TOPICS = [MetadataResponseTopic(name="a"), MetadataResponseTopic(name="b")]
         ("Metadata", {"Topics.ErrorCode": 3}, r"such as topics\[0\] or topics\[\*\]"),
         ("Metadata", {"ControllerId[0]": {"remove": True}}, "controllerId, which is not an array"),
         ("Metadata", {"Topics[-1].ErrorCode": 3}, "a path to a field"),
-        ("Metadata", {"ControllerId": {"reverse": True}}, "controllerId is not one"),
-        ("Metadata", {"ControllerId": {"corrupt": True}}, "controllerId holds int32"),
+        ("Metadata", {"ControllerId": {"reverse": True}}, "controllerId is not an array"),
+        ("Metadata", {"ControllerId": {"corrupt": True}}, "controllerId has the type int32"),
         ("Metadata", {"Topics": 3}, "a list of MetadataResponseTopic"),
         ("Metadata", {"Topics": [{"Nam": "x"}]}, "did you mean name"),
         ("Metadata", {"Topics": [{"Name": 3}]}, "must be a string"),
@@ -268,7 +268,7 @@ def test_an_edit_that_no_answer_allows_is_refused(api: str, edit: dict[str, obje
 
 
 def test_an_edit_of_a_field_that_no_matched_version_has_is_refused() -> None:
-    with pytest.raises(Problem, match="no version that the rule matches has topicId") as refused:
+    with pytest.raises(Problem, match="none of the versions that the rule matches has the field topicId") as refused:
         rule(match={"api": "Metadata", "versions": "0-9"}, at="applied", do={"edit": {"Topics[0].TopicId": ZERO}})
     assert refused.value.allowed == "versions 10+"
     rule(match={"api": "Metadata", "versions": "9-10"}, at="applied", do={"edit": {"Topics[0].TopicId": ZERO}})
