@@ -96,7 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         OPTION,
         metavar="HOST:PORT",
         help=f"the HTTP address of a running `odradek serve --control`; default: ${CONTROL}, or else a new process."
-        f" ${TOKEN} is the token that it requires",
+        f" ${TOKEN} is its token, if it requires one",
     )
 
 
@@ -153,7 +153,7 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
     if address:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise pytest.UsageError(f"{OPTION} {address}: the form is HOST:PORT")
+            raise pytest.UsageError(f"{OPTION} {address} is not HOST:PORT")
         yield Odradek(host, int(port), token=os.environ.get(TOKEN))
     elif ADDRESS in worker:
         yield shared_odradek(worker[ADDRESS])
@@ -215,7 +215,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def describe_cluster(cluster: Cluster) -> str:
     """Describes the state of a cluster: the clients that wait at each hold, the number of matches of each rule, and the
     last exchanges, oldest first."""
-    lines = [f"{waiting} at hold {name}" for name, waiting in cluster.holds().items()]
+    lines = [f"{waiting} requests or steps wait at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
     exchanges = cluster.requests()[-MAX_EXCHANGES:]
     for exchange in exchanges:

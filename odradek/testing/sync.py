@@ -48,7 +48,7 @@ class Unmet(Exception):
     """A condition did not become true in time. `facts` contains the actual state."""
 
     def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
-        super().__init__(f"{dict(condition)} was not true in time: {dict(facts)}")
+        super().__init__(f"the condition {dict(condition)} did not become true in time; the state is {dict(facts)}")
         self.facts = facts
 
 
@@ -63,7 +63,7 @@ class Unused(Exception):
         unmatched = [each for each in rules if each not in self.unmade]
         told = [f"no request matched {', '.join(unmatched)}"] if unmatched else []
         told += [f"no answer could be edited by {name}: {why}" for name, why in self.unmade.items()]
-        super().__init__("; ".join(told) + '; if this is intended, write "unused": "ok" into the rule')
+        super().__init__("; ".join(told) + '; if a rule may remain unused, write "unused": "ok" into it')
 
 
 class Odradek:
@@ -495,7 +495,7 @@ class Process:
             if self._process.poll() is not None or time.monotonic() > until_s:
                 said = (Path(self._folder.name) / "log").read_text(errors="replace")
                 self.stop()
-                raise RuntimeError(f"odradek serve --control did not start: {said.strip()}")
+                raise RuntimeError(f"`odradek serve --control` did not start: {said.strip()}")
             time.sleep(POLL_INTERVAL_S)
         self.ready: dict[str, Json] = json.loads(ready.read_text())
 

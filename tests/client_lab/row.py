@@ -207,7 +207,7 @@ def _rules_of_traffic(
         wait_for_departure(kafka)
     assert ended.seen != HANGS, ended.output
     found = judged_clients(recording)
-    assert found, f"no client came: {ended.output[-2000:]}"
+    assert found, f"no client connected: {ended.output[-2000:]}"
     return rules_by_verdict(found)
 
 

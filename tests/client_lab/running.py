@@ -125,7 +125,7 @@ def judged_by_itself(
     finally:
         process.stop()
     found = judged_clients(recording)
-    assert found, f"no client came: {ended.output[-2000:]}"
+    assert found, f"no client connected: {ended.output[-2000:]}"
     return found
 
 

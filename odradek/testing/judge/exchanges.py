@@ -28,7 +28,7 @@ class AnswerStatus(Enum):
     WAITING = "is not answered yet"
     ANSWERED = "was answered"
     UNANSWERED = "got no answer"  # because of acks=0, or because a fault dropped the response
-    HUNG_UP = "was answered by hanging up"
+    HUNG_UP = "was answered by closing the connection"
 
 
 @dataclass(slots=True, eq=False)

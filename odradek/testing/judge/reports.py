@@ -28,7 +28,10 @@ def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: 
                 yield f"  kept     {_rule_line(verdict)} ({verdict.kept} times)"
             elif everything:
                 rule = verdict.rule
-                yield f"  {'-':8} {_rule_line(verdict)}: {rule.needs or f'not exercised; it is decided by {rule.when}'}"
+                yield (
+                    f"  {'-':8} {_rule_line(verdict)}:"
+                    f" {rule.needs or f'not exercised; the rule is decided by {rule.when}'}"
+                )
         for state, words in ((NOT_EXERCISED, "not exercised"), (UNDECIDED, "not decided by traffic")):
             names = [each.rule.id for each in software.of(state)]
             if names and not everything:

@@ -58,7 +58,7 @@ class DrivenClient:
             self._process.stdin.write((" ".join(words) + "\n").encode())
             self._process.stdin.flush()
         except OSError:
-            raise DriverGone(f"the driver has ended before `{words[0]}`") from None
+            raise DriverGone(f"the driver exited before the command `{words[0]}`") from None
 
     def read_reply(self, what: str) -> list[str]:
         """Waits for the reply to the last command. Error messages use `what` as the name of that command. Returns the
@@ -69,7 +69,9 @@ class DrivenClient:
             reply = json.loads(line)
             records = [str(each) for each in reply.get("records", [])]
         except (ValueError, AttributeError, TypeError):
-            raise ApplicationFailed(f"`{what}` was answered with a line that is not JSON: {line[:200]!r}") from None
+            raise ApplicationFailed(
+                f"the driver answered `{what}` with a line that is not JSON: {line[:200]!r}"
+            ) from None
         if reply.get("unimplemented"):
             raise Unimplemented(what)
         if "error" in reply:
@@ -85,7 +87,7 @@ class DrivenClient:
                 raise DriverGone(f"`{what}` hangs")
             data = os.read(out.fileno(), MAX_READ_BYTES)
             if not data:
-                raise DriverGone(f"the driver ended in `{what}`, with status {self._process.wait()}")
+                raise DriverGone(f"the driver exited during `{what}`, with status {self._process.wait()}")
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return line

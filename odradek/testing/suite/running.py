@@ -21,7 +21,7 @@ from odradek.testing.sync import Cluster, Odradek, Process, Unmet
 
 READ_BYTES: Final = 1 << 20
 START_TIMEOUT_S: Final = 10.0
-NO_SUCH_COMMAND: Final = "the driver has no "
+NO_SUCH_COMMAND: Final = "the driver does not support "
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Outcome:
     skipped: str | None = None
 
     def __str__(self) -> str:
-        fine = "kept" if self.scenario.decides else "played, and traffic decides"
+        fine = "kept" if self.scenario.decides else "played; the traffic decides"
         words = f"not exercised: {self.skipped}" if self.skipped else f"BROKEN: {self.broken}" if self.broken else fine
         return f"{self.scenario.rule:7} {self.scenario.name}: {words}"
 
@@ -58,7 +58,9 @@ def run(
             outcome = _play(command, scenario, odradek, recording)
             found = [each for each in _judge(recording) if each.client_ids != {CLIENT_ID}]
             if not found and outcome.skipped is None:
-                outcome = Outcome(scenario, skipped=f"no client came; {outcome.broken or 'it said nothing'}")
+                outcome = Outcome(
+                    scenario, skipped=f"no client connected; {outcome.broken or 'the driver reported nothing'}"
+                )
             on_outcome(outcome)
             if outcome.skipped is None and (scenario.decides or outcome.broken is not None):
                 tally = found[0].tallies.setdefault(scenario.rule, Tally())
@@ -90,7 +92,7 @@ def _play(command: Sequence[str], scenario: Scenario, odradek: Odradek, recordin
                 driver.end()
         unused = [each for each in kafka.faults() if not each["hits"] and each.get("unused") != "ok"]
         if unused and skipped is None:
-            skipped, broken = "the client never met what was prepared", None
+            skipped, broken = "the client never met the prepared situation", None
         kafka.delete()
         reader.join()
     return Outcome(scenario, broken, skipped)

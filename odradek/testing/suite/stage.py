@@ -186,7 +186,7 @@ def poll_drivers(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> 
 
 def difference(received: Iterable[str], expected: Iterable[str]) -> str | None:
     received, expected = list(received), list(expected)
-    return None if received == expected else f"the application got {received}, where {expected} is what there is"
+    return None if received == expected else f"the application received {received} instead of {expected}"
 
 
 async def _commit_start(admin: Admin, group: str) -> None:

@@ -75,7 +75,7 @@ def on_join_group(exchange: Exchange, scene: Scene) -> None:
         _, claimed = claims_of(protocol.metadata)
         if claimed:
             more = claimed - held.partitions - (frozenset() if is_known else held.earlier_partitions)
-            why = f"the member claims {sorted(more)} with {protocol.name}, but was not assigned them"
+            why = f"the member claims {sorted(more)} with {protocol.name}, but these partitions were not assigned to it"
             scene.decide("GRP.8", not more, exchange, why, held.response)
 
 
@@ -108,7 +108,7 @@ def on_sync_group(exchange: Exchange, scene: Scene) -> None:
         stale = {member for generation, member in others if 0 <= generation < last}
         if stale and len(stale) == len(others):
             winner = given.get(place)
-            why = f"{place[0]}-{place[1]} goes to {winner!r} at once, but {owner!r} owns it in a later generation"
+            why = f"{place[0]}-{place[1]} goes to {winner!r} at once, although {owner!r} owns it in a later generation"
             scene.decide("GRP.9", winner not in stale, exchange, why, told)
 
 

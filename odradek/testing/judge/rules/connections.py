@@ -32,7 +32,7 @@ RULES = (
         "a request after a login with a lifetime"),
     undecided("CON.7", S,
         "The client does not reconnect because a response is slow, unless the request timeout has passed",
-        "a driver: the client's time-out is not on the wire"),
+        "a driver: traffic does not show the timeout of the client"),
 )
 # fmt: on
 
@@ -60,7 +60,7 @@ def check_throttle_time(exchange: Exchange, scene: Scene) -> None:
     if response is None or response.written_us is None or not knows_response(exchange, response):
         return
     passed_us, throttle_ms = exchange.received_us - response.answered_us, connection.throttle_us // 1000
-    why = f"the request came {passed_us // 1000} ms after an answer with throttle_time_ms {throttle_ms}"
+    why = f"the request came only {passed_us // 1000} ms after an answer with throttle_time_ms {throttle_ms}"
     scene.decide("CON.2", passed_us >= connection.throttle_us - TOLERANCE_US, exchange, why, response)
     connection.response = None
 
@@ -87,17 +87,25 @@ def check_login(exchange: Exchange, scene: Scene) -> None:
         return
     name = exchange.api.kafka_name
     scene.decide(
-        "CON.5", session.login is not None, exchange, f"{name} before the login succeeded", exchange.connection.previous
+        "CON.5",
+        session.login is not None,
+        exchange,
+        f"the client sent {name} before the login succeeded",
+        exchange.connection.previous,
     )
     if session.login is None or session.login.written_us is None or not session.lifetime_us:
         return
     late_us = exchange.earliest_us - session.login.written_us - session.lifetime_us
     if session.reauthentication is not None:
         scene.record_broken(
-            "CON.6", exchange, f"{name} during a re-authentication", session.login, session.reauthentication
+            "CON.6",
+            exchange,
+            f"the client sent {name} during a re-authentication",
+            session.login,
+            session.reauthentication,
         )
     else:
-        why = f"{name} {late_us // 1000} ms after the session ended"
+        why = f"the client sent {name} {late_us // 1000} ms after the session ended"
         scene.decide("CON.6", late_us <= 0, exchange, why, session.login)
 
 

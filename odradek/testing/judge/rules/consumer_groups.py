@@ -94,14 +94,16 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
         _check_join_or_leave(exchange, request, scene)
     if member.fatal_response is not None and epoch >= 0 and knows_response(exchange, member.fatal_response):
         scene.record_broken(
-            "848.10", exchange, "the member continues after an error that ends it", member.fatal_response
+            "848.10", exchange, "the member continues after an error that must end it", member.fatal_response
         )
     elif member.fencing is not None and (epoch <= 0 or knows_response(exchange, member.fencing)):
-        scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.fencing)
+        scene.decide(
+            "848.5", epoch <= 0, exchange, f"the member sends epoch {epoch} after it was fenced", member.fencing
+        )
         member.fencing = None
     elif member.departure is not None and epoch > 0 and exchange.earliest_us > member.departure.received_us:
         scene.record_broken(
-            "848.9", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.departure
+            "848.9", exchange, f"the member sends a heartbeat with epoch {epoch} after it has left", member.departure
         )
     elif epoch > 0 and member.last_response is not None and member.last_heartbeat is not None:
         _check_next_heartbeat(exchange, request, member, member.last_response, member.last_heartbeat, scene)
@@ -114,7 +116,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
             "848.11",
             epoch == JOIN_EPOCH,
             exchange,
-            f"epoch {epoch} of a membership that has ended",
+            f"the request has epoch {epoch} of a membership that has ended",
             member.late_heartbeat,
         )
         member.late_heartbeat = None
@@ -171,7 +173,7 @@ def _check_next_heartbeat(
         "848.7",
         epoch == member.epoch,
         exchange,
-        f"epoch {epoch}, but the last answer had {member.epoch}",
+        f"the request has epoch {epoch}, but the last answer had {member.epoch}",
         last_response,
     )
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -179,7 +181,11 @@ def _check_next_heartbeat(
     is_again = (names is not None and names == member.topic_names) or (regex is not None and regex == member.regex)
     if not is_full:
         scene.decide(
-            "848.3", not is_again, exchange, "the subscription is sent again, but has not changed", last_response
+            "848.3",
+            not is_again,
+            exchange,
+            "the member sends its subscription again, although it has not changed",
+            last_response,
         )
     reports = names is not None or regex is not None or request.topic_partitions is not None
     passed_us = exchange.received_us - last_heartbeat.earliest_us
@@ -189,7 +195,10 @@ def _check_next_heartbeat(
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_heartbeat.received_us
     ):
-        why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
+        why = (
+            f"the member sends a heartbeat without a change after {passed_us // 1000} ms, although the interval is"
+            f" {member.interval_us // 1000} ms"
+        )
         scene.decide("848.4", not is_early(passed_us, member.interval_us), exchange, why, last_heartbeat)
 
 

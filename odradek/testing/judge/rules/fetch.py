@@ -122,7 +122,9 @@ def on_fetch(exchange: Exchange, scene: Scene) -> None:
             exchange.received_us - answered_us < AT_ONCE_US and answered_us - failed_fetch.received_us < PACED_US
         )
         state.fetches_without_pause = state.fetches_without_pause + 1 if is_at_once else 0
-        why = f"{state.fetches_without_pause} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
+        why = (
+            f"the client sent {state.fetches_without_pause} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
+        )
         scene.decide("FET.15", state.fetches_without_pause <= MAX_FETCHES_WITHOUT_PAUSE, exchange, why, failed_fetch)
         state.failed_fetch = None
     if is_full:
@@ -160,18 +162,22 @@ def _check_session(exchange: Exchange, request: FetchRequest, state: ConnectionF
             state.unused_sessions += 1
             state.unused_session = None
             if state.unused_sessions >= MAX_UNUSED_SESSIONS:
-                why = f"the client began {state.unused_sessions} sessions in a row, and used none of them"
+                why = f"the client opened {state.unused_sessions} fetch sessions in a row without using them"
                 scene.record_broken("FET.6", exchange, why, given)
         return
     if session is None:
         return
     if session.error_response is not None:
         if knows_response(exchange, session.error_response):
-            scene.record_broken("FET.7", exchange, f"epoch {epoch} of a lost session", session.error_response)
+            scene.record_broken(
+                "FET.7", exchange, f"the request has epoch {epoch} of a lost session", session.error_response
+            )
             del state.sessions[request.session_id]
         return
     expected = 1 if session.epoch == WRAP else session.epoch + 1
-    scene.decide("FET.6", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", session.last_fetch)
+    scene.decide(
+        "FET.6", epoch == expected, exchange, f"the request has epoch {epoch} instead of {expected}", session.last_fetch
+    )
     session.epoch, session.last_fetch = epoch, exchange
     state.unused_sessions, state.unused_session = 0, None
 
@@ -234,7 +240,10 @@ def _check_progress(exchange: Exchange, place: tuple[Topic, int], offset: int, d
     stuck.rule, stuck.end, stuck.repetitions = rule, last.next_offset, stuck.repetitions + 1
     if stuck.repetitions > MAX_REPETITIONS:
         what = "control batches" if rule == "FET.3" else "empty batches"
-        why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.repetitions} times, but only {what} follow"
+        why = (
+            f"{'-'.join(map(str, place))}: the client fetched offset {offset} {stuck.repetitions} times, although"
+            f" only {what} follow"
+        )
         scene.record_broken(rule, exchange, why, stuck.first_fetch)
 
 
@@ -247,7 +256,7 @@ def on_list_offsets(exchange: Exchange, scene: Scene) -> None:
     if fetched is None or not is_measured or exchange.version < 2 or not isinstance(fetched.request, FetchRequest):
         return
     level = fetched.request.isolation_level
-    why = f"isolation level {request.isolation_level}, but {level} in Fetch"
+    why = f"ListOffsets has isolation level {request.isolation_level}, but Fetch has {level}"
     scene.decide("FET.1", request.isolation_level == level, exchange, why, fetched)
 
 

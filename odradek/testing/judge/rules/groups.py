@@ -46,7 +46,7 @@ RULES = (
         "A member that has not polled for max.poll.interval.ms leaves the group", "a driver that stops polling"),
     ProtocolRule("GRP.4", M,
         "After REBALANCE_IN_PROGRESS a member sends JoinGroup with the same id within the rebalance timeout",
-        "a JoinGroup after REBALANCE_IN_PROGRESS to a heartbeat, or the end of the time-out"),
+        "a JoinGroup after a heartbeat was answered REBALANCE_IN_PROGRESS, or the end of the rebalance timeout"),
     ProtocolRule("GRP.5", M, "After UNKNOWN_MEMBER_ID a member forgets its id and joins with an empty id",
         "a JoinGroup after UNKNOWN_MEMBER_ID"),
     ProtocolRule("GRP.6", M,
@@ -65,7 +65,7 @@ RULES = (
     ProtocolRule("GRP.17", S, "The client does not discard the coordinator because of a retriable heartbeat error",
         "a request on the same connection after such an error"),
     undecided("GRP.18", M, "If the number of partitions changes, the group's leader joins again",
-        "a driver that raises the number: how soon metadata is read again is a setting of the client"),
+        "a driver that adds partitions: a setting of the client determines how soon it reads metadata again"),
     ProtocolRule("GRP.19", S, "The client sends no heartbeat if it is not a member",
         "a Heartbeat, or an OffsetCommit without a member id"),
     ProtocolRule("GRP.20", S, "After ILLEGAL_GENERATION a member keeps its id and joins with that id",
@@ -153,7 +153,10 @@ def on_member_request(exchange: Exchange, scene: Scene) -> None:
         and exchange.api is not ApiKey.JOIN_GROUP
     ):
         gap_us = exchange.earliest_us - max(before.received_us, before.answered_us)
-        why = f"{gap_us // 1000} ms without a request; the session time-out is {member.session_us // 1000} ms"
+        why = (
+            f"the member sent no request for {gap_us // 1000} ms, although its session timeout is"
+            f" {member.session_us // 1000} ms"
+        )
         scene.decide("GRP.2", gap_us <= member.session_us, exchange, why, before)
     if member.fencing is not None and knows_response(exchange, member.fencing):
         scene.record_broken("GRP.6", exchange, "the member continues after FENCED_INSTANCE_ID", member.fencing)
@@ -196,7 +199,7 @@ def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnectio
             continue
         if knows_response(exchange, on_response):
             scene.record_broken(
-                "GRP.1", exchange, f"the member joins as {name!r}, but was given {expected!r}", on_response
+                "GRP.1", exchange, f"the member joins with the id {name!r}, but was given {expected!r}", on_response
             )
         elif len(group_here.unclaimed_ids) < MAX_UNCLAIMED_IDS:
             group_here.unclaimed_ids.add(expected)
@@ -212,7 +215,7 @@ def _check_after_rejection(exchange: Exchange, name: str, group_here: GroupOnCon
         del group_here.rejections[member]
         if knows_response(exchange, rejected):
             rule, is_fine = ("GRP.5", name != member) if code == UNKNOWN else ("GRP.20", name == member)
-            why = f"the member joins as {name!r} after {ErrorCode(code).name} to {member!r}"
+            why = f"the member joins with the id {name!r} after {ErrorCode(code).name} to {member!r}"
             scene.decide(rule, is_fine, exchange, why, rejected)
             return True
     return False
@@ -228,7 +231,7 @@ def _check_after_rebalance(
         if member.rebalancing is None or (each != name and group_here.belongs_to_another(name, each)):
             continue
         if knows_response(exchange, member.rebalancing):
-            why = f"the member joins as {name!r}, but was {each!r}"
+            why = f"the member joins with the id {name!r}, but had the id {each!r}"
             scene.decide("GRP.4", name == each, exchange, why, member.rebalancing)
         member.rebalancing = None
         if each != name:
@@ -236,7 +239,7 @@ def _check_after_rebalance(
 
 
 def _check_reason(exchange: Exchange, reason: str, scene: Scene) -> None:
-    scene.decide("GRP.15", len(reason) <= MAX_REASON_LENGTH, exchange, f"a reason of {len(reason)} characters")
+    scene.decide("GRP.15", len(reason) <= MAX_REASON_LENGTH, exchange, f"the reason has {len(reason)} characters")
 
 
 def on_leave_group(exchange: Exchange, scene: Scene) -> None:
@@ -334,7 +337,7 @@ def _expect_join(exchange: Exchange, member_key: tuple[str, str], scene: Scene) 
         last = member.last_request
         until_us = exchange.answered_us + member.rebalance_us
         if member.rebalancing is exchange and last is not None and last.earliest_us > until_us:
-            why = f"no JoinGroup within the rebalance time-out of {member.rebalance_us // 1000} ms"
+            why = f"the member sent no JoinGroup within the rebalance timeout of {member.rebalance_us // 1000} ms"
             scene.record_broken("GRP.4", last, why, exchange)
 
     scene.run_later(member.rebalance_us + member.session_us, check_join)
@@ -351,11 +354,11 @@ def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
         return
     generation = request.generation_id_or_member_epoch
     if generation == member.generation or knows_response(exchange, member.join_response):
-        why = f"generation {generation}, but the member has {member.generation}"
+        why = f"the commit has generation {generation}, but the member has {member.generation}"
         scene.decide("GRP.10", generation == member.generation, exchange, why, member.join_response)
     if member.joining is not None:
         member.commits += 1
-        why = f"{member.commits} commits during one rebalance"
+        why = f"the member sent {member.commits} commits during one rebalance"
         scene.decide("GRP.11", member.commits <= MAX_COMMITS, exchange, why, member.joining)
 
 
@@ -370,7 +373,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, HeartbeatRequest)
     is_member = bool(request.member_id) and request.generation_id >= 0
-    why = f"a heartbeat of member {request.member_id!r} and generation {request.generation_id}"
+    why = f"a heartbeat names member {request.member_id!r} and generation {request.generation_id}"
     scene.decide("GRP.19", is_member, exchange, why)
 
 
@@ -382,7 +385,7 @@ def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
     for group in request.coordinator_keys or [request.key]:
         group_here = scene.state(GroupOnConnection, exchange.connection.number, group)
         if group_here.heartbeat_failed is not None and knows_response(exchange, group_here.heartbeat_failed):
-            why = "FindCoordinator after a retriable error of Heartbeat"
+            why = "the client sent FindCoordinator after a retriable error of Heartbeat"
             scene.record_broken("GRP.17", exchange, why, group_here.heartbeat_failed)
             group_here.heartbeat_failed = None
 

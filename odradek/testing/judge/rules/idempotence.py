@@ -170,7 +170,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
         if not header.has_producer_id:
             if last_producer.last_request is not None:
                 scene.record_broken(
-                    "IDM.10", exchange, "a batch without producer id and sequence", last_producer.last_request
+                    "IDM.10", exchange, "the batch has no producer id and no sequence", last_producer.last_request
                 )
             continue
         if last_producer.last_request is not None:
@@ -195,9 +195,9 @@ def _epoch_violation(
 ) -> str | None:
     header = batch.header
     if last_producer.producer_id == header.producer_id and header.producer_epoch < last_producer.epoch:
-        return f"epoch {header.producer_epoch} after epoch {last_producer.epoch}"
+        return f"the batch has epoch {header.producer_epoch} after epoch {last_producer.epoch}"
     if is_transactional and header.producer_epoch not in issued_epochs.epochs:
-        return f"epoch {header.producer_epoch}, which was in no answer"
+        return f"the batch has epoch {header.producer_epoch}, which no answer contained"
     return None
 
 
@@ -235,7 +235,7 @@ def _check_sequence(
     elif not order.is_split:
         is_next = sequence == order.next_sequence
         is_ahead = 0 < (sequence - order.next_sequence) % WRAP < WRAP // 2
-        why = f"sequence {sequence} instead of {order.next_sequence}"
+        why = f"the batch has sequence {sequence} instead of {order.next_sequence}"
         on_new = order.last_request is not None and order.last_request.connection is not exchange.connection
         rule = "IDM.5" if on_new and (is_next or is_ahead) else "IDM.2"
         scene.decide(rule, is_next, exchange, why, order.last_request)
@@ -270,12 +270,18 @@ def _check_retry(
     if first_count is not None:
         differs = differs or count != first_count
         if count != first_count:
-            why = f"{count} records with sequence {sequence}, but {first_count} records before"
+            why = f"the batch has {count} records with sequence {sequence}, but had {first_count} records before"
         else:
-            why = f"other records with sequence {sequence} are lost, because the broker treats them as a duplicate"
+            why = (
+                f"the batch has other records with sequence {sequence}, which are lost because the broker treats"
+                " them as a duplicate"
+            )
         scene.decide("IDM.3", not differs, exchange, why, sent_batch.first_request or last)
     if differs and sent_batch.acknowledgement is not None and knows_response(exchange, sent_batch.acknowledgement):
-        why = f"sequence {sequence} was acknowledged, and is used again: the new records are lost as a duplicate"
+        why = (
+            f"sequence {sequence} is used again after it was acknowledged, so the broker drops the new records as a"
+            " duplicate"
+        )
         scene.record_broken("IDM.2", exchange, why, sent_batch.acknowledgement)
 
 
@@ -284,7 +290,9 @@ def _check_after_errors(
 ) -> None:
     duplicate = order.duplicates.get(batch.header.base_sequence)
     if duplicate is not None and knows_response(exchange, duplicate):
-        scene.record_broken("IDM.7", exchange, "the batch is sent again after DUPLICATE_SEQUENCE_NUMBER", duplicate)
+        scene.record_broken(
+            "IDM.7", exchange, "the client sends the batch again after DUPLICATE_SEQUENCE_NUMBER", duplicate
+        )
     elif order.duplicates and all(knows_response(exchange, each) for each in order.duplicates.values()):
         scene.record_kept("IDM.7", exchange)
         order.duplicates.clear()

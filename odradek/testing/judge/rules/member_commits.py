@@ -52,13 +52,13 @@ def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: C
     scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.last_heartbeat)
     if member.departure is not None and exchange.earliest_us > member.departure.received_us:
         if epoch >= 0:  # a commit with -1 does not claim membership, so only `holds_epoch` applies to it
-            why = f"a commit with epoch {epoch} after the member has left"
+            why = f"the member commits with epoch {epoch} after it has left"
             scene.record_broken(rules.sends_nothing_after_leaving, exchange, why, member.departure)
         return
     last_response = member.last_response
     if last_response is None or member.epoch < 0:
         return
-    why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
+    why = f"the member commits with epoch {epoch}, but the last answer had {member.epoch}"
     if (
         member.stale_commit is not None
         and knows_response(exchange, member.stale_commit)

@@ -154,7 +154,9 @@ def on_leader_request(exchange: Exchange, scene: Scene) -> None:
         is_refreshed = (
             scene.state(SimilarConnections, exchange.connection.similarity).metadata_us >= failure.response.answered_us
         )
-        _check_refresh(exchange, failure, is_refreshed, f"{'-'.join(map(str, place))} without new metadata", scene)
+        _check_refresh(
+            exchange, failure, is_refreshed, f"{'-'.join(map(str, place))} without reading metadata again", scene
+        )
 
 
 def _check_refresh(exchange: Exchange, failure: FailedRequests, is_refreshed: bool, what: str, scene: Scene) -> None:
@@ -199,7 +201,10 @@ def on_metadata(exchange: Exchange, scene: Scene) -> None:
         rate.since_us, rate.count = exchange.received_us, 0
     rate.count += 1
     scene.decide(
-        "MET.4", rate.count <= MAX_REQUESTS_PER_SECOND, exchange, f"{rate.count} Metadata requests within a second"
+        "MET.4",
+        rate.count <= MAX_REQUESTS_PER_SECOND,
+        exchange,
+        f"the client sent {rate.count} Metadata requests within a second",
     )
 
 
@@ -207,7 +212,7 @@ def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FindCoordinatorRequest)
     keys = request.coordinator_keys if exchange.version >= 4 else [request.key]
-    why = f"key type {request.key_type}, {len(keys)} keys"
+    why = f"the request has key type {request.key_type} and {len(keys)} keys"
     scene.decide("MET.11", request.key_type in KEY_TYPES and len(keys) > 0, exchange, why)
     similar = scene.state(SimilarConnections, exchange.connection.similarity)
     for key in keys:
@@ -296,7 +301,9 @@ def on_push_telemetry(exchange: Exchange, scene: Scene) -> None:
         and knows_response(exchange, telemetry.unknown_subscription)
         and not request.terminating
     ):
-        scene.record_broken("TEL.2", exchange, "a push with an unknown subscription", telemetry.unknown_subscription)
+        scene.record_broken(
+            "TEL.2", exchange, "the client pushes with an unknown subscription id", telemetry.unknown_subscription
+        )
     elif (
         subscription is not None
         and isinstance(subscription.answer, GetTelemetrySubscriptionsResponse)
@@ -306,19 +313,23 @@ def on_push_telemetry(exchange: Exchange, scene: Scene) -> None:
         before = telemetry.last_push or subscription
         early_us = JITTER * answer.push_interval_ms * 1000 - (exchange.received_us - before.received_us)
         if request.subscription_id != answer.subscription_id:
-            why = f"subscription {request.subscription_id}, but the answer had {answer.subscription_id}"
+            why = f"the push has subscription id {request.subscription_id}, but the answer had {answer.subscription_id}"
         elif request.compression_type not in (0, *answer.accepted_compression_types):
-            why = f"compression {request.compression_type}, which is not accepted"
+            why = f"the push has compression {request.compression_type}, which the broker does not accept"
         elif early_us > 0 and not request.terminating:
             passed_ms = (exchange.received_us - before.received_us) // 1000
-            why = f"a push after {passed_ms} ms; the interval is {answer.push_interval_ms} ms"
+            why = f"the client pushes after {passed_ms} ms, although the interval is {answer.push_interval_ms} ms"
         else:
             why = ""
         scene.decide("TEL.1", not why, exchange, why, subscription, telemetry.last_push)
         size = len(request.metrics)
         is_fine = answer.telemetry_max_bytes <= 0 or size <= answer.telemetry_max_bytes
         scene.decide(
-            "TEL.3", is_fine, exchange, f"{size} bytes; the limit is {answer.telemetry_max_bytes}", subscription
+            "TEL.3",
+            is_fine,
+            exchange,
+            f"the push has {size} bytes, although the limit is {answer.telemetry_max_bytes}",
+            subscription,
         )
     telemetry.last_push = exchange
 

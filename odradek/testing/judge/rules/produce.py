@@ -33,10 +33,10 @@ RULES = (
     ProtocolRule("PRD.5", S, "The client does not send a batch again and again after MESSAGE_TOO_LARGE",
         "a batch that was answered MESSAGE_TOO_LARGE"),
     undecided("PRD.6", S, "Without idempotence, records of a partition stay in order if one request is in flight",
-        "a driver: how many requests the application allows in flight is not on the wire"),
+        "a driver: traffic does not show how many requests the application allows in flight"),
     undecided("PRD.7", S,
         "The client retries KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS and REQUEST_TIMED_OUT until the delivery timeout",
-        "a driver: the delivery time-out is not on the wire"),
+        "a driver: traffic does not show the delivery timeout"),
 )
 # fmt: on
 
@@ -62,7 +62,10 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
         )
         if header.attributes & COMPRESSION == ZSTD:
             scene.decide(
-                "PRD.2", exchange.version >= FIRST_VERSION_WITH_ZSTD, exchange, f"zstd in Produce v{exchange.version}"
+                "PRD.2",
+                exchange.version >= FIRST_VERSION_WITH_ZSTD,
+                exchange,
+                f"a batch is compressed with zstd in Produce v{exchange.version}",
             )
         is_transactional = request.transactional_id is not None
         is_fine = not header.is_control and header.is_transactional == is_transactional
@@ -84,11 +87,11 @@ def _batch_violation(batch: Batch) -> str | None:
     if header.magic != MAGIC:
         return f"magic {header.magic}"
     if not batch.is_alone:
-        return "more than one batch"
+        return "the records contain more than one batch"
     if not batch.is_sound:
-        return "its CRC or its length is wrong"
+        return "the CRC or the length of the batch is wrong"
     if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
-        return f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}"
+        return f"the batch has {header.record_count} records, but a last offset delta of {header.last_offset_delta}"
     return None
 
 

@@ -112,20 +112,20 @@ def on_share_request(exchange: Exchange, scene: Scene) -> None:
             "SHR.3",
             epoch in (INITIAL_EPOCH, FINAL_EPOCH),
             exchange,
-            f"epoch {epoch} of a lost session",
+            f"the request has epoch {epoch} of a lost session",
             session.session_error,
         )
         session.session_error = None
     elif last is not None and session.is_sure and epoch > 0:
         expected = 1 if session.epoch == WRAP else session.epoch + 1
-        scene.decide("SHR.1", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", last)
+        scene.decide("SHR.1", epoch == expected, exchange, f"the request has epoch {epoch} instead of {expected}", last)
     if (
         session.session_limit is not None
         and knows_response(exchange, session.session_limit)
         and session.session_limit.written_us is not None
     ):
         waited_us = exchange.received_us - session.session_limit.answered_us
-        why = f"the client asked again after {waited_us / 1000} ms"
+        why = f"the client repeated the request after only {waited_us / 1000} ms"
         scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.session_limit)
         session.session_limit = None
     is_flying = last is not None and last.status is AnswerStatus.WAITING
@@ -135,7 +135,7 @@ def on_share_request(exchange: Exchange, scene: Scene) -> None:
     acknowledged = list(_acknowledged(request))
     if epoch == INITIAL_EPOCH or isinstance(request, ShareAcknowledgeRequest):
         is_fine = epoch != INITIAL_EPOCH or (isinstance(request, ShareFetchRequest) and not acknowledged)
-        scene.decide("SHR.2", is_fine, exchange, "acknowledgements with epoch 0", last)
+        scene.decide("SHR.2", is_fine, exchange, "a request with epoch 0 contains acknowledgements", last)
     for place, found in acknowledged:
         scene.decide("SHR.4", (why_not := _batches_violation(found, exchange)) is None, exchange, why_not or "")
         if session.is_followed and session.acquired:
@@ -152,9 +152,9 @@ def _batches_violation(found: Batches, exchange: Exchange) -> str | None:
     for batch in found:
         count = batch.last_offset - batch.first_offset + 1
         if batch.first_offset <= end or count < 1:
-            return f"offsets {batch.first_offset} to {batch.last_offset} after offset {end}"
+            return f"offsets {batch.first_offset} to {batch.last_offset} follow offset {end}"
         if len(batch.acknowledge_types) not in (1, count):
-            return f"{len(batch.acknowledge_types)} types for {count} offsets"
+            return f"a batch has {len(batch.acknowledge_types)} types for {count} offsets"
         if not all(0 <= each <= most for each in batch.acknowledge_types):
             return f"types {batch.acknowledge_types}"
         end = batch.last_offset
@@ -172,7 +172,11 @@ def _check_acknowledgements(
             if start <= missing <= last:
                 missing = last + 1
         scene.decide(
-            "SHR.5", missing > batch.last_offset, exchange, f"offset {missing} is not acquired", session.last_request
+            "SHR.5",
+            missing > batch.last_offset,
+            exchange,
+            f"the member acknowledges offset {missing}, which it has not acquired",
+            session.last_request,
         )
         types = batch.acknowledge_types
         if len(types) == 1:
@@ -234,10 +238,12 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     if epoch < 0:
         member.last_response = member.fencing = None
     elif member.fencing is not None and (epoch == 0 or knows_response(exchange, member.fencing)):
-        scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after the member was fenced", member.fencing)
+        scene.decide(
+            "SHR.12", epoch == 0, exchange, f"the member sends epoch {epoch} after it was fenced", member.fencing
+        )
         member.fencing = None
     elif member.last_response is not None and epoch > 0 and knows_response(exchange, member.last_response):
-        why = f"epoch {epoch}, but the last answer had {member.epoch}"
+        why = f"the request has epoch {epoch}, but the last answer had {member.epoch}"
         scene.decide("SHR.12", epoch == member.epoch, exchange, why, member.last_response)
 
 

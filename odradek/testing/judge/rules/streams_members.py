@@ -134,14 +134,19 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
         _check_in_flight(exchange, member, scene)
         if member.fatal_response is not None and knows_response(exchange, member.fatal_response):
             scene.record_broken(
-                "STG.12", exchange, "a heartbeat after an error that ends the member", member.fatal_response
+                "STG.12",
+                exchange,
+                "the member sends a heartbeat after an error that must end it",
+                member.fatal_response,
             )
     if member.fencing is not None and (epoch <= 0 or knows_response(exchange, member.fencing)):
-        scene.decide("STG.9", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.fencing)
+        scene.decide(
+            "STG.9", epoch <= 0, exchange, f"the member sends epoch {epoch} after it was fenced", member.fencing
+        )
         member.fencing = None
     elif member.departure is not None and epoch > 0 and exchange.earliest_us > member.departure.received_us:
         scene.record_broken(
-            "STG.10", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.departure
+            "STG.10", exchange, f"the member sends a heartbeat with epoch {epoch} after it has left", member.departure
         )
     elif (
         epoch > 0
@@ -159,7 +164,7 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
             "STG.11",
             epoch == JOIN_EPOCH,
             exchange,
-            f"epoch {epoch} of a membership that has ended",
+            f"the request has epoch {epoch} of a membership that has ended",
             member.late_heartbeat,
         )
         member.late_heartbeat = None
@@ -241,15 +246,17 @@ def _check_next_heartbeat(
         "STG.4",
         epoch == member.epoch,
         exchange,
-        f"epoch {epoch}, but the last answer had {member.epoch}",
+        f"the heartbeat has epoch {epoch}, but the last answer had {member.epoch}",
         last_response,
     )
     told = request.endpoint_information_epoch
-    why = f"endpoint information epoch {told}, but the last answer had {member.endpoint_epoch}"
+    why = f"the heartbeat has endpoint information epoch {told}, but the last answer had {member.endpoint_epoch}"
     scene.decide("STG.16", told == member.endpoint_epoch, exchange, why, last_response)
     given = _unchanging_fields(request)
     again = [name for name, value in given.items() if name in member.fields and member.fields[name] == value]
-    scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} sent again, but not changed", last_response)
+    scene.decide(
+        "STG.17", not again, exchange, f"the member sends {' and '.join(again)} again without a change", last_response
+    )
     lists = (request.active_tasks, request.task_offsets, request.task_end_offsets)
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
     if reports or member.may_acknowledge:
@@ -286,7 +293,7 @@ def _check_shutdown(exchange: Exchange, epoch: int, member: JudgedStreamsMember,
     elif epoch == JOIN_EPOCH:
         member.shutdown_response = None
     elif knows_response(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
-        why = f"the member continues for longer than its rebalance time-out of {member.rebalance_us // 1000} ms"
+        why = f"the member continues for longer than its rebalance timeout of {member.rebalance_us // 1000} ms"
         scene.record_broken("STG.18", exchange, why, told)
         member.shutdown_response = None
 
@@ -356,7 +363,10 @@ def _check_unchanged_fields(exchange: Exchange, code: int, member: JudgedStreams
     if code == 0:
         scene.record_kept("STG.13", exchange)
     elif code == E.UNKNOWN_MEMBER_ID.value and 0 < SILENT * member.interval_us < silent_us:
-        why = f"{silent_us // 1000} ms without a heartbeat; the interval is {member.interval_us // 1000} ms"
+        why = (
+            f"the member sent no heartbeat for {silent_us // 1000} ms, although the interval is"
+            f" {member.interval_us // 1000} ms"
+        )
         scene.record_broken("STG.13", exchange, why, earlier)
 
 
@@ -384,7 +394,7 @@ def on_offset_fetch(exchange: Exchange, scene: Scene) -> None:
         if member is None or member.last_response is None or member.epoch < 0:
             continue
         if group.member_epoch == member.epoch or knows_response(exchange, member.last_response):
-            why = f"an OffsetFetch with epoch {group.member_epoch}, but the last answer had {member.epoch}"
+            why = f"the OffsetFetch has epoch {group.member_epoch}, but the last answer had {member.epoch}"
             scene.decide("STG.7", group.member_epoch == member.epoch, exchange, why, member.last_response)
 
 

@@ -48,11 +48,11 @@ RULES = (
     ProtocolRule("STG.24", M, "A member reports only tasks from its assignments",
         "a heartbeat that reports tasks, from a member whose join is in the recording"),
     ProtocolRule("STG.25", M, "A member reports revoked tasks as closed within the rebalance timeout",
-        "a heartbeat after an answer that takes tasks away"),
+        "a heartbeat after an answer that revokes tasks"),
     ProtocolRule("STG.26", M, "A member commits nothing for a task after it has reported the task as closed",
         "a commit for a topic of the topology, from a member that has reported tasks"),
     ProtocolRule("STG.27", S, "A member reports its task offsets once in the interval of the response",
-        "a second heartbeat with offsets of tasks that reports no tasks"),
+        "a second heartbeat that has offsets of tasks but reports no tasks"),
     ProtocolRule("STG.28", M, "A member sends the description of its topology only if a response has requested it",
         "a StreamsGroupTopologyDescriptionUpdate from a member whose join is in the recording"),
     ProtocolRule("STG.29", M, "A description has the epoch of the topology, and nodes of types 1 to 3",
@@ -136,11 +136,13 @@ def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
             holder.topology_epoch, holder.sources = topology.epoch, _sources(topology)
         holder.rebalance_us = max(request.rebalance_timeout_ms, 0) * 1000
         return
-    scene.decide("STG.21", topology is None, exchange, f"a topology with epoch {request.member_epoch}")
+    scene.decide(
+        "STG.21", topology is None, exchange, f"a heartbeat with epoch {request.member_epoch} contains a topology"
+    )
     if request.member_epoch < 0:
         return
     if any(each is not None for each in lists):
-        scene.decide("STG.20", None not in lists, exchange, "only some of the three lists of tasks")
+        scene.decide("STG.20", None not in lists, exchange, "the heartbeat has only some of the three lists of tasks")
     if request.rebalance_timeout_ms >= 0:
         holder.rebalance_us = request.rebalance_timeout_ms * 1000
     if not holder.has_joined:
@@ -159,7 +161,7 @@ def _topology_violation(topology: heartbeat.Topology) -> str | None:
         return f"topology epoch {topology.epoch}"
     ids = [each.subtopology_id for each in topology.subtopologies]
     if len(set(ids)) < len(ids):
-        return "two subtopologies have one id"
+        return "two subtopologies have the same id"
     sinks = {name for each in topology.subtopologies for name in each.repartition_sink_topics}
     for each in topology.subtopologies:
         where = f"in subtopology {each.subtopology_id}"
@@ -167,15 +169,15 @@ def _topology_violation(topology: heartbeat.Topology) -> str | None:
         named = {*each.source_topics, *each.repartition_sink_topics}
         named |= {info.name for info in (*changelogs, *repartitioned)}
         if each.source_topic_regex:
-            return f"a topic pattern {where}"
+            return f"there is a topic pattern {where}"
         if named & INTERNAL:
-            return f"the internal topic {min(named & INTERNAL)} {where}"
+            return f"there is the internal topic {min(named & INTERNAL)} {where}"
         if any(info.partitions for info in changelogs):
-            return f"a changelog with a number of partitions {where}"
+            return f"there is a changelog topic with a number of partitions {where}"
         if not each.source_topics and not repartitioned:
-            return f"no source topic {where}"
+            return f"there is no source topic {where}"
         if any(info.name not in sinks and info.name not in each.source_topics for info in repartitioned):
-            return f"a repartition source {where} to which no subtopology writes"
+            return f"there is a repartition source topic {where} to which no subtopology writes"
         for group in each.copartition_groups:
             sources, others = len(each.source_topics), len(repartitioned)
             is_in_range = all(0 <= index < sources for index in group.source_topics)
@@ -226,7 +228,7 @@ def _check_reported_tasks(exchange: Exchange, reported: Tasks, holder: TaskHolde
         "STG.24",
         not more,
         exchange,
-        f"the member reports {format_tasks(more)}, but was not assigned them",
+        f"the member reports {format_tasks(more)}, but these tasks were not assigned to it",
         holder.response,
     )
     is_known = holder.response is not None and knows_response(exchange, holder.response)
@@ -250,8 +252,8 @@ def _check_revoked_tasks(exchange: Exchange, reported: Tasks | None, holder: Tas
         knows_response(exchange, revocation) and 0 < holder.rebalance_us < exchange.earliest_us - revocation.answered_us
     ):
         why = (
-            f"{format_tasks(holder.revoked_tasks)}: not reported gone within the rebalance time-out of "
-            f"{holder.rebalance_us // 1000} ms"
+            f"{format_tasks(holder.revoked_tasks)}: the member did not report these tasks as closed within the"
+            f" rebalance timeout of {holder.rebalance_us // 1000} ms"
         )
         scene.record_broken("STG.25", exchange, why, revocation)
     else:
@@ -268,7 +270,10 @@ def _check_offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, 
     has_warmups = any(role == WARMUP for role, _, _ in holder.reported_tasks)
     if not reports_tasks and not has_new_tasks and not has_warmups:
         passed_us, interval_us = exchange.received_us - last.earliest_us, holder.offsets_interval_us
-        why = f"offsets of tasks after {passed_us // 1000} ms; the interval is {interval_us // 1000} ms"
+        why = (
+            f"the member sends offsets of tasks after {passed_us // 1000} ms, although the interval is"
+            f" {interval_us // 1000} ms"
+        )
         scene.decide("STG.27", not is_early(passed_us, interval_us), exchange, why, last)
 
 
@@ -332,7 +337,7 @@ def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
         for each in topic.partitions:
             gone = holder.released_tasks.get((subtopology, each.partition_index))
             is_late = gone is not None and exchange.earliest_us > gone.received_us
-            why = f"a commit for task {subtopology}_{each.partition_index}, which the member has reported gone"
+            why = f"the member commits for task {subtopology}_{each.partition_index}, which it has reported as closed"
             scene.decide("STG.26", not is_late, exchange, why, gone)
 
 
@@ -344,10 +349,13 @@ def on_topology_description(exchange: Exchange, scene: Scene) -> None:
     holder = scene.find_state(TaskHolder, request.group_id, request.member_id)
     why_not = _description_violation(request.topology_description)
     if holder is not None and holder.has_joined:
-        why = "no answer has asked for the description of the topology"
+        why = "no answer has requested the description of the topology"
         scene.decide("STG.28", holder.description_request is not None, exchange, why, holder.response)
         if request.topology_epoch != holder.topology_epoch:
-            why_not = f"topology epoch {request.topology_epoch}, but the member joined with {holder.topology_epoch}"
+            why_not = (
+                f"the description has topology epoch {request.topology_epoch}, but the member joined with"
+                f" {holder.topology_epoch}"
+            )
     scene.decide("STG.29", why_not is None, exchange, why_not or "")
 
 
@@ -355,10 +363,10 @@ def _description_violation(description: TopologyDescription) -> str | None:
     for each in description.subtopologies:
         for node in each.nodes:
             if node.node_type not in (SOURCE, PROCESSOR, SINK):
-                return f"node {node.name} of type {node.node_type}"
+                return f"node {node.name} has type {node.node_type}"
     for store in description.global_stores:
         if (store.source.node_type, store.processor.node_type) != (SOURCE, PROCESSOR):
-            return f"the global store of {store.source.name} is not a source and a processor"
+            return f"the global store of {store.source.name} does not consist of a source and a processor"
     return None
 
 

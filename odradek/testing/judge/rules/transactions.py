@@ -75,7 +75,7 @@ RULES = (
         "a TxnOffsetCommit v3 or later of a group that has members"),
     undecided("TXN.13", M,
         "OffsetFetch requests stable offsets, and the client retries UNSTABLE_OFFSET_COMMIT without a low limit",
-        "a driver: the coordinator does not learn whether the consumer is read_committed"),
+        "a driver: traffic to the coordinator does not show whether the consumer is read_committed"),
     ProtocolRule("TXN.14", S,
         "INVALID_TRANSACTION_TIMEOUT is fatal: the client does not repeat InitProducerId in a loop",
         "an answer INVALID_TRANSACTION_TIMEOUT"),
@@ -172,7 +172,10 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
         and knows_response(exchange, open_.unmapped_response)
     ):
         scene.record_broken(
-            "TXN.16", exchange, "the producer continues with an id that has no mapping", open_.unmapped_response
+            "TXN.16",
+            exchange,
+            "the producer continues with a transactional id that has no mapping",
+            open_.unmapped_response,
         )
     errors = scene.state(RetriableErrors, name, *pair)
     _check_retry(exchange, errors, scene)
@@ -209,7 +212,7 @@ def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> N
     is_measured = refused.written_us is not None and exchange.connection is refused.connection
     if is_measured and exchange.is_after_answer:
         waited_us = exchange.received_us - refused.answered_us
-        why = f"the request is retried after {waited_us / 1000} ms"
+        why = f"the client retries the request after only {waited_us / 1000} ms"
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
 
 
@@ -226,7 +229,7 @@ def _check_abandoned(exchange: Exchange, errors: RetriableErrors, scene: Scene) 
         if not is_end and not is_exclusive:
             continue
         if code == CONCURRENT and not is_abort(exchange) and knows_response(exchange, refused):
-            why = f"{api.kafka_name} after {key[0].kafka_name} was answered CONCURRENT_TRANSACTIONS"
+            why = f"the client sends {api.kafka_name} after {key[0].kafka_name} was answered CONCURRENT_TRANSACTIONS"
             scene.record_broken("TXN.8", exchange, why, refused)
         if is_end or knows_response(exchange, refused):
             del errors.open[key]
@@ -245,7 +248,7 @@ def on_init_producer_id(exchange: Exchange, scene: Scene) -> None:
         if knows_response(exchange, refused) and exchange.connection.similarity == refused.connection.similarity:
             producer.fatal_errors[code] = refused, times + 1
             if times >= MAX_REPEATS:
-                why = f"InitProducerId is sent {times + 1} times after {ErrorCode(code).name}"
+                why = f"the client sends InitProducerId {times + 1} times after {ErrorCode(code).name}"
                 scene.record_broken(FATAL_INITS[code], exchange, why, refused)
     pair = request.producer_id, request.producer_epoch
     open_ = scene.state(OngoingTransaction, request.transactional_id, *pair)
@@ -272,7 +275,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
         scene.decide("TXN.2", not missing, exchange, why, open_.end_txn)
     ended = open_.end_txn
     if ended is not None and ended.status is AnswerStatus.WAITING and exchange.earliest_us > ended.received_us:
-        scene.record_broken("TXN.4", exchange, "a batch of the transaction after its EndTxn", ended)
+        scene.record_broken("TXN.4", exchange, "the client sends a batch of the transaction after its EndTxn", ended)
     elif ended is not None and isinstance(ended.answer, EndTxnResponse) and knows_response(exchange, ended):
         answer, request = ended.answer, ended.request
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(request, EndTxnRequest):
@@ -280,7 +283,10 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
             if is_old:
                 rule = "TXN.4" if request.committed else "TXN.15"
                 scene.record_broken(
-                    rule, exchange, f"a batch with epoch {pair[1]} after its EndTxn was answered", ended
+                    rule,
+                    exchange,
+                    f"the client sends a batch with epoch {pair[1]} after its EndTxn was answered",
+                    ended,
                 )
     epoch = scene.state(EpochAfterAbort, name, *pair)
     if epoch.end_txn is not None and knows_response(exchange, epoch.end_txn):
@@ -372,7 +378,10 @@ def on_txn_offset_commit(exchange: Exchange, scene: Scene) -> None:
         has_member = bool(request.member_id) and request.generation_id_or_member_epoch >= 0
         members = scene.state(GroupMembers, request.group_id).members
         if has_member or members:
-            why = f"no member id or generation, but the group has members: {', '.join(sorted(members)[:2])}"
+            why = (
+                "the request has no member id or generation, although the group has members:"
+                f" {', '.join(sorted(members)[:2])}"
+            )
             scene.decide("TXN.12", has_member, exchange, why)
 
 
@@ -388,13 +397,13 @@ def on_end_txn(exchange: Exchange, scene: Scene) -> None:
             known = [each for each in open_.failed_batches.values() if knows_response(exchange, each)]
             scene.decide("TXN.5", not known, exchange, "a batch of the transaction failed", *known)
     if open_.invalid_epoch is not None and knows_response(exchange, open_.invalid_epoch):
-        why = "a commit after a batch was answered INVALID_PRODUCER_EPOCH"
+        why = "the client commits after a batch was answered INVALID_PRODUCER_EPOCH"
         scene.decide("TXN.7", not request.committed, exchange, why, open_.invalid_epoch)
     open_.invalid_epoch = None
     before = open_.end_txn
     if before is not None and isinstance(before.request, EndTxnRequest) and open_.last_produce is None:
         is_same = before.request.committed == request.committed
-        why = "the EndTxn requests the other result"
+        why = "the EndTxn requests the opposite result"
         if open_.refused_end_txn is before and knows_response(exchange, before):
             scene.decide("TXN.9", is_same, exchange, why, before)
         elif before.is_lost:

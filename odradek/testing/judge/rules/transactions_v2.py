@@ -117,7 +117,7 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
         rule,
         pair == judged.latest_pair,
         exchange,
-        f"{pair}, but the answer to EndTxn had {judged.latest_pair}",
+        f"the request has {pair}, but the answer to EndTxn had {judged.latest_pair}",
         response,
     )
 
@@ -135,7 +135,7 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
     if first is None:
         transaction.first_produce = exchange
     else:
-        why = f"Produce v{exchange.version} after v{first.version}"
+        why = f"the client sends Produce v{exchange.version} after v{first.version}"
         scene.decide("TV2.8", is_v2 == (first.version >= TV2_PRODUCE), exchange, why, first)
     for batch in exchange.batches:
         if transaction.end_txn is not None and batch.place not in transaction.partitions and not batch.continues:
@@ -152,7 +152,9 @@ def on_add_to_txn(exchange: Exchange, scene: Scene) -> None:
         return
     first = scene.state(TransactionV2, *claimed).first_produce
     if first is not None and first.version >= TV2_PRODUCE:
-        scene.record_broken("TV2.1", exchange, f"{exchange.api.kafka_name} after Produce v{first.version}", first)
+        scene.record_broken(
+            "TV2.1", exchange, f"the client sends {exchange.api.kafka_name} after Produce v{first.version}", first
+        )
 
 
 def on_end_txn(exchange: Exchange, scene: Scene) -> None:
@@ -164,19 +166,25 @@ def on_end_txn(exchange: Exchange, scene: Scene) -> None:
     abortable, transaction.abortable_response = transaction.abortable_response, None
     if abortable is not None and (is_abort(exchange) or knows_response(exchange, abortable)):
         if not is_abort(abortable):
-            why = "a commit after TRANSACTION_ABORTABLE"
+            why = "the client commits after TRANSACTION_ABORTABLE"
             scene.decide("TV2.4", not request.committed, exchange, why, abortable)
         elif transaction.refused_aborts > MAX_REPEATS:
             times = transaction.refused_aborts
             scene.record_broken(
-                "TV2.5", exchange, f"another abort after {times} answers TRANSACTION_ABORTABLE", abortable
+                "TV2.5", exchange, f"the client aborts again after {times} answers TRANSACTION_ABORTABLE", abortable
             )
     before = judged.end_txn
     is_repeated = before is not None and before.is_lost and transaction.first_produce is None and exchange.version >= 5
     if before is not None and is_repeated and isinstance(before.request, EndTxnRequest):
         first = before.request.producer_id, before.request.producer_epoch
         if before.request.committed == request.committed:
-            scene.decide("TV2.6", pair == first, exchange, f"EndTxn has {pair}, and had {first} at first", before)
+            scene.decide(
+                "TV2.6",
+                pair == first,
+                exchange,
+                f"the repeated EndTxn has {pair}, but the first attempt had {first}",
+                before,
+            )
     judged.end_txn, transaction.first_produce = exchange, None
 
 
@@ -224,7 +232,7 @@ def on_init_producer_id(exchange: Exchange, scene: Scene) -> None:
     if judged.refused_init is not None and request.enable2_pc and knows_response(exchange, judged.refused_init):
         judged.refused_inits += 1
         if judged.refused_inits > MAX_REPEATS:
-            why = f"InitProducerId with Enable2Pc is sent {judged.refused_inits} more times"
+            why = f"the client sends InitProducerId with Enable2Pc {judged.refused_inits} more times"
             scene.record_broken("2PC.3", exchange, why, judged.refused_init)
 
 
@@ -261,7 +269,11 @@ def on_txn_share_acknowledge(exchange: Exchange, scene: Scene) -> None:
         return  # sent by the replaced instance, which may not know about the new one yet
     if knows_response(exchange, judged.response):
         scene.decide(
-            "SHT.1", pair == judged.latest_pair, exchange, f"{pair}, but {judged.latest_pair} is open", judged.response
+            "SHT.1",
+            pair == judged.latest_pair,
+            exchange,
+            f"the request has {pair}, but the open transaction has {judged.latest_pair}",
+            judged.response,
         )
 
 

@@ -68,14 +68,20 @@ def check_version(exchange: Exchange, scene: Scene) -> None:
             )
     for other in connection.waiting.values():
         if other.correlation_id == exchange.correlation_id:
-            scene.record_broken("VER.6", exchange, f"two requests in flight have id {exchange.correlation_id}", other)
+            scene.record_broken(
+                "VER.6", exchange, f"two requests in flight have the correlation id {exchange.correlation_id}", other
+            )
             break
     else:
         before = connection.previous
         if before is not None and (exchange.is_behind or connection.waiting):
             is_same = before.correlation_id == exchange.correlation_id
             scene.decide(
-                "VER.6", not is_same, exchange, f"two requests in flight have id {before.correlation_id}", before
+                "VER.6",
+                not is_same,
+                exchange,
+                f"two requests in flight have the correlation id {before.correlation_id}",
+                before,
             )
     if exchange.api is None or exchange.api is ApiKey.API_VERSIONS:
         return
@@ -86,7 +92,9 @@ def check_version(exchange: Exchange, scene: Scene) -> None:
         elif knows_response(exchange, advertised.response):
             advertised_range = f"v{lowest} to v{highest}" if highest >= 0 else "no version"
             what = f"{exchange.api.kafka_name} v{exchange.version}"
-            scene.record_broken("VER.3", exchange, f"{what}, but {advertised_range} is advertised", advertised.response)
+            scene.record_broken(
+                "VER.3", exchange, f"{what} was sent, but the node advertises {advertised_range}", advertised.response
+            )
 
 
 def check_encoding(exchange: Exchange, scene: Scene) -> None:
@@ -112,14 +120,18 @@ def check_api_versions(exchange: Exchange, scene: Scene) -> None:
         )
         is_inside = lowest <= exchange.version <= highest
         scene.decide(
-            "VER.2", is_inside, exchange, f"v{exchange.version}, which is not in v{lowest} to v{highest}", refusal
+            "VER.2",
+            is_inside,
+            exchange,
+            f"ApiVersions was sent with v{exchange.version}, which is not in v{lowest} to v{highest}",
+            refusal,
         )
         advertised.refusal = None
     if isinstance(request, ApiVersionsRequest) and exchange.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         exchange.connection.software, exchange.connection.software_version = name, version
         is_fine = NAME.fullmatch(name) is not None and NAME.fullmatch(version) is not None
-        scene.decide("VER.4", is_fine, exchange, f"software {name!r}, version {version!r}")
+        scene.decide("VER.4", is_fine, exchange, f"the software name is {name!r}, and the version is {version!r}")
 
 
 def on_api_versions_response(exchange: Exchange, scene: Scene) -> None:
@@ -146,7 +158,7 @@ def check_transaction_version(exchange: Exchange, scene: Scene) -> None:
         is_kept, what = exchange.version < TV2_END_TXN, f"EndTxn v{exchange.version}"
     else:
         return
-    why = f"{what}, but transaction.version is {advertised.transaction_version}"
+    why = f"the client sent {what}, but transaction.version is {advertised.transaction_version}"
     scene.decide("VER.7", is_kept, exchange, why, advertised.response)
 
 

@@ -42,7 +42,7 @@ def static_member_closes(stage: ScenarioCluster) -> str | None:
     joined = [each["request"].get("groupInstanceId") for each in stage.kafka.requests(api="JoinGroup")]
     if "i" not in joined:
         raise Unimplemented("group.instance.id")
-    return "LeaveGroup came when the member closed" if stage.kafka.requests(api="LeaveGroup") else None
+    return "the member sent LeaveGroup when it closed" if stage.kafka.requests(api="LeaveGroup") else None
 
 
 def coordinator_loads(stage: ScenarioCluster) -> str | None:
@@ -144,7 +144,7 @@ def partition_that_the_broker_revokes(stage: ScenarioCluster) -> str | None:
 
 def _handed(handed: HandOver) -> str | None:
     if handed.still_fetched:
-        return f"the first member still fetches {sorted(handed.still_fetched)}, which the second one was given"
+        return f"the first member still fetches {sorted(handed.still_fetched)}, which was assigned to the second member"
     return difference(sorted(handed.received), ["a", "b", "c", "d"])
 
 

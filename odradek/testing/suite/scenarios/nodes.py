@@ -31,7 +31,11 @@ def slow_answer(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault(rule)
     stage.driver().run_command("produce", TOPIC, "0", "a")
     count = len(stage.kafka.requests(api="Produce"))
-    return None if count == 1 else f"{count} Produce requests, where the answer to the first was 2 s late"
+    return (
+        None
+        if count == 1
+        else (f"the client sent {count} Produce requests, although only the answer to the first was 2 s late")
+    )
 
 
 def topic_missing_from_one_answer(stage: ScenarioCluster) -> str | None:
@@ -95,7 +99,7 @@ def metadata_of_an_older_epoch(stage: ScenarioCluster) -> str | None:
         if not hits(stage, "Produce at 1"):
             raise
     if hits(stage, "Produce at 1"):
-        return "Produce went to node 1, which led in an earlier epoch"
+        return "the client sent Produce to node 1, which was the leader only in an earlier epoch"
     return difference(stage.committed(3), ["a", "b", "c"])
 
 
@@ -122,7 +126,11 @@ def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | Non
     driver.run_command("subscribe", TOPIC)
     received = poll_values(driver, 1)
     asked = [node for node in (1, 3) if hits(stage, f"ListOffsets at {node}")]
-    return f"ListOffsets went to node {asked[0]}, where node 2 leads" if asked else difference(received, ["a"])
+    return (
+        (f"the client sent ListOffsets to node {asked[0]}, although node 2 is the leader")
+        if asked
+        else difference(received, ["a"])
+    )
 
 
 def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
@@ -146,7 +154,10 @@ def connections_of_many_requests(stage: ScenarioCluster) -> str | None:
             driver.run_command("produce", TOPIC, str(partition), "a")
         counts.append(len({each["connection"] for each in stage.kafka.requests(client_id=JUDGED)}))
     if counts[-1] > counts[0] + 1:
-        return f"{counts[0]} connections for the first records to {NODES} nodes, {counts[-1]} after ten times as many"
+        return (
+            f"the client had {counts[0]} connections after the first records to {NODES} nodes, and {counts[-1]}"
+            " after ten times as many records"
+        )
     return difference(stage.committed(10), ["a"] * 10)
 
 
@@ -161,7 +172,7 @@ def topic_that_is_not_to_be_created(stage: ScenarioCluster) -> str | None:
     for each in stage.kafka.requests(api="Metadata", client_id=JUDGED):
         named = [topic["name"] for topic in each["request"]["topics"] or []]
         if "missing" in named and each["request"].get("allowAutoTopicCreation", True):
-            return "Metadata may create the topic that it asks for, where the application allows none"
+            return "the client allows Metadata to create the topic, although the application does not"
     return None
 
 

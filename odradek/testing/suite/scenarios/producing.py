@@ -64,7 +64,7 @@ def only_batch_of_a_transaction_fails(stage: ScenarioCluster) -> str | None:
     except ApplicationFailed:
         driver.run_command("abort")
     else:
-        return "`produce` went well, where the batch was refused"
+        return "`produce` succeeded, although the batch was refused"
     if all(each["version"] < PRODUCE_OF_TV2 for each in stage.kafka.requests(api="Produce")):
         raise Unimplemented("transactions of version 2")
     commit(driver, "a")
@@ -84,9 +84,9 @@ def prepared_transaction(stage: ScenarioCluster) -> str | None:
     except ApplicationFailed:
         driver.run_command("commit")
     else:
-        return "`produce` went well in a prepared transaction"
+        return "`produce` succeeded in a prepared transaction"
     if len(stage.kafka.requests(api="Produce", client_id=JUDGED)) > before:
-        return "Produce came of a prepared transaction"
+        return "the client sent a Produce in a prepared transaction"
     return difference(stage.committed(1), ["a"])
 
 
@@ -132,7 +132,7 @@ def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -
     except ApplicationFailed:
         driver.run_command("abort")
     else:
-        return f"`commit` went well after {error} on {api}"
+        return f"`commit` succeeded after {error} on {api}"
     commit(driver, "c")
     return difference(stage.committed(1), ["c"])
 
@@ -151,7 +151,7 @@ def fatal_init(stage: ScenarioCluster, error: str) -> str | None:
     driver = stage.driver(transactional_id="t")
     with suppress(ApplicationFailed):
         driver.run_command("begin")
-        return f"`begin` went well after {error} on InitProducerId"
+        return f"`begin` succeeded after {error} on InitProducerId"
     return None
 
 
@@ -171,7 +171,7 @@ def producer_that_is_fenced(stage: ScenarioCluster) -> str | None:
     refuse(stage, "EndTxn", "PRODUCER_FENCED")
     with suppress(ApplicationFailed):
         driver.run_command("commit")
-        return "`commit` went well after PRODUCER_FENCED"
+        return "`commit` succeeded after PRODUCER_FENCED"
     return None
 
 

@@ -93,7 +93,7 @@ def leader_moves_under_a_reader(stage: ScenarioCluster) -> str | None:
     if all(each.get("currentLeaderEpoch", -1) == -1 for each in partitions):
         raise Unimplemented("leader epochs")
     if not [each for each in stage.kafka.requests(api="OffsetForLeaderEpoch") if each["client_id"] != CLIENT_ID]:
-        return "it fetched on at the new leader without OffsetForLeaderEpoch"
+        return "the client continued to fetch from the new leader without OffsetForLeaderEpoch"
     return difference(received, ["a", "b"])
 
 
@@ -116,7 +116,7 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
         received += poll_values(driver, 1)
     except ApplicationFailed as errors:
         received += [*errors.records, *poll_values(driver, 1)]
-    return None if "b" in received else f"the application got {received}, where b is to come"
+    return None if "b" in received else f"the application received {received}, but should have received b"
 
 
 def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
@@ -148,12 +148,15 @@ def offset_that_a_follower_does_not_have(stage: ScenarioCluster) -> str | None:
     stage.kafka.follow(TOPIC, 0, 2, 0)
     received = driver.run_command("poll", "3000")
     if not any(map(is_out_of_range, stage.kafka.requests(api="Fetch", client_id=JUDGED))):
-        raise Unimplemented("a fetch from the follower behind its end")
+        raise Unimplemented("a fetch beyond the end of the follower's log")
     stage.kafka.follow(TOPIC, 0, 2, None)
     stage.send("b")
     received += poll_values(driver, 1)
     if hits(stage, "ListOffsets at 2"):
-        return "after OFFSET_OUT_OF_RANGE of a follower ListOffsets went there, and not to the leader"
+        return (
+            "after OFFSET_OUT_OF_RANGE from a follower, the client sent ListOffsets to the follower instead of the"
+            " leader"
+        )
     return difference(received, ["b"])
 
 
@@ -167,7 +170,10 @@ def partition_that_is_forgotten(stage: ScenarioCluster) -> str | None:
     if not handed.has_sessions:
         raise Unimplemented("fetch sessions")
     if handed.still_fetched:
-        return f"{sorted(handed.still_fetched)} went to another member, and was never forgotten in the fetch session"
+        return (
+            f"{sorted(handed.still_fetched)} was assigned to another member, but the client did not remove it from"
+            " the fetch session"
+        )
     return difference(sorted(handed.received), ["a", "b", "c", "d"])
 
 
@@ -177,10 +183,10 @@ def answers_of_few_bytes(stage: ScenarioCluster) -> str | None:
         stage.send(*[f"{partition}".ljust(VALUE_BYTES, "-")] * VALUES, partition=partition)
     received = poll_drivers([start_member(stage, {})], 3 * VALUES)
     if len(received) != 3 * VALUES:
-        return f"the application got {len(received)} records, where {3 * VALUES} are what there is"
+        return f"the application received {len(received)} records instead of {3 * VALUES}"
     first = [next(at for at, value in enumerate(received) if value[0] == str(partition)) for partition in range(3)]
     if max(first) >= 2 * VALUES:
-        return f"one of three partitions came only behind all {max(first)} records of the others"
+        return f"one of three partitions was delivered only after all {max(first)} records of the others"
     return None
 
 
@@ -196,7 +202,7 @@ def batch_that_is_corrupt(stage: ScenarioCluster) -> str | None:
     received += more
     errors += more_errors
     if received != ["a", "b", "c"][: len(received)] or (len(received) < 3 and not errors):
-        return f"the application got {received} of a, b and c, and {errors} errors, where b came corrupt once"
+        return f"b was corrupt once, and the application received {received} of a, b and c, and {errors} errors"
     return None
 
 

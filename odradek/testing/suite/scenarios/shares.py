@@ -91,7 +91,7 @@ def record_that_is_open_at_close(stage: ScenarioCluster) -> str | None:
     driver.end()
     asked = session_requests(stage)
     if not any(each["request"]["shareSessionEpoch"] == FINAL_EPOCH or [*acknowledgements(each, 0)] for each in asked):
-        return "it closed, and neither acknowledged its record nor ended its share session"
+        return "the consumer closed without acknowledging its record or ending its share session"
     return difference(received, ["a"])
 
 
@@ -127,7 +127,11 @@ def leader_moves_under_acknowledgements(stage: ScenarioCluster) -> str | None:
     until_s = time.monotonic() + PATIENCE_S
     while "b" not in received and time.monotonic() < until_s:
         received += driver.run_command("poll", str(POLL_MS))
-    return None if "b" in received else f"the application got {received} after the leader had moved, where b is to come"
+    return (
+        None
+        if "b" in received
+        else (f"the application received {received} after the leader had moved, but should have received b")
+    )
 
 
 def session_that_is_lost(stage: ScenarioCluster) -> str | None:
@@ -181,7 +185,11 @@ def coordinator_of_a_share_group(stage: ScenarioCluster) -> str | None:
         count_requests(stage, "DescribeShareGroupOffsets", node)
     stage.driver(group=GROUP).run_command("offsets")
     asked = [node for node in (1, 3) if hits(stage, f"DescribeShareGroupOffsets at {node}")]
-    return f"DescribeShareGroupOffsets went to node {asked[0]}, where node 2 coordinates" if asked else None
+    return (
+        (f"the client sent DescribeShareGroupOffsets to node {asked[0]}, although node 2 is the coordinator")
+        if asked
+        else None
+    )
 
 
 SCENARIOS = (
