@@ -80,7 +80,9 @@ class ServeOptions:
         for text in self.overrides:
             name, separator, value = text.partition("=")
             if not separator or not name.strip():
-                raise UsageError(f"--override {text}: write a setting's name and value, as in num.partitions=3")
+                raise UsageError(
+                    f"--override {text}: write the name and the value of a setting, as in num.partitions=3"
+                )
             settings[name.strip()] = value.strip()
         if self.is_controlled or self.faults is not None or self.odd or self.emulate is not None:
             settings["odradek.control.enable"] = "true"
@@ -137,7 +139,9 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, faults=Path(value))
             case "--odd":
                 if not value.isdecimal():
-                    raise UsageError(f"--odd {value}: must be a number (0 for no odd answers)")
+                    raise UsageError(
+                        f"--odd {value}: must be a number, which is the seed of the rare answers (0 for none)"
+                    )
                 options = replace(options, odd=int(value))
             case "--emulate":
                 options = replace(options, emulate=value)
@@ -238,7 +242,7 @@ def run(
             seed = with_users(seed, users)
         if options.is_ephemeral:
             if options.data_dir is not None:
-                raise UsageError("--ephemeral makes its own directory: remove --data-dir")
+                raise UsageError("--ephemeral uses a directory of its own: leave out --data-dir")
             ephemeral = make_ephemeral_directory()
             settings["log.dirs"] = str(ephemeral)
 

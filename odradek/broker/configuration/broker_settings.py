@@ -50,11 +50,11 @@ class BrokerSettings:
     add_partitions_to_txn_retry_backoff_ms = INT("20",
         "Wait between two attempts to add a partition to a transaction.", Range(1))
     advertised_listeners = LIST(None,
-        "Addresses that clients are given, if they differ from listeners.", ListOf(may_be_empty=False))
+        "Addresses that the broker gives to clients, if they differ from listeners.", ListOf(may_be_empty=False))
     authorizer_class_name = STRING("",
-        "Authorizer of requests: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or empty for none.")
+        "Authorizer that checks requests: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or empty for none.")
     auto_create_topics_enable = BOOLEAN("true",
-        "Automatic creation of a topic that does not exist when a client requests its metadata.")
+        "Automatic creation of topics that do not exist when a client requests their metadata.")
     broker_id = INT("-1", "Older name of node.id.")
     broker_rack = STRING(None, "Rack of this broker, for clients that prefer nearby replicas.")
     compression_gzip_level = INT("-1", "Default compression.gzip.level of topics.", GzipLevel(), CLUSTER_WIDE)
@@ -65,9 +65,10 @@ class BrokerSettings:
         "Delay before a connection is closed after a failed authentication.", Range(0))
     connections_max_idle_ms = LONG("600000", "Idle time after which a connection is closed.")
     connections_max_reauth_ms = LONG("0",
-        "Lifetime of a SASL session, after which the client has to authenticate again; 0 means no limit.")
+        "Lifetime of a SASL session, after which the client must authenticate again; 0 means no limit.")
     controller_listener_names = LIST("CONTROLLER",
-        "Names of controller listeners. They are ignored, because one process is both broker and controller.",
+        "Names of controller listeners. Their addresses are ignored, because one process is both broker and"
+        " controller.",
         ListOf(may_be_empty=False))  # Kafka: must be given
     controller_quota_window_num = INT("11",
         "Number of windows in which controller_mutation_rate is measured.", Range(1))
@@ -80,7 +81,7 @@ class BrokerSettings:
     delegation_token_expiry_time_ms = LONG("86400000",
         "Time after which a delegation token expires unless it is renewed.", Range(1))
     delegation_token_max_lifetime_ms = LONG("604800000",
-        "Maximum lifetime of a delegation token, renewals included.", Range(1))
+        "Maximum lifetime of a delegation token, including renewals.", Range(1))
     delegation_token_secret_key = PASSWORD(None,
         "Secret key with which delegation tokens are signed; without it, delegation tokens are disabled.")
     delete_topic_enable = BOOLEAN("true", "Permission to delete topics.")
@@ -187,8 +188,8 @@ class BrokerSettings:
     group_streams_task_offset_interval_ms = INT("60000",
         "Default streams.task.offset.interval.ms of groups.", Range(1), is_internal=True)
     group_streams_topology_description_plugin_class = CLASS(None,
-        "Store for the topology descriptions of streams groups: none, or the class name of Kafka's in-memory store. "
-        "The broker then uses an in-memory store of its own.",
+        "Store for the topology descriptions of streams groups: empty for no store, or the class name of Kafka's"
+        " in-memory store, for which the broker uses an in-memory store of its own.",
         OneOf(("org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin",)))
     inter_broker_listener_name = STRING(None,
         "Listener for connections between brokers; checked as in Kafka, but not used on a single node.")
@@ -201,7 +202,7 @@ class BrokerSettings:
     log_cleaner_backoff_ms = LONG("15000",
         "Pause of the log cleaner when there is nothing to clean.", Range(0), CLUSTER_WIDE)
     log_cleaner_dedupe_buffer_size = LONG("134217728",
-        "Memory for the log cleaner's table of keys.", None, CLUSTER_WIDE)
+        "Size of the memory for the log cleaner's table of keys.", None, CLUSTER_WIDE)
     log_cleaner_delete_retention_ms = LONG("86400000", "Default delete.retention.ms of topics.", Range(0), CLUSTER_WIDE)
     log_cleaner_enable = BOOLEAN("true", "Compaction of topics whose cleanup.policy includes compact.")
     log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308",
@@ -262,7 +263,8 @@ class BrokerSettings:
     metadata_log_dir = STRING(None, "Directory of the metadata log; it must be the data directory.")
     min_insync_replicas = INT("1", "Default min.insync.replicas of topics.", Range(1), CLUSTER_WIDE)
     node_id = INT("1",
-        "Id of this broker in the cluster; a data directory belongs to one id.", Range(0))  # Kafka: none, must be given
+        "Id of this broker in the cluster. A data directory can be used only with the id with which it was"
+        " created.", Range(0))  # Kafka: none, must be given
     num_partitions = INT("1",
         "Number of partitions of new topics if the request does not specify it.", Range(1))
     offset_metadata_max_bytes = INT("4096", "Maximum size of the metadata that is committed with an offset.")
@@ -280,11 +282,11 @@ class BrokerSettings:
     producer_id_expiration_check_interval_ms = INT("600000",
         "Interval at which expired producer ids are removed.", Range(1), is_internal=True)
     producer_id_expiration_ms = INT("86400000",
-        "Time after a producer's last write for which its sequence numbers are remembered.", Range(1), CLUSTER_WIDE)
+        "Time for which a producer's sequence numbers are remembered after its last write.", Range(1), CLUSTER_WIDE)
     queued_max_request_bytes = LONG("-1",
         "Maximum total size of the requests that wait to be handled; -1 means no limit.")
     quota_window_num = INT("11",
-        "Number of windows in which client quotas are measured, the current one included.", Range(1))
+        "Number of windows in which client quotas are measured, including the current one.", Range(1))
     quota_window_size_seconds = INT("1",
         "Length of a window in which client quotas are measured, and maximum throttle time for request_percentage.",
         Range(1))
@@ -294,11 +296,11 @@ class BrokerSettings:
     sasl_jaas_config = PASSWORD(None,
         "Login module of a SASL mechanism and its options, in the format of JAAS.", None, PER_BROKER)
     sasl_oauthbearer_clock_skew_seconds = INT("30",
-        "Difference between the clocks of broker and issuer that is tolerated when tokens are checked.")
+        "Tolerated difference between the clocks of the broker and the issuer when tokens are checked.")
     sasl_oauthbearer_allow_unverified_audience = BOOLEAN("false",
-        "Permission to start without sasl.oauthbearer.expected.audience; tokens for any audience are then accepted.")
+        "Permission to start without sasl.oauthbearer.expected.audience, and so to accept tokens for any audience.")
     sasl_oauthbearer_allow_unverified_issuer = BOOLEAN("false",
-        "Permission to start without sasl.oauthbearer.expected.issuer; tokens of any issuer are then accepted.")
+        "Permission to start without sasl.oauthbearer.expected.issuer, and so to accept tokens of any issuer.")
     sasl_oauthbearer_expected_audience = LIST("",
         "Accepted audiences; a token must contain one of them.", ListOf())
     sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that tokens must have.")
@@ -321,7 +323,7 @@ class BrokerSettings:
     share_coordinator_cold_partition_snapshot_interval_ms = INT("300000",
         "Interval at which share partitions without updates get a new snapshot.", Range(1), is_internal=True)
     share_coordinator_snapshot_update_records_per_snapshot = INT("500",
-        "Number of updates of a share partition before its next snapshot.", Range(0, 500))
+        "Number of updates of a share partition after which a snapshot is written.", Range(0, 500))
     share_coordinator_state_topic_compression_codec = INT("0",
         "Compression codec of __share_group_state, by its number.")
     share_coordinator_state_topic_min_isr = SHORT("1",
@@ -346,9 +348,10 @@ class BrokerSettings:
     ssl_allow_san_changes = BOOLEAN("false",
         "Permission to change the subject alternative names of a key while the broker runs.")
     ssl_cipher_suites = LIST("",
-        "TLS cipher suites, by their standard names; by default those of the TLS library.", ListOf(), PER_BROKER)
+        "TLS cipher suites, by their standard names. By default, the TLS library chooses them.", ListOf(), PER_BROKER)
     ssl_client_auth = STRING("none",
-        "Client certificates: required, requested or none.", OneOf(("required", "requested", "none")), PER_BROKER)
+        "Client certificates: required, requested or none.",
+        OneOf(("required", "requested", "none")), PER_BROKER)
     ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", "Versions of TLS that clients may use.", ListOf(), PER_BROKER)
     ssl_key_password = PASSWORD(None, "Password of the private key.", None, PER_BROKER)
     ssl_keystore_certificate_chain = PASSWORD(None, "Certificate chain of the broker, as PEM.", None, PER_BROKER)
@@ -368,7 +371,8 @@ class BrokerSettings:
         "Interval at which transactions that timed out are aborted.", Range(1))
     transaction_max_timeout_ms = INT("900000", "Maximum transaction timeout that a producer may request.", Range(1))
     transaction_partition_verification_enable = BOOLEAN("true",
-        "Check that a partition belongs to the transaction before records are appended.", None, CLUSTER_WIDE)
+        "Verification that a partition belongs to the transaction before records are appended.",
+        None, CLUSTER_WIDE)
     transaction_remove_expired_transaction_cleanup_interval_ms = INT("3600000",
         "Interval at which expired transactional ids are removed.", Range(1))
     transaction_state_log_min_isr = INT("1",
@@ -381,44 +385,46 @@ class BrokerSettings:
     transaction_two_phase_commit_enable = BOOLEAN("false",
         "Permission for two-phase commit: an external coordinator decides, and no timeout applies (KIP-939).")
     transactional_id_expiration_ms = INT("604800000",
-        "Time after its last transaction for which a transactional id is remembered.", Range(1))
+        "Time for which a transactional id is remembered after its last transaction.", Range(1))
     unclean_leader_election_enable = BOOLEAN("false",
         "Default unclean.leader.election.enable of topics.", None, CLUSTER_WIDE)
 
     # Kafka does not have these settings. They are parsed and described in the same way as Kafka's.
     odradek_advertise = STRING("listeners",
-        "Addresses that clients are given, unless advertised.listeners is set: listeners gives the configured ones; "
-        "arrival gives each client the address at which its connection arrived.", OneOf(("listeners", "arrival")))
+        "Addresses that the broker gives to clients if advertised.listeners is not set: listeners gives the"
+        " addresses of listeners; arrival gives each client the address at which its connection arrived.",
+        OneOf(("listeners", "arrival")))
     odradek_advertise_published = LIST(None,
         "Addresses for clients that connect through a published port of the container, with "
         "odradek.advertise=arrival: a comma-separated list of [NAME://]host[:port]. The default port is the "
         "listener's.")
     odradek_authentication_timeout_ms = INT("30000",
-        "Maximum duration of a TLS handshake, and of a SASL exchange after it.", Range(1))
+        "Maximum duration of a TLS handshake, and of the SASL exchange that follows it.", Range(1))
     odradek_control_enable = BOOLEAN("false",
         "Control of clusters, faults and clocks over the HTTP port, for tests of clients.")
     odradek_control_requests_enable = BOOLEAN("false",
-        "Storage of the clients' last requests and their answers, which the control interface can then return. The "
-        "default is true for clusters that are created over HTTP. With it, a Produce of 1 KiB needs a fifth more CPU.")
+        "Storage of the latest requests of clients and their answers, so that the control interface can return"
+        " them. The default is true for clusters that are created over HTTP. If requests are stored, a Produce of"
+        " 1 KiB needs a fifth more CPU.")
     odradek_http_actions = BOOLEAN("false",
-        "Buttons on the page that end transactions, delete records and topics, create topics, and move offsets. "
-        "Everybody who can open the page may use them.")
+        "Buttons on the page that end transactions, delete records and topics, create topics, and move offsets."
+        " Everybody who can open the page may use them.")
     odradek_http_host = STRING("127.0.0.1",
-        "Address on which metrics and health are served; empty for all interfaces.")
+        "Address on which the page, metrics and health are served; empty for all interfaces.")
     odradek_http_security_protocol = STRING("PLAINTEXT",
         "Protocol of the HTTP port: PLAINTEXT, or SSL with the keys in listener.name.http.ssl.* or ssl.*.",
         OneOf(("PLAINTEXT", "SSL")))
     odradek_http_token = PASSWORD(None,
-        "Secret that requests to the HTTP port must have as bearer token or password, except those for health.")
+        "Secret that requests to the HTTP port must contain as bearer token or password, except requests for health.")
     odradek_http_port = INT("9644",
-        "Port on which metrics and health are served; 0 for any free port, -1 for none.", Range(-1, 65535))
+        "Port on which the page, metrics and health are served; 0 for any free port, -1 for no port.", Range(-1, 65535))
     odradek_schema_registry_enable = BOOLEAN("false",
         "Schema registry in this process, with the HTTP interface of Confluent's registry.")
     odradek_schema_registry_port = INT("8081",
         "Port of the schema registry; 0 for any free port.", Range(0, 65535))
     odradek_schema_registry_host = STRING(None,
-        "Address of the schema registry: by default that of the first listener; empty for all interfaces. The "
-        "registry uses TLS if odradek.http.security.protocol is SSL.")
+        "Address of the schema registry. By default, it is the address of the first listener; empty means all"
+        " interfaces. The registry uses TLS if odradek.http.security.protocol is SSL.")
     odradek_schema_registry_compatibility_level = STRING("BACKWARD",
         "Compatibility level of subjects without a level of their own.", OneOf(SCHEMA_LEVELS))
     odradek_port = INT(None, "Port to listen on, instead of the port of the first listener.", Range(0, 65535))
@@ -427,22 +433,23 @@ class BrokerSettings:
         "Level of the feature odradek.share.transactions in a new data directory; with level 1, transactions can "
         "contain acknowledgements of share groups (KIP-1289).", Range(0, 1))
     odradek_ssl_handshakes_max = INT("1000",
-        "Maximum number of TLS handshakes in flight on a listener; if there are more, the oldest are aborted.",
+        "Maximum number of TLS handshakes in flight on a listener. If there are more, the oldest handshakes are"
+        " aborted.",
         Range(1))
     odradek_ssl_reload_interval_ms = INT("2000",
         "Interval at which files of keys and certificates are checked for changes; -1 for never.", Range(-1))
     odradek_tail_cache_bytes = LONG("33554432",
-        "Memory for the newest batches, from which consumers at the end of a log are served.", Range(0))
+        "Size of the memory for the newest batches, from which consumers at the end of a log are served.", Range(0))
     odradek_transactional_id_expiration_rules = LIST("spark.=3600000",
-        "Expiration of transactional ids by prefix, instead of transactional.id.expiration.ms: comma-separated "
-        "prefix=milliseconds pairs.", TimePerPrefix())
+        "Expiration of transactional ids with certain prefixes, instead of transactional.id.expiration.ms:"
+        " comma-separated prefix=milliseconds pairs.", TimePerPrefix())
 
     # In Kafka, StandardAuthorizer itself reads these two settings. They are unknown to a Kafka broker, so it describes
     # them only if they are set, and without their values.
     allow_everyone_if_no_acl_found = PASSWORD("false",
-        "Access for everyone to resources that no ACL applies to.", is_internal=True)
+        "Access for everyone to resources to which no ACL applies.", is_internal=True)
     super_users = PASSWORD("",
-        "Principals that may do everything, such as User:admin, separated by semicolons.", is_internal=True)
+        "Principals who may do everything, such as User:admin, separated by semicolons.", is_internal=True)
 # fmt: on
 
 

@@ -202,7 +202,7 @@ class BrokerConfig(BrokerSettings):
             raise ConfigError(
                 "listeners",
                 ",".join(self.listeners),
-                "there is no listener for clients: all are in controller.listener.names",
+                "there is no listener for clients, because controller.listener.names contains all listeners",
             )
         return serving, advertised
 
@@ -249,9 +249,9 @@ def configure(
     unknown = sorted(given.keys() - known.keys())
     warnings = []
     if unknown:
-        warnings.append(f"unknown settings, ignored: {', '.join(map(_with_similar, unknown))}")
+        warnings.append(f"these settings are unknown, and are ignored: {', '.join(map(_with_similar, unknown))}")
     if idle := without_effect(given):
-        warnings.append(f"settings without effect in this broker: {', '.join(idle)}")
+        warnings.append(f"these settings have no effect in this broker: {', '.join(idle)}")
     return BrokerConfig(known, brokers), tuple(warnings)
 
 

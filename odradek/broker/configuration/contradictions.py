@@ -22,7 +22,9 @@ BOOLEANS = {"true": True, "false": False}
 def check_authorizer(class_name: str) -> None:
     """Checks the authorizer's class name; an empty name means no authorizer. Raises InvalidSetting."""
     if class_name not in ("", STANDARD_AUTHORIZER):
-        raise InvalidSetting(f"the only authorizer is {STANDARD_AUTHORIZER}; remove this setting to use none")
+        raise InvalidSetting(
+            f"the only supported authorizer is {STANDARD_AUTHORIZER}; remove this setting to use no authorizer"
+        )
 
 
 def super_users(text: str) -> frozenset[str]:
@@ -70,7 +72,9 @@ def contradictions(
 ) -> Iterator[Contradiction]:
     roles = current_text("process.roles") or ""
     if "broker" not in [role.strip() for role in roles.split(",")]:
-        yield Contradiction("process.roles", roles, "must contain broker; a controller on its own is not supported")
+        yield Contradiction(
+            "process.roles", roles, "must contain broker, because a controller on its own is not supported"
+        )
     directories = config.log_dirs or config.log_dir
     if len(directories) != 1:
         name = "log.dirs" if config.log_dirs else "log.dir"
@@ -122,11 +126,14 @@ def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
     the limit."""
     segment_bytes = TOPIC_SETTINGS["segment.bytes"].allowed
     assert isinstance(segment_bytes, Range)
-    one = ", since this broker is the only one"
+    one = ", because the cluster has only this broker"
     limits = {
         "num.partitions": (Range(1, MAX_PARTITIONS), ""),
-        "replication.factor": (Range(1, brokers), one if brokers == 1 else f", since there are {brokers} brokers"),
-        "segment.bytes": (segment_bytes, ", as for every topic"),
+        "replication.factor": (
+            Range(1, brokers),
+            one if brokers == 1 else f", because the cluster has {brokers} brokers",
+        ),
+        "segment.bytes": (segment_bytes, ", as in every topic"),
     }
     return {prefix + suffix: limit for prefix in _PREFIXES for suffix, limit in limits.items()}
 
@@ -138,4 +145,6 @@ def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contra
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):
             rule = f"{allowed.least}" if allowed.least == allowed.most else allowed.describe()
-            yield Contradiction(name, value, f"the internal topic cannot be created with it (allowed: {rule}{reason})")
+            yield Contradiction(
+                name, value, f"the internal topic cannot be created with this value (allowed: {rule}{reason})"
+            )

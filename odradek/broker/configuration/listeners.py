@@ -90,7 +90,9 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
         if not separator:
             raise InvalidSetting(f"{entry!r} is not of the form NAME:PROTOCOL")
         if protocol.upper() not in SECURITY_PROTOCOLS:
-            raise InvalidSetting(f"{protocol!r} is not a security protocol; there are {', '.join(SECURITY_PROTOCOLS)}")
+            raise InvalidSetting(
+                f"{protocol!r} is not a security protocol; the protocols are {', '.join(SECURITY_PROTOCOLS)}"
+            )
         protocols[name.upper()] = protocol.upper()
     return protocols
 
@@ -102,7 +104,7 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
         if listener.name not in names:
             raise InvalidSetting(f"each entry must name one of the listeners {', '.join(names)}")
         if listener.host in ("0.0.0.0", "::"):
-            raise InvalidSetting(f"clients cannot connect to {listener.host}: name the address that they use")
+            raise InvalidSetting(f"clients cannot connect to {listener.host}: give an address that they can reach")
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
@@ -162,10 +164,10 @@ def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict
         if separator and name not in names:
             raise InvalidSetting(f"{name} is not one of the listeners {', '.join(names)}")
         if (name in published) if separator else for_others is not None:
-            raise InvalidSetting(f"{entry!r}: there is another entry for the same listener")
+            raise InvalidSetting(f"{entry!r} is a second entry for the same listener")
         if not separator and colon and len(names) > 1:
             raise InvalidSetting(
-                f"{entry!r}: write which listener has this port, as NAME://host:port ({', '.join(names)})"
+                f"{entry!r} does not say which listener has this port: write NAME://host:port ({', '.join(names)})"
             )
         if separator:
             published[name] = place

@@ -108,7 +108,7 @@ class DeadLetterTopicName(NamedTuple):
             raise InvalidSetting(f"{name}: DLQ topic name must not start with '__'")
 
     def describe(self) -> str:
-        return "a topic name that does not begin with __, or nothing"
+        return "a topic name that does not begin with __, or empty"
 
 
 # fmt: off
@@ -170,16 +170,18 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("min.compaction.lag.ms", LONG, "0",
         "Minimum age of a record before it is compacted.", Range(0), synonyms=("log.cleaner.min.compaction.lag.ms",)),
     Setting("min.insync.replicas", INT, "1",
-        "Number of replicas that must have a batch before acks=all is acknowledged; a single node has one replica.",
+        "Number of replicas that must have a batch before it is acknowledged with acks=all; a single node has one"
+        " replica.",
         Range(1), synonyms=("min.insync.replicas",)),
     Setting("preallocate", BOOLEAN, "false",
-        "Allocation of the full size of a new segment on disk.", synonyms=("log.preallocate",)),
+        "Allocation of the full size of a new segment on disk at once.", synonyms=("log.preallocate",)),
     Setting("remote.copy.lag.bytes", LONG, "-1",
         NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.bytes",)),
     Setting("remote.copy.lag.ms", LONG, "0", NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.ms",)),
     Setting("remote.log.copy.disable", BOOLEAN, "false", NO_EFFECT),
     Setting("remote.log.delete.on.disable", BOOLEAN, "false", NO_EFFECT),
-    Setting("remote.storage.enable", BOOLEAN, "false", "Tiered storage, which this broker does not support."),
+    Setting("remote.storage.enable", BOOLEAN, "false",
+        "Tiered storage, which this broker does not support."),
     Setting("retention.bytes", LONG, "-1",
         "Size of a partition above which its oldest segments are deleted; -1 means no limit.",
         synonyms=("log.retention.bytes",)),
@@ -207,8 +209,8 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("consumer.heartbeat.interval.ms", INT, "5000", "Heartbeat interval of the group's members.", Range(1)),
     Setting("consumer.session.timeout.ms", INT, "45000", "Session timeout of the group's members.", Range(1)),
     Setting(DEAD_LETTER_COPY_RECORD, BOOLEAN, "false",
-        "Copying of the key and value of a share group's rejected records into its dead-letter queue. Without it, the "
-        "copies have only headers that say where the records are."),
+        "Copying of the keys and values of a share group's rejected records into its dead-letter queue. If this is"
+        " off, the copies have only headers that tell where the records are."),
     Setting(DEAD_LETTER_TOPIC_NAME, STRING, "",
         "Topic for copies of records that the share group has rejected, or that were delivered too often; empty for "
         "none.", DeadLetterTopicName()),

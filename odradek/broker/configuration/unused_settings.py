@@ -7,7 +7,7 @@ from odradek.broker.configuration.settings import ListOf, NonEmptyText, OneOf, R
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ValueType
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
-NO_EFFECT: Final = "No effect in this broker."
+NO_EFFECT: Final = "This setting has no effect in this broker."
 
 # fmt: off
 # Settings for clusters of several nodes, which a single node does not need. They are accepted without a warning.

@@ -127,9 +127,9 @@ def test_published_addresses_are_read_by_listener(
         ("://localhost", "is not of the form [NAME://]host[:port]"),
         ("IN://:29092", "is not of the form [NAME://]host[:port]"),
         ("CONTROLLER://h:1", "CONTROLLER is not one of the listeners IN, OUT"),
-        ("h:1", "write which listener has this port, as NAME://host:port (IN, OUT)"),
-        ("OUT://h:1,OUT://h:2", "there is another entry for the same listener"),
-        ("a,b", "there is another entry for the same listener"),
+        ("h:1", "does not say which listener has this port: write NAME://host:port (IN, OUT)"),
+        ("OUT://h:1,OUT://h:2", "is a second entry for the same listener"),
+        ("a,b", "is a second entry for the same listener"),
     ],
 )
 def test_a_published_address_that_cannot_be_meant_is_refused(entries: str, words: str) -> None:

@@ -61,18 +61,18 @@ def test_a_file_is_read_as_java_properties(tmp_path: Path) -> None:
 
 def test_unknown_names_are_warned_about_in_one_line_and_ignored() -> None:
     config, warnings = configure({"no.such": "1"}, {"KAFKA_OTHER": "2"}, {})
-    assert warnings == ("unknown settings, ignored: no.such, other",)
+    assert warnings == ("these settings are unknown, and are ignored: no.such, other",)
     assert "no.such" not in config.given_settings
 
 
 def test_an_unknown_setting_is_named_with_the_one_that_was_probably_meant() -> None:
     _, warnings = configure({"num.partitons": "3"}, {}, {})
-    assert warnings == ("unknown settings, ignored: num.partitons (did you mean num.partitions?)",)
+    assert warnings == ("these settings are unknown, and are ignored: num.partitons (did you mean num.partitions?)",)
 
 
 def test_settings_of_kafka_that_do_nothing_here_are_warned_about() -> None:
     assert configure({"log.cleaner.threads": "4"}, {}, {})[1] == (
-        "settings without effect in this broker: log.cleaner.threads",
+        "these settings have no effect in this broker: log.cleaner.threads",
     )
 
 
@@ -176,15 +176,15 @@ def test_the_own_port_setting_replaces_the_first_listeners_port() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "allowed"),
     [
-        ("segment.bytes", 65536, "at least 1048576, as for every topic"),
-        ("replication.factor", 3, "1, since this broker is the only one"),
+        ("segment.bytes", 65536, "at least 1048576, as in every topic"),
+        ("replication.factor", 3, "1, because the cluster has only this broker"),
         ("num.partitions", 9_995, "1 to 9994"),
     ],
 )
 def test_a_state_topic_that_could_not_be_created_is_refused_at_start(
     prefix: str, setting: str, value: int, allowed: str
 ) -> None:
-    why = f"the internal topic cannot be created with it (allowed: {allowed})"
+    why = f"the internal topic cannot be created with this value (allowed: {allowed})"
     assert refusal({prefix + setting: str(value)}) == f"{prefix}{setting}={value}: {why}"
 
 

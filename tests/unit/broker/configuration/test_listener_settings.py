@@ -67,7 +67,7 @@ def test_values_with_a_prefix_are_checked_like_those_without() -> None:
 @pytest.mark.parametrize("name", ["listener.name.out.no.such", "listener.name.out", "listener.name.", "no.such"])
 def test_a_name_that_stands_for_no_setting_is_unknown(name: str) -> None:
     assert setting_named(name) is None
-    assert configure({}, {}, {name: "1"})[1] == (f"unknown settings, ignored: {name}",)
+    assert configure({}, {}, {name: "1"})[1] == (f"these settings are unknown, and are ignored: {name}",)
 
 
 def test_whose_setting_it_is() -> None:
