@@ -119,7 +119,7 @@ def _setting(node: Node) -> str:
         return "true" if node.value else "false"
     if isinstance(node.value, str | int | float):
         return str(node.value)
-    raise node.place.rule_error("be a text, a number, true or false")
+    raise node.place.rule_error("be a string, a number, true or false")
 
 
 def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
@@ -163,7 +163,7 @@ def _json(node: Node) -> str:
     try:
         return json.dumps(node.plain(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        raise node.place.error("JSON has no NaN and no infinity") from None
+        raise node.place.error("JSON supports neither NaN nor infinity") from None
 
 
 def _headers(node: Node) -> Iterator[tuple[str, bytes | None]]:
@@ -200,7 +200,9 @@ def _group(node: Node) -> SeedGroup:
 
 def _partition(node: Node, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > INT_32:
-        raise node.place.error(f"offsets are written as TOPIC: {{PARTITION: OFFSET}}, and {text!r} is not a partition")
+        raise node.place.error(
+            f"write offsets as TOPIC: {{PARTITION: OFFSET}}; {text!r} is not the number of a partition"
+        )
     return int(text)
 
 
@@ -225,7 +227,9 @@ def _acls(node: Node) -> Iterator[SeedAcl]:
             raise node.place.error(f"{name} is missing")
     named = [name for name in (*RESOURCES, "cluster") if name in fields]
     if len(named) != 1:
-        raise node.place.error(f"an ACL is for one resource: {', '.join(RESOURCES)} with a name, or cluster: true")
+        raise node.place.error(
+            f"an ACL needs exactly one resource: {', '.join(RESOURCES)} with a name, or cluster: true"
+        )
     resource = fields[named[0]]
     if named[0] == "cluster":
         if resource.value is not True:
@@ -260,7 +264,7 @@ def _member(kind: type[E], node: Node) -> E:
 
 def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:
     if not isinstance(node.value, dict):
-        raise node.place.rule_error(f"have fields: {', '.join(allowed)}")
+        raise node.place.rule_error(f"be an object with the fields {', '.join(allowed)}")
     for name, each in node.value.items():
         if name not in allowed:
             raise each.place.error(f"there is no such field; the fields are {', '.join(allowed)}")
@@ -269,7 +273,7 @@ def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:
 
 def _mapping(node: Node) -> list[tuple[str, Node]]:
     if not isinstance(node.value, dict):
-        raise node.place.rule_error("have names with values")
+        raise node.place.rule_error("be an object")
     return list(node.value.items())
 
 
@@ -292,7 +296,7 @@ def _name(node: Node, fields: dict[str, Node]) -> str:
 
 def _text(node: Node) -> str:
     if not isinstance(node.value, str):
-        raise node.place.rule_error("be a text; a text that looks like a number needs quotes")
+        raise node.place.rule_error("be a string; a string that looks like a number needs quotes")
     return node.value
 
 
@@ -300,7 +304,7 @@ def _utf8(node: Node, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise node.place.error("the text has half of a surrogate pair, which UTF-8 cannot hold") from None
+        raise node.place.error("the string has half of a surrogate pair, which UTF-8 cannot encode") from None
 
 
 def _integer(node: Node | None, least: int, most: int, default: int = DEFAULT) -> int:

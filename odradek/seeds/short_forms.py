@@ -57,5 +57,5 @@ def topics_of_environment(environ: Mapping[str, str]) -> tuple[SeedTopic, ...]:
 
 def _number(text: str, place: Place, meaning: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= 2**31 - 1:
-        raise place.error(f"{meaning} is a number from 1, not {text!r}")
+        raise place.error(f"{meaning} must be a whole number of at least 1, not {text!r}")
     return int(text)

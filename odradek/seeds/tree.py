@@ -126,7 +126,7 @@ class _Json:
             line = self._line(at)
             name, end = self._scalar(at)
             if not isinstance(name, str):
-                raise self._error(at, "the name of a field is a text in double quotes")
+                raise self._error(at, "the name of a field must be a string in double quotes")
             if name in found:
                 raise place.below(name, line).error("the field is given twice")
             at = self._skip(end)
@@ -160,7 +160,7 @@ class _Json:
 
     def _scalar(self, at: int) -> tuple[str | int | float | bool | None, int]:
         if self._text[at : at + 1] in ("{", "["):
-            raise self._error(at, "the name of a field is a text in double quotes")
+            raise self._error(at, "the name of a field must be a string in double quotes")
         try:
             value, end = self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
@@ -246,7 +246,7 @@ class _Yaml:
         while not isinstance(event := self._loader.get_event(), yaml.MappingEndEvent):
             line = self._place(event).line
             if not isinstance(event, yaml.ScalarEvent):
-                raise _at(place, line).error("the name of a field is a text")
+                raise _at(place, line).error("the name of a field must be a string")
             name = event.value
             below = place.below(name, line)
             if name in fields:

@@ -126,11 +126,11 @@ def test_one_partition_can_fail_alone(http: Http) -> None:
         ({"value": "x", "transactional_id": "t"}, "Transactions are not supported over HTTP"),
         ({"value": "x", "acks": 2}, "Acks must be all, 1 or 0"),
         ({"records": []}, "Records must be a list of 1 to 1000"),
-        ({"records": [{}], "value": "x"}, "Value cannot be given beside records"),
+        ({"records": [{}], "value": "x"}, "Value cannot be given together with records"),
         ({"records": [{"value": "x"}, {"valeu": 1}]}, "Records[1].valeu is not a field"),
         ([], "The body must be a JSON object"),
-        ({"value": 1, "value_subject": ""}, "must be names of subjects"),
-        ({"value_base64": "eA==", "value_subject": "s"}, "cannot be encoded by a subject"),
+        ({"value": 1, "value_subject": ""}, "must be the names of subjects"),
+        ({"value_base64": "eA==", "value_subject": "s"}, "cannot be encoded with the schema of a subject"),
         ({"value": 1, "value_subject": "missing"}, "Subject 'missing' not found."),
     ],
 )
@@ -278,7 +278,7 @@ def test_events_come_as_they_are_written_and_resume(http: Http) -> None:
         ("max=1001", "Max must be from 1 to 1000"),
         ("wait_ms=60001", "Wait_ms must be from 0 to 60000"),
         ("isolation=none", "Isolation must be one of committed, uncommitted"),
-        ("partition=a", "Partition has to be a whole number"),
+        ("partition=a", "Partition must be a whole number"),
         ("value_format=json", "Value_format must be one of avro, json-schema, protobuf, schema"),
     ],
 )
@@ -303,7 +303,7 @@ def test_a_client_that_goes_makes_room(http: Http) -> None:
             client.sendall(head)
             assert client.recv(1)
         status, answer = http.read("crowded")
-        assert (status, answer["error"]) == (503, "64 requests read records already: try again")
+        assert (status, answer["error"]) == (503, "64 requests are already reading records: try again later")
     finally:
         for client in clients:
             client.close()
@@ -377,10 +377,10 @@ def test_users_of_the_broker_log_in_and_have_the_rights_of_the_wire(tmp_path: Pa
         assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
         assert answer["error"].startswith("User:reader may not do this.")
         status, answer = http.call(path, headers=reader)  # The token lets other users read everything.
-        assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows it to User:reader.")
+        assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows this to User:reader.")
         assert http.call(path, headers=as_user("anybody", "the-token"))[0] == 200
         status, answer = http.call(path, headers=as_user("admin", "wrong"))
-        assert (status, answer["error"]) == (401, "User and password are not those of a user of the broker")
+        assert (status, answer["error"]) == (401, "The user or the password is wrong")
         assert http.call(path)[0] == 401
         status, answer = http.call(f"{path}?value_format=avro", headers=admin)
         assert (status, "set odradek.schema.registry.enable=true" in answer["error"]) == (400, True)

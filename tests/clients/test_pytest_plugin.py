@@ -191,7 +191,7 @@ def test_a_process_that_asks_for_a_token_gets_that_of_the_environment(
 
 def test_without_its_token_a_process_refuses_in_its_own_words(tmp_path: Path, guarded: Odradek) -> None:
     report = run(tmp_path, ELSEWHERE, "--odradek", f"{guarded.host}:{guarded.port}")
-    assert "Refused: 401: the token of odradek.http.token is missing or wrong" in report, report
+    assert "Refused: 401: the request lacks the token of odradek.http.token, or the token is wrong" in report, report
 
 
 def test_a_run_that_needs_no_cluster_imports_the_plugin_alone(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_run_that_needs_no_cluster_imports_the_plugin_alone(tmp_path: Path) ->
 
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     report = run(tmp_path, "def test_it(kafka): pass\n", "--odradek", "nowhere")
-    assert "--odradek nowhere: the form is HOST:PORT" in report
+    assert "--odradek nowhere is not HOST:PORT" in report
 
 
 def test_a_code_that_kafka_does_not_have_is_told_by_its_number() -> None:

@@ -114,9 +114,9 @@ def test_an_acl_a_user_and_a_quota_are_added_and_removed(browser: Browser, broke
     page.get_by_role("button", name="Add a user…").click()
     page.fill("input[name=user]", "alice")
     page.fill("input[name=password]", "secret")
-    assert done(page, "Add") == "alice logs in with SCRAM-SHA-512."
+    assert done(page, "Add") == "alice can log in with SCRAM-SHA-512."
     page.get_by_role("button", name="Delete…").click()
-    assert done(page, "Delete") == "alice has no password for SCRAM-SHA-512 any more."
+    assert done(page, "Delete") == "alice no longer has a password for SCRAM-SHA-512."
     page.get_by_role("link", name="Quotas", exact=True).click()
     page.get_by_role("button", name="Set a quota…").click()
     page.fill("input[name=user]", "alice")

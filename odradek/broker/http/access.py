@@ -61,12 +61,14 @@ def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: st
     if allowed is Access.HEALTH_ONLY:
         return Refusal(
             403,
-            "this port can be reached from other machines, so it only tells whether the broker is alive and ready"
-            " (/healthz, /readyz): set odradek.http.token, or TLS with client certificates, for all else",
+            "this port can be reached from other machines, so it serves only /healthz and /readyz: to use"
+            " everything else, set odradek.http.token, or require client certificates with TLS",
         )
     if has_token(tokens, authorization):
         return None
-    return Refusal(401, "the token of odradek.http.token is missing or wrong", {"WWW-Authenticate": CHALLENGE})
+    return Refusal(
+        401, "the request lacks the token of odradek.http.token, or the token is wrong", {"WWW-Authenticate": CHALLENGE}
+    )
 
 
 def has_token(tokens: Sequence[str], authorization: str) -> bool:

@@ -215,7 +215,7 @@ def partitions(measures: Measures) -> Families:
         ),
         "producer_ids": (
             "kafka_cluster_partition_produceridcount",
-            "Producer ids whose sequence numbers are remembered",
+            "Producer ids whose sequence numbers the partition remembers",
         ),
     }
     found = measures.partitions
@@ -227,7 +227,7 @@ def partitions(measures: Measures) -> Families:
     prefix = "kafka_server_replicamanager"
     yield gauge(f"{prefix}_partitioncount", "Partitions that this broker serves", len(found))
     yield gauge(f"{prefix}_leadercount", "Partitions that this broker leads", len(found))
-    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that cannot be used", measures.offline_partitions)
+    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that are offline", measures.offline_partitions)
     yield gauge(
         f"{prefix}_produceridcount",
         "Live producer ids, summed over all partitions",
@@ -235,7 +235,7 @@ def partitions(measures: Measures) -> Families:
     )
     yield gauge(
         f"{prefix}_partitionswithlatetransactionscount",
-        "Partitions with a transaction that its coordinator should have ended",
+        "Partitions with a hanging transaction, which its coordinator should have ended",
         sum(each.has_late_transaction for each in found),
     )
 
@@ -272,7 +272,7 @@ def groups(measures: Measures) -> Families:
     yield gauge(f"{prefix}_numoffsets", "Committed offsets of groups", measures.groups.offsets)
     # Groups of all types, and their offsets under the name that this metric has since Kafka 4.4 (KIP-1301).
     prefix = "kafka_server_group_coordinator_metrics"
-    family = GaugeMetricFamily(f"{prefix}_group_count", "Groups of each type", labels=("protocol",))
+    family = GaugeMetricFamily(f"{prefix}_group_count", "Groups by type", labels=("protocol",))
     for group_type, count in by_type.items():
         family.add_metric((group_type,), count)
     yield family
@@ -286,7 +286,7 @@ def groups(measures: Measures) -> Families:
     for group_type in REBALANCED:
         yield CounterMetricFamily(
             f"{prefix}_{group_type}_group_rebalance",
-            f"New epochs of groups of type {group_type}, except because members left",
+            f"New epochs of groups of type {group_type}, except those because members left",
             value=measures.groups.rebalances.get(group_type, 0),
         )
     for name, what in COUNTED.items():
@@ -297,11 +297,13 @@ def groups(measures: Measures) -> Families:
 
 def lags(groups: GroupMeasure) -> Families:
     records = GaugeMetricFamily(
-        "odradek_group_lag_records", "Records between the committed offsets of a group and the ends", labels=("group",)
+        "odradek_group_lag_records",
+        "Records between the committed offsets of a group and the ends of its partitions",
+        labels=("group",),
     )
     uncommitted = GaugeMetricFamily(
         "odradek_group_uncommitted_partitions",
-        "Partitions of a group's members without a committed offset, which the lag leaves out",
+        "Partitions of a group's members that have no committed offset, and are not part of the lag",
         labels=("group",),
     )
     for group, lag in groups.lags:
@@ -309,7 +311,7 @@ def lags(groups: GroupMeasure) -> Families:
             records.add_metric((group,), lag.records)
         uncommitted.add_metric((group,), lag.uncommitted)
     yield from (records, uncommitted)
-    yield gauge("odradek_group_lag_left_out", "Groups whose lag is not among the metrics", groups.left_out)
+    yield gauge("odradek_group_lag_left_out", "Groups whose lag is left out of the metrics", groups.left_out)
 
 
 def disk(measures: Measures) -> Families:
@@ -321,7 +323,9 @@ def disk(measures: Measures) -> Families:
     prefix = "odradek_log_directory"
     yield gauge(f"{prefix}_total_bytes", "Size of the file system that holds the data directory", found.total_bytes)
     yield gauge(
-        f"{prefix}_usable_bytes", "Space of that file system that this process can still use", found.usable_bytes
+        f"{prefix}_usable_bytes",
+        "Space of the data directory's file system that the broker can still use",
+        found.usable_bytes,
     )
 
 
@@ -334,7 +338,7 @@ def loop(measures: Measures) -> Families:
         f"{prefix}_blockingms", "Time of tasks that blocked the event loop for more than 5 ms, ms", labels=("by",)
     )
     longest = GaugeMetricFamily(
-        f"{prefix}_blockingms_max", "Longest time for which such a task blocked the event loop, ms", labels=("by",)
+        f"{prefix}_blockingms_max", "Longest time for which a task blocked the event loop, ms", labels=("by",)
     )
     for name, times, total_ms, max_ms in found.blocking:
         blocking.add_metric((name,), times, total_ms)
@@ -355,7 +359,7 @@ def transactions(measures: Measures) -> Families:
         yield gauge(f"{prefix}_active_transaction_open_time_max", "Age of the oldest open transaction, ms", open_ms)
         yield gauge(
             f"{prefix}_kept_transaction_count",
-            "Open transactions that were kept by InitProducerId, and that a recovery has to decide",
+            "Open transactions that InitProducerId kept, and that their new owner must commit or abort",
             measures.transactions.kept,
         )
         yield gauge(

@@ -45,5 +45,5 @@ def refusal(host: str, origin: str | None, ours: Container[str]) -> str | None:
     if not is_our_name(name, ours):
         return f"the Host header names {name or 'nothing'}, which is not this broker: use its address, or localhost"
     if asking != host.lower():
-        return f"the page at {origin} may not ask for this"
+        return f"pages of {origin} may not send this request"
     return None

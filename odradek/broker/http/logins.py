@@ -31,7 +31,7 @@ class HttpLogins:
         user, password = basic_login(authorization)
         now_ms = self._broker.clock.now_ms()
         if not await in_thread(self._broker.workers, lambda: self._users.knows(user, password, now_ms)):
-            raise LoginRefused("User and password are not those of a user of the broker")
+            raise LoginRefused("The user or the password is wrong")
         return user
 
     def _plain(self) -> Sequence[Mechanism]:

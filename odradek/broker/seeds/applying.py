@@ -100,7 +100,7 @@ async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
     except (SeedError, KafkaError) as error:
         raise CannotStart(f"the seed cannot be applied: {error}") from error
     counts = ", ".join(f"{name}: {count}" for name, count in added.items())
-    log.info("seed: %s", f"added {counts}" if counts else "nothing was missing")
+    log.info("seed: %s", f"added {counts}" if counts else "everything existed already")
 
 
 async def apply_seed(broker: Broker, plan: SeedPlan, registry: RegistryService | None = None) -> Mapping[str, int]:
@@ -178,11 +178,16 @@ class _Seeding:
         image = self._broker.metadata.image
         count = len(image.topics[topic.name].partitions)
         if topic.partitions not in (DEFAULT, count):
-            log.warning("%s: the topic %s exists and keeps its %d partitions", topic.place, topic.name, count)
+            log.warning("%s: the topic %s already exists, and keeps its %d partitions", topic.place, topic.name, count)
         own = image.topic_configs(topic.name)
         differing = [name for name, value in topic.settings if own.get(name) != value]
         if differing:
-            log.warning("%s: the topic %s exists and keeps its own %s", topic.place, topic.name, ", ".join(differing))
+            log.warning(
+                "%s: the topic %s already exists, and keeps its values of %s",
+                topic.place,
+                topic.name,
+                ", ".join(differing),
+            )
 
     async def _write(self, topic: SeedTopic, by_schema: SchemaEncoder | None) -> int:
         seeded = topic.records if by_schema is None else await by_schema.encode_records(topic.records)
@@ -202,7 +207,7 @@ class _Seeding:
             if result.error_code != ErrorCode.NONE.value:
                 reason = result.error_message or ErrorCode(result.error_code).name
                 place = topic.place.below("records")
-                raise place.error(f"partition {partition}, whose records are one batch: {reason}")
+                raise place.error(f"the batch with all records of partition {partition} was refused: {reason}")
             written += record_count
         return written
 
@@ -260,7 +265,7 @@ class _Seeding:
                     if each.committed_offset >= 0
                 }
             await asyncio.sleep(POLL_INTERVAL_S)
-        raise group.place.error("the coordinator of the group has not loaded")
+        raise group.place.error("the coordinator of the group has not finished loading")
 
     async def _set_passwords(self, users: Sequence[SeedUser]) -> int:
         known = self._broker.metadata.image.scram_credentials
@@ -319,7 +324,7 @@ def _with_partitions(records: Sequence[SeedRecord], partition_count: int) -> Ite
         if record.partition is not None:
             if record.partition >= partition_count:
                 place = record.place.below("partition")
-                raise place.error(f"the topic has {partition_count} partitions, counted from 0")
+                raise place.error(f"the topic has {partition_count} partitions, which are numbered from 0")
             yield record.partition, record
         elif record.key is not None:
             yield partition_for_key(_as_bytes(record.key) or b"", partition_count), record
@@ -329,7 +334,7 @@ def _with_partitions(records: Sequence[SeedRecord], partition_count: int) -> Ite
 
 
 def _as_bytes(content: bytes | JsonContent | None) -> bytes | None:
-    assert not isinstance(content, JsonContent), "schemas encode it before"
+    assert not isinstance(content, JsonContent), "schemas have already encoded it"
     return content
 
 

@@ -129,26 +129,26 @@ def test_json_says_the_same_as_yaml() -> None:
         ),
         ("topics:\n- partitions: 1\n", "s.yaml:2: topics[0]: name is missing"),
         ("topics:\n- name: ''\n", "s.yaml:2: topics[0].name: name is empty"),
-        ("topics:\n- name: 5\n", "s.yaml:2: topics[0].name: name must be a text"),
+        ("topics:\n- name: 5\n", "s.yaml:2: topics[0].name: name must be a string"),
         ("topics:\n- name: a\n- name: a\n", "s.yaml:3: topics[1]: the topic a is seeded twice"),
         ("topics:\n- name: a\n  name: b\n", "s.yaml:3: topics[0].name: the field is given twice"),
         ("topics: {a: 1}\n", "s.yaml:1: topics: topics must be a list"),
         ("topics:\n- name: a\n  partition: 1\n", "s.yaml:3: topics[0].partition: there is no such field"),
-        ("topics:\n- name: a\n  settings: {x: [1]}\n", "s.yaml:3: topics[0].settings.x: x must be a text"),
+        ("topics:\n- name: a\n  settings: {x: [1]}\n", "s.yaml:3: topics[0].settings.x: x must be a string"),
         (
             "topics:\n- {name: a, records: [{timestamp: soon}]}\n",
             "records[0].timestamp: timestamp must be a number of milliseconds",
         ),
-        ("topics:\n- {name: a, records: [{value: .nan}]}\n", "records[0].value: JSON has no NaN"),
+        ("topics:\n- {name: a, records: [{value: .nan}]}\n", "records[0].value: JSON supports neither NaN"),
         ("topics:\n- {name: a, records: [{value_base64: '*'}]}\n", "value_base64: value_base64 must be base64"),
         ("topics:\n- {name: a, records: [{key: a, key_base64: AA==}]}\n", "a record has either key or key_base64"),
         ("groups:\n- name: g\n", "s.yaml:2: groups[0]: offsets is missing"),
-        ("groups:\n- {name: g, offsets: {a: {x: 1}}}\n", "groups[0].offsets.a.x: offsets are written as"),
+        ("groups:\n- {name: g, offsets: {a: {x: 1}}}\n", "groups[0].offsets.a.x: write offsets as"),
         (
             "users:\n- {name: u, password: p, mechanism: MD5}\n",
             "users[0].mechanism: mechanism must be SCRAM-SHA-256 or",
         ),
-        ("acls:\n- {principal: 'User:a', operations: read}\n", "s.yaml:2: acls[0]: an ACL is for one resource"),
+        ("acls:\n- {principal: 'User:a', operations: read}\n", "s.yaml:2: acls[0]: an ACL needs exactly one resource"),
         (
             "acls:\n- {topic: t, principal: 'User:a', operations: any}\n",
             "operations: operations must be one of ALL, READ,",
@@ -176,11 +176,11 @@ def test_an_error_in_yaml_names_line_and_field(text: str, complaint: str) -> Non
         ('{"users": []\n"acls": []}', "s.json:2: a comma or a closing brace is missing"),
         ('{"users": [1\n2]}', "s.json:2: a comma or a closing bracket is missing"),
         ('{"users"\n[]}', "s.json:2: a colon is missing"),
-        ("{\n5: 1}", "s.json:2: the name of a field is a text"),
-        ("{\n[]: 1}", "s.json:2: the name of a field is a text"),
+        ("{\n5: 1}", "s.json:2: the name of a field must be a string"),
+        ("{\n[]: 1}", "s.json:2: the name of a field must be a string"),
         ("{}\n{}", "s.json:2: nothing may follow the document"),
         ("", "s.json:1: this is not JSON"),
-        ("[]", "s.json:1: the document must have fields: schemas, topics, groups, users, acls"),
+        ("[]", "s.json:1: the document must be an object with the fields schemas, topics, groups, users, acls"),
         ("[" * 100_000, "nested more than 50 levels deep"),
     ],
 )
@@ -217,7 +217,7 @@ topics:
     assert (second.name, second.settings, second.partitions) == ("k", first.settings, 1000)
     assert third.settings == fourth.settings == (("retention.ms", "true"),)
     wrong = "topics:\n- name: &name a\n- name: b\n  settings: *name\n"
-    with pytest.raises(SeedError, match=r"^s\.yaml:4: topics\[1\]\.settings: settings must have names with values$"):
+    with pytest.raises(SeedError, match=r"^s\.yaml:4: topics\[1\]\.settings: settings must be an object$"):
         parse_seed(wrong, "s.yaml")
 
 
@@ -226,7 +226,7 @@ topics:
     [
         ("topics:\n- *a\n", "s.yaml:2: no value before this line has the anchor &a"),
         ("topics:\n- &a [*a]\n", "s.yaml:2: no value before this line has the anchor &a"),
-        ("topics:\n- {? *a : 1}\n", "s.yaml:2: topics[0]: the name of a field is a text"),
+        ("topics:\n- {? *a : 1}\n", "s.yaml:2: topics[0]: the name of a field must be a string"),
         ("topics: []\n---\ntopics: []\n", "s.yaml:2: nothing may follow the document"),
         ("# nothing\n", "s.yaml:1: the document is empty"),
         (f"a: &a {'[' * 30}1{']' * 30}\nb: {'[' * 30}*a{']' * 30}\n", "is nested more than 50 levels deep"),
@@ -240,5 +240,7 @@ def test_a_wrong_alias_or_document_of_yaml_is_refused_by_its_line(text: str, com
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
 def test_a_deeply_nested_document_of_yaml_does_not_end_the_process(opening: str) -> None:
-    with pytest.raises(SeedError, match=r"^s.yaml:1: .* is nested more than 50 levels deep$|name of a field is a text"):
+    with pytest.raises(
+        SeedError, match=r"^s.yaml:1: .* is nested more than 50 levels deep$|name of a field must be a string"
+    ):
         parse_seed(opening * 250_000, "s.yaml")

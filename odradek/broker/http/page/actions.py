@@ -73,7 +73,7 @@ class Fields:
         if not isinstance(body, Mapping):
             raise invalid_request("the body must be a JSON object")
         if unknown := sorted(set(body) - known):
-            raise invalid_request(f"there is no field {unknown[0]}; fields are {', '.join(sorted(known))}")
+            raise invalid_request(f"there is no field {unknown[0]}; the fields are {', '.join(sorted(known))}")
         self._body: Mapping[str, object] = body
 
     def __contains__(self, name: str) -> bool:
@@ -165,8 +165,8 @@ async def abort(ask: Ask, fields: Fields) -> View:
     if found.transaction_timeout_ms in NO_TIMEOUT:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            f"The transaction of {name} is part of a two-phase commit, which may already be decided. To abort it"
-            " anyway, use force-terminate.",
+            f"The transaction of {name} is part of a two-phase commit, and its external coordinator may already"
+            " have decided it. To abort it anyway, use force-terminate.",
         )
     await take_over(ask, name, found.transaction_timeout_ms)
     return {"done": f"The transaction of {name} is aborted, and its producer fenced."}
@@ -254,7 +254,7 @@ async def alter_topic(ask: Ask, fields: Fields) -> View:
     if "reset" in fields:
         changes.append(AlterableConfig(name=fields.text("reset"), config_operation=DELETE, value=None))
     if not changes:
-        raise invalid_request("one of the fields configs and reset is needed")
+        raise invalid_request("give at least one of the fields configs and reset")
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=changes)
     answer = await ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
     (found,) = answer.responses
@@ -294,9 +294,10 @@ async def delete_topic(ask: Ask, fields: Fields) -> View:
 
 
 WORDS: Mapping[ErrorCode, str] = {
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "The id is unknown: it was never used, or it has expired.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "This transactional id is unknown: it was never used, or it has expired.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is not in the log: it is below its start, or above the high watermark.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is not in the log: it is below the log start offset, or above the"
+    " high watermark.",
     ErrorCode.POLICY_VIOLATION: "The cleanup.policy of the topic lacks delete, so its records stay.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "This is an internal topic.",
     ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
@@ -304,7 +305,7 @@ WORDS: Mapping[ErrorCode, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
-    ErrorCode.SECURITY_DISABLED: "The broker has no authorizer: set authorizer.class.name to use ACLs.",
+    ErrorCode.SECURITY_DISABLED: "The broker has no authorizer. To use ACLs, set authorizer.class.name.",
 }
 
 
@@ -330,7 +331,7 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
     """
     group, topic = fields.text("group"), fields.text("topic")
     if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:
-        raise invalid_request("exactly one of the fields to, offset and timestamp is needed")
+        raise invalid_request("give exactly one of the fields to, offset and timestamp")
     partitions = await partitions_of(ask, topic)
     if "partition" in fields:
         partitions = [index for index in partitions if index == fields.number("partition", least=0)]
@@ -343,7 +344,8 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
     if found is not None and found.group_type == SHARE:
         if "offset" in fields:
             raise invalid_request(
-                f"{group} is a share group: give to (earliest or latest) or timestamp instead of offset"
+                f"{group} is a share group, which has no committed offsets: instead of offset, give timestamp, or"
+                " to with earliest or latest"
             )
         await alter(ask, group, topic, wanted)
     else:
@@ -360,7 +362,7 @@ async def destinations(ask: Ask, fields: Fields, topic: str, partitions: list[in
     if "to" in fields:
         name = fields.text("to")
         if name not in NAMED:
-            raise invalid_request(f"to is {name}, but must be one of {', '.join(NAMED)}")
+            raise invalid_request(f"to must be one of {', '.join(NAMED)}")
         return await offsets_at(ask, topic, partitions, NAMED[name])
     ends = await offsets_at(ask, topic, partitions, LATEST)
     if "timestamp" in fields:

@@ -79,7 +79,10 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
     )
     match txn.state:
         case TxnState.ONGOING if txn.is_kept and (before is None or not before.is_kept):
-            return {"kind": "fence", "what": "kept for its new owner, which decides it; the previous owner is fenced"}
+            return {
+                "kind": "fence",
+                "what": "kept for its new owner, who commits or aborts it; the previous owner is fenced",
+            }
         case TxnState.ONGOING if before is not None and before.state is TxnState.ONGOING:
             added = sorted(txn.partitions - before.partitions)
             names = ", ".join(f"{topic}-{index}" for topic, index in added)
@@ -205,7 +208,7 @@ class GroupHistory:
             revoked = self._named(value.get("partitionsPendingRevocation") or ())
         words = f"{member} at epoch {value['memberEpoch']} has {has or 'nothing'}"
         if revoked:
-            words += f", and has to give up {revoked}"
+            words += f", and must release {revoked}"
         if self._given.get(member) == words:
             return None
         self._given[member] = words

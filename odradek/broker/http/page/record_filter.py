@@ -112,7 +112,7 @@ def json_path(text: str) -> JsonPath:
     try:
         expected = parsed(right) if is_compared else None
     except (ValueError, RecursionError):
-        raise invalid(f"{right.strip()} after == is not JSON; put a string in quotation marks") from None
+        raise invalid(f"{right.strip()} after == is not JSON; put a string into quotation marks") from None
     rest = path.strip()
     if not rest.startswith("$"):
         raise invalid("a JSONPath begins with $, such as $.order.id")

@@ -64,7 +64,7 @@ def parse_record(body: object, place: str = "") -> SentRecord:
     if not isinstance(body, Mapping):
         raise invalid(f"{place.rstrip('.') or 'the body'} must be a JSON object")
     if unknown := sorted(set(body) - FIELDS):
-        raise invalid(f"{place}{unknown[0]} is not a field of a record; fields are {', '.join(sorted(FIELDS))}")
+        raise invalid(f"{place}{unknown[0]} is not a field of a record; the fields are {', '.join(sorted(FIELDS))}")
     return SentRecord(
         _content(body, "key", place),
         _content(body, "value", place),
@@ -113,7 +113,7 @@ def _headers(given: object, place: str) -> Headers:
             case [str(name), {"base64": text}]:
                 found.append((name, _bytes_of_base64(text, place)))
             case _:
-                raise invalid(f"{place} must be an object with texts, or a list of [name, text]")
+                raise invalid(f"{place} must be an object whose values are strings, or a list of pairs [name, value]")
     return tuple(found)
 
 

@@ -205,7 +205,7 @@ def resumed_at(text: str) -> Mapping[int, int]:
         pairs = (each.split(":") for each in text.split(",") if each)
         return {int(partition): int(offset) for partition, offset in pairs}
     except ValueError:
-        raise invalid("at must be the value of next or ends in an earlier answer") from None
+        raise invalid("at must be the value of the field next or ends of an earlier answer") from None
 
 
 def resuming(positions: Mapping[int, int]) -> str:
@@ -223,7 +223,7 @@ def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[l
     if query.get("partition"):
         names = query["partition"].split(",")
         if not all(each.isdecimal() and len(each) < 10 for each in names):
-            raise invalid("partition has to be a whole number, or several separated by commas")
+            raise invalid("partition must be a whole number, or several separated by commas")
         chosen = [partitions.get(topic, index) for index in sorted(set(map(int, names[: MAX_PARTITIONS + 1])))]
     else:
         chosen = sorted(partitions.of_topic(topic), key=lambda each: each.index)

@@ -58,9 +58,9 @@ def require_right(
     words = f"This needs {needed.operation.name} on {what}."
     if client.principal == ANONYMOUS:
         words += (
-            f" The page has no logins, so an ACL must allow it to {ANONYMOUS}. If you set odradek.http.token, everybody"
-            " with the token sees everything."
+            f" Nobody logs in to the page, so an ACL must allow this to {ANONYMOUS}. If you set odradek.http.token,"
+            " everybody with the token sees everything."
         )
     else:
-        words += f" No ACL allows it to {client.principal}."
+        words += f" No ACL allows this to {client.principal}."
     raise KafkaError(authorization_error(needed.resource, needed.like).code, words)

@@ -135,7 +135,7 @@ class ActionRoutes:
         if request.content_type != JSON:
             return self._error(415, f"the body must be {JSON}")
         if name not in ACTIONS:
-            return self._error(404, f"there is no action {name}; actions are {', '.join(ACTIONS)}")
+            return self._error(404, f"there is no action {name}; the actions are {', '.join(ACTIONS)}")
         try:
             body = json.loads(await request.read())
             json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text

@@ -125,14 +125,14 @@ async def set_password(ask: Ask, fields: Fields) -> View:
     salt = secrets.token_bytes(NEW_SALT_BYTES)
     upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)
     await alter_user(ask, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
-    return {"done": f"{user} logs in with {mechanism.sasl_name}."}
+    return {"done": f"{user} can log in with {mechanism.sasl_name}."}
 
 
 async def delete_password(ask: Ask, fields: Fields) -> View:
     user, mechanism = fields.text("user"), mechanism_of(fields)
     deletion = ScramCredentialDeletion(name=user, mechanism=mechanism.value)
     await alter_user(ask, AlterUserScramCredentialsRequest(deletions=[deletion]))
-    return {"done": f"{user} has no password for {mechanism.sasl_name} any more."}
+    return {"done": f"{user} no longer has a password for {mechanism.sasl_name}."}
 
 
 def mechanism_of(fields: Fields) -> ScramMechanism:
@@ -153,7 +153,7 @@ async def set_quota(ask: Ask, fields: Fields) -> View:
         if field in fields
     ]
     if not entity:
-        raise invalid_request(f"one of the fields {', '.join(ENTITY_FIELDS)} is needed")
+        raise invalid_request(f"give at least one of the fields {', '.join(ENTITY_FIELDS)}")
     limit, is_removal = fields.text("limit"), "value" not in fields
     change = OpData(key=limit, value=0.0 if is_removal else fields.decimal("value"), remove=is_removal)
     answer = await ask(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.core import TransactionCore
 
-UNKNOWN = "This id is unknown: it was never used, or it has expired."
+UNKNOWN = "This transactional id is unknown: it was never used, or it has expired."
 # The order of the list: transactions that an external coordinator must decide; open ones; ones that are decided, but
 # not complete; complete ones.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
@@ -308,16 +308,22 @@ def end_condition(txn: Txn) -> tuple[str, str | None]:
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
             return (
-                "Prepared, or about to be: only the application's own coordinator commits or aborts it.",
+                (
+                    "Prepared, or about to be prepared: only the application's own coordinator may commit or abort the"
+                    " transaction."
+                ),
                 f"odradek transactions force-terminate --transactional-id {name}",
             )
         case TxnState.ONGOING:
             return (
-                "Open: its producer ends it, or the coordinator aborts it at its timeout.",
+                "Open: the producer ends the transaction, or the coordinator aborts it at its timeout.",
                 f"odradek transactions abort --transactional-id {name}",
             )
         case TxnState.PREPARE_COMMIT | TxnState.PREPARE_ABORT:
-            return "Decided; markers are being written to its partitions. Nothing can change the decision.", None
+            return (
+                "Decided: markers are being written to the partitions of the transaction. Nothing can change the"
+                " decision."
+            ), None
         case TxnState.COMPLETE_COMMIT:
             return "Committed: all readers see its records.", None
         case TxnState.COMPLETE_ABORT:

@@ -22,7 +22,9 @@ BODY_BYTES: Final = 1024 * 1024  # the size limit of aiohttp for a request body
 
 TEXT: Final[JsonSchema] = {"type": "string"}
 WHOLE: Final[JsonSchema] = {"type": "integer", "minimum": 0}
-CONTENT: Final[JsonSchema] = {"description": "text for its UTF-8 bytes, null, or JSON for its text"}
+CONTENT: Final[JsonSchema] = {
+    "description": "a string, which stands for its UTF-8 bytes; null; or other JSON, which stands for its text"
+}
 HEADERS: Final[JsonSchema] = {
     "oneOf": [
         {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
@@ -70,8 +72,8 @@ READ: Final[JsonSchema] = {
             "type": "array",
             "items": READ_RECORD,
         },
-        "next": {**TEXT, "description": "`from` of the following request"},
-        "is_at_end": {"type": "boolean", "description": "whether everything has been looked at"},
+        "next": {**TEXT, "description": "the value of `from` for the next request"},
+        "is_at_end": {"type": "boolean", "description": "whether the answer reached the end of all partitions"},
     },
 }
 RESULTS: Final[JsonSchema] = {
@@ -112,14 +114,14 @@ WRITE: Final = ControlCall(
             "records",
             FieldKind.JSON_LIST,
             {"type": "array", "items": RECORD, "minItems": 1, "maxItems": MAX_WRITTEN_RECORDS},
-            "instead of `records`, the body may have the fields of a single record",
+            "Instead of `records`, the body may have the fields of a single record",
         ),
-        _text("acks", "the acknowledgements to wait for; default: all", {"enum": [*ACKS]}),
-        _text("key_subject", "encode keys by the latest schema of this subject"),
-        _text("value_subject", "encode values by the latest schema of this subject"),
+        _text("acks", "how many replicas must acknowledge the records; default: all", {"enum": [*ACKS]}),
+        _text("key_subject", "encode keys with the latest schema of this subject"),
+        _text("value_subject", "encode values with the latest schema of this subject"),
     ),
     answer=RESULTS,
-    also={202: "acks is 0: the broker does not say whether the records were written."},
+    also={202: "acks is 0, so the broker does not report whether the records were written."},
 )
 READ_CALL: Final = ControlCall(
     "read",
@@ -129,37 +131,49 @@ READ_CALL: Final = ControlCall(
     CallScope.PROCESS,
     path_fields=(TOPIC,),
     query=(
-        _text("from", "where to start: beginning (the default), end, an offset, or `next` of the answer before"),
+        _text(
+            "from",
+            "where to start: beginning (the default), end, an offset, or the value of `next` in the previous answer",
+        ),
         _number("wait_ms", "how long to wait for a record if there is none; default: 0", 0, MAX_WAIT_MS),
-        _number("max", f"maximum number of records of an answer; default: {DEFAULT_RECORDS}", 1, MAX_RECORDS),
-        _text("partition", "numbers with commas; default: all partitions"),
+        _number("max", f"the maximum number of records in an answer; default: {DEFAULT_RECORDS}", 1, MAX_RECORDS),
+        _text("partition", "the numbers of partitions, separated by commas; default: all partitions"),
         _text("isolation", "default: committed", {"enum": ["committed", "uncommitted"]}),
         _text("timestamp", "the earliest timestamp in ms"),
         _text("until", "the latest timestamp in ms"),
-        _text("find", "a text that occurs in the record"),
+        _text("find", "only records that contain this text"),
         _text("in", "where `find` looks; default: any", {"enum": ["any", "key", "value", "headers"]}),
-        _text("path", "a JSONPath that selects something in the value"),
-        _text("key_format", "decode keys by the schema registry", {"enum": [*FORMATS]}),
-        _text("value_format", "decode values by the schema registry; `schema` accepts all types", {"enum": [*FORMATS]}),
-        _text("cluster", "a cluster of the control interface"),
+        _text("path", "only records in whose value this JSONPath selects something"),
+        _text("key_format", "decode keys with schemas from the schema registry", {"enum": [*FORMATS]}),
+        _text(
+            "value_format",
+            "decode values with schemas from the schema registry; `schema` accepts every type of schema",
+            {"enum": [*FORMATS]},
+        ),
+        _text("cluster", "the id of a cluster of the control interface; default: the broker itself"),
     ),
-    headers=(_text("Last-Event-ID", "replaces `from`; browsers send it when they resume"),),
+    headers=(_text("Last-Event-ID", "replaces `from`; browsers send this header when they resume"),),
     answer=READ,
     media_types=(JSON, LINES, EVENTS),
 )
 CALLS: Final = (WRITE, READ_CALL)
 REFUSALS: Final = {
     400: "The request has a field or parameter that is missing, unknown or invalid.",
-    401: "The token, or the user and its password, are missing or wrong.",
-    403: "A right is missing, the setting odradek.http.actions is off, or another site's page asks.",
+    401: "The token, or the user and the password, are missing or wrong.",
+    403: "A permission is missing, the setting odradek.http.actions is off, or the request comes from a page of"
+    " another site.",
     404: "There is no such topic or partition.",
-    413: f"The body is larger than {BODY_BYTES >> 20} MiB, or a record than message.max.bytes.",
+    413: f"The body is larger than {BODY_BYTES >> 20} MiB, or a record is larger than message.max.bytes.",
     415: f"The body is not {JSON}.",
-    503: f"{MAX_READERS} requests read already.",
+    503: f"{MAX_READERS} requests are already reading records.",
 }
 SECURITY: Final = {
-    "user": {"type": "http", "scheme": "basic", "description": "A user of the broker; or any name, with the token."},
-    "token": {"type": "http", "scheme": "bearer", "description": "The token of odradek.http.token."},
+    "user": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "A user of the broker with its password, or any name with the token as the password.",
+    },
+    "token": {"type": "http", "scheme": "bearer", "description": "The value of odradek.http.token."},
 }
 DESCRIPTION: Final = (
     f"docs/http-records.md describes both calls. An answer has at most {MAX_RECORDS} records and {MAX_BYTES} bytes."

@@ -253,7 +253,7 @@ class RecordReader:
     def _logs(self) -> list[LogPositions]:
         chosen, left_out = chosen_partitions(self._served, self._query.topic, self._query.query)
         if left_out:
-            raise invalid(f"name at most {len(chosen)} partitions, in the parameter partition")
+            raise invalid(f"the parameter partition must name at most {len(chosen)} partitions")
         found = [positions_of(each) for each in chosen]
         for each in found:
             self._positions.setdefault(each.partition, each.log_start_offset)  # the partition is new
@@ -289,4 +289,4 @@ def in_format(content: DecodedContent | None, part: str, wanted: str) -> Decoded
     if kind is None or content.kind in (None, kind):
         return content
     right = next(name for name, each in FORMATS.items() if each == content.kind)
-    return f"the schema {content.schema_id} is {content.kind}, not {kind}: ask for {part}_format={right}"
+    return f"the schema {content.schema_id} is {content.kind}, not {kind}: use {part}_format={right}"

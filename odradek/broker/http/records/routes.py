@@ -149,7 +149,7 @@ class RecordRoutes:
         if "records" in given:
             rows = given.pop("records")
             if given:
-                raise invalid(f"{min(given)} cannot be given beside records: put it into each record")
+                raise invalid(f"{min(given)} cannot be given together with records: put it into each record")
             if not isinstance(rows, list) or not 0 < len(rows) <= MAX_WRITTEN_RECORDS:
                 raise invalid(f"records must be a list of 1 to {MAX_WRITTEN_RECORDS} records")
             records = [parse_record(row, f"records[{number}].") for number, row in enumerate(rows)]
@@ -171,9 +171,9 @@ class RecordRoutes:
         if subject is None or content.data is None:
             return content.data
         if not isinstance(subject, str) or not subject:
-            raise invalid("key_subject and value_subject must be names of subjects")
+            raise invalid("key_subject and value_subject must be the names of subjects")
         if content.value is None:
-            raise invalid("a key or value in base64 cannot be encoded by a subject")
+            raise invalid("a key or value in base64 cannot be encoded with the schema of a subject")
         values = self._broker.schema_values
         if values is None:
             raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
@@ -184,7 +184,7 @@ class RecordRoutes:
         try:
             if unknown := sorted(request.query.keys() - READ_CALL.query_names):
                 raise invalid(
-                    f"there is no parameter {unknown[0]}; there are {', '.join(sorted(READ_CALL.query_names))}"
+                    f"there is no parameter {unknown[0]}; the parameters are {', '.join(sorted(READ_CALL.query_names))}"
                 )
             self._require(request, topic, True)
             query = parse_query(topic, request.query, request.headers.get("Last-Event-ID", ""))
@@ -195,7 +195,9 @@ class RecordRoutes:
                     return await self._stream(request, reader, query, EVENTS if EVENTS in accepted else LINES)
                 return await self._answer(request, reader, query)
         except TooManyReaders:
-            return self._error(503, f"{MAX_READERS} requests read records already: try again", {"Retry-After": "1"})
+            return self._error(
+                503, f"{MAX_READERS} requests are already reading records: try again later", {"Retry-After": "1"}
+            )
         except KafkaError as error:
             return self._refused(error)
 

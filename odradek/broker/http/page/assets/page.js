@@ -72,7 +72,7 @@ const say = () => {
   live.className = lostAt === null ? "on" : "";
   main.classList.toggle("stale", lostAt !== null);
   if (lostAt !== null) {
-    words.textContent = `not connected since ${lostAt}: the broker is down or starting. The numbers are from then`;
+    words.textContent = `not connected since ${lostAt}: the broker is down or starting. The numbers are from that time`;
   } else words.textContent = isPaused ? "paused" : isHeld ? "paused while text is selected" : "live";
 };
 // Shows the latest facts, unless the user has paused the page or is selecting text in it.

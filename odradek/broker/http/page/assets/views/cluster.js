@@ -72,7 +72,7 @@ const changes = (view, path) => [
   view.state === "running"
     ? asking("Crash…", {
       title: `Crash ${view.id}`,
-      words: "This cuts its connections, and leaves on the disk what kill -9 would leave.",
+      words: "This cuts the connections of the cluster, and leaves its files as kill -9 would leave them.",
       isDanger: true,
       go: "Crash",
       send: () => control("POST", `${path}/crash`, {}),
@@ -81,7 +81,7 @@ const changes = (view, path) => [
   doing("Restart", () => control("POST", `${path}/restart`, {})),
   asking("Delete…", {
     title: `Delete ${view.id}`,
-    words: "This cuts its connections and removes its files.",
+    words: "This cuts the connections of the cluster and removes its files.",
     go: "Delete",
     typed: view.id,
     send: () => control("DELETE", path),

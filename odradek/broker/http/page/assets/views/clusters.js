@@ -53,7 +53,7 @@ const nodes = (given) => given?.includes(",") ? given.split(",").map(Number) : w
 
 const CREATE = {
   title: "Create a cluster",
-  words: "A separate broker in this process, on a free port. Its log is deleted with it.",
+  words: "A separate broker in this process, on a free port. Its log is deleted with the cluster.",
   go: "Create",
   fields: [
     ["nodes", "Nodes", { pattern: "\\d+(, *\\d+)*", placeholder: "1, or ids such as 1, 4, 9" }],

@@ -9,7 +9,7 @@ const COLUMNS = [
   ["version", "", "version"],
   ["listener", "", "listener"],
   ["principal", "", "principal"],
-  ["address it was given", "mono"],
+  ["address given to the client", "mono"],
 ];
 
 export const connections = (view, query) => [

@@ -59,7 +59,7 @@ const lag = ({ lag: { records, uncommitted } }) => [
       h(
         "p",
         {},
-        `${count(uncommitted, "partition")} without a committed offset, not included in the lag. There, `,
+        `${count(uncommitted, "partition")} without a committed offset, not included in the lag. For them, `,
         h("code", {}, "auto.offset.reset"),
         " of the consumers decides where the group starts.",
       ),

@@ -33,7 +33,7 @@ export const overview = (view) => {
 
 const offline = (partitions) => {
   if (!partitions.length) return null;
-  const words = `These partitions cannot be used: ${partitions.join(", ")}. The broker's log says why.`;
+  const words = `These partitions cannot be used: ${partitions.join(", ")}. The broker's log gives the reason.`;
   return note("bad", h("p", {}, words));
 };
 const inDoubt = (transactions) => {

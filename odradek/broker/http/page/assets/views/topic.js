@@ -136,7 +136,7 @@ const deleteRecords = ({ name, partitions }) => ({
   typed: name,
   fields: [
     ["partition", "Partition", { type: "number", min: 0, required: true, value: partitions[0]?.partition ?? 0 }],
-    ["before_offset", "Before offset", { type: "number", min: 0, placeholder: "all that is committed" }],
+    ["before_offset", "Before offset", { type: "number", min: 0, placeholder: "all committed records" }],
   ],
   body: (given) => ({
     topic: name,

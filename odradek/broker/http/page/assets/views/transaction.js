@@ -13,7 +13,7 @@ export const transaction = (view) => [
   view.state ? state(view) : null,
   view.picture ? [h("h2", {}, "Its last transaction"), pictureOf(view.picture)] : null,
   h("h2", {}, "What happened, the latest first"),
-  timeline(view.timeline ?? [], "The log no longer has records of it."),
+  timeline(view.timeline ?? [], "The log no longer has records of this transactional id."),
 ];
 
 const ending = (view) =>
