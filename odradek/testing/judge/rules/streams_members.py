@@ -266,7 +266,8 @@ def _check_next_heartbeat(
         member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us
     ):
         passed_ms = _since_regular_heartbeat_us(exchange, member) // 1000
-        why = f"a heartbeat without news after {passed_ms} ms; the interval is {member.interval_us // 1000} ms"
+        interval_ms = member.interval_us // 1000
+        why = f"the member sends a heartbeat without a change after {passed_ms} ms; the interval is {interval_ms} ms"
         is_fine = not _is_soon(exchange, member)
         scene.decide("STG.14", is_fine, exchange, why, member.regular_heartbeat, last_response)
     if _is_soon(exchange, member):

@@ -162,7 +162,7 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
     scene.join(exchange.connection, "producer", *pair)
     producer, open_ = scene.state(Producer, name), scene.state(OngoingTransaction, name, *pair)
     if producer.response is not None:
-        why = f"producer id {pair[0]} and epoch {pair[1]}, which were in no answer to {name!r}"
+        why = f"no answer to {name!r} contained producer id {pair[0]} and epoch {pair[1]}"
         scene.decide("TXN.1", pair in producer.issued, exchange, why, producer.response)
     if open_.fencing is not None and not is_abort(exchange) and knows_response(exchange, open_.fencing):
         scene.record_broken("TXN.6", exchange, "the producer continues after PRODUCER_FENCED", open_.fencing)

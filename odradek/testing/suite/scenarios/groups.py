@@ -73,7 +73,9 @@ def application_that_stops_polling(stage: ScenarioCluster) -> str | None:
     try:
         stage.kafka.wait(group=GROUP, members=0, timeout_s=LEAVE_TIMEOUT_S)
     except Unmet:
-        return f"a member still {LEAVE_TIMEOUT_S} s after the last poll, where max.poll.interval.ms is {IDLE_MS}"
+        return (
+            f"the client is still a member {LEAVE_TIMEOUT_S} s after its last poll; max.poll.interval.ms is {IDLE_MS}"
+        )
     stage.send("b")
     return difference(received + poll_values(driver, 1), ["a", "b"])
 
