@@ -59,7 +59,7 @@ class Subject:
     def __init__(self, broker: BrokerProcess, topic: str, part: str = "value") -> None:
         self._registry = RegistryCaller(broker)
         self._broker = broker
-        self._topic = topic
+        self.topic = topic
         self.name = f"{topic}-{part}"
         self.url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"
 
@@ -83,11 +83,11 @@ class Subject:
     def write(self, *values: bytes | None, key: bytes | None = None) -> None:
         with Producer(bootstrap_servers=self._broker.bootstrap) as producer:
             for value in values:
-                producer.send(self._topic, value, key=key, partition=0)
+                producer.send(self.topic, value, key=key, partition=0)
             producer.flush()
 
     def options(self) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self._broker.bootstrap, "subscribe": self._topic}
+        return {"kafka.bootstrap.servers": self._broker.bootstrap, "subscribe": self.topic}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def order(number: int, **more: object) -> dict[str, object]:
 
 
 def test_records_of_all_versions_get_the_latest_schema(spark: Any, broker: BrokerProcess, subject: Subject) -> None:
-    keys = Subject(broker, subject.name.removesuffix("-value"), "key")
+    keys = Subject(broker, subject.topic, "key")
     key = keys.register_text('"long"')
     subject.write(subject.register(FIRST)(order(1)), key=key(7))
     more = {"ordered": "2026-11-30T10:00:00.123Z", "due": "2026-12-24", "tags": ["gift"]}
@@ -128,6 +128,9 @@ def test_records_of_all_versions_get_the_latest_schema(spark: Any, broker: Broke
         "tags:array<string>>"
     )
     assert decoded.where("value.count > 1 and value.due is null").count() == 1
+    files = spark.read.format("odradek").options(path=str(broker.data_dir), subscribe=subject.topic).load()
+    of_files = decode_avro(files, "value", subject.name, registry=subject.url).select("value.id")
+    assert sorted(row.id for row in of_files.where("id is not null").collect()) == [1, 2]
 
 
 def plain(row: Any) -> tuple[Any, ...]:
@@ -162,8 +165,9 @@ def test_a_value_that_is_not_avro_fails_the_query_or_becomes_null(spark: Any, su
         decoded = decode_avro(frame, "value", subject.name, registry=subject.url, mode=mode, into="order")
         return [None if row.order is None else row.order.id for row in decoded.orderBy("offset").collect()]
 
-    topic = subject.name.removesuffix("-value")
-    with pytest.raises(Exception, match=f"the value of the record at offset 1 of {topic}-0 does not begin with a zero"):
+    with pytest.raises(
+        Exception, match=f"the value of the record at offset 1 of {subject.topic}-0 does not begin with a zero"
+    ):
         rows("failfast", "offset < 2")
     with pytest.raises(Exception, match="Malformed"):
         rows("FAILFAST", "offset = 4")
@@ -173,7 +177,7 @@ def test_a_value_that_is_not_avro_fails_the_query_or_becomes_null(spark: Any, su
 def test_an_id_of_another_subject_fails_the_query_in_every_mode(
     spark: Any, broker: BrokerProcess, subject: Subject
 ) -> None:
-    other = Subject(broker, f"{subject.name}-other")
+    other = Subject(broker, f"{subject.topic}-other")
     subject.write(subject.register(FIRST)(order(1)), other.register_text('"string"')("tea"))
     for mode in ("FAILFAST", "PERMISSIVE"):
         decoded = decode_avro(batch(spark, subject), "value", subject.name, registry=subject.url, mode=mode)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.guides import blocks, can_have_a_network, check_output, play
+from tests.support.spark_session import AVRO_JARS
 
 PAGE = blocks("docs/using-spark.md")
 TIMEOUT_S = 900
@@ -18,5 +19,5 @@ def test_a_reader_can_paste_the_page_from_top_to_bottom(tmp_path: Path) -> None:
     conf, folder = tmp_path / "conf", tmp_path / "reader"
     conf.mkdir()
     folder.mkdir()
-    (conf / "spark-defaults.conf").write_text(DEFAULTS)
+    (conf / "spark-defaults.conf").write_text(f"{DEFAULTS}spark.jars {','.join(map(str, AVRO_JARS))}\n")
     check_output(PAGE, play(PAGE, folder, timeout_s=TIMEOUT_S, SPARK_CONF_DIR=str(conf)))

@@ -45,6 +45,9 @@ ELSEWHERE = (
     ". .venv/bin/activate",
     "export PG",
 )
+# Packages that a program for Spark downloads. The test provides them, because the network of a guide has no Maven
+# Central.
+PACKAGES = re.compile(r'^ *\.config\("spark\.jars\.packages", "[^"]+"\)\n', re.MULTILINE)
 MARK = "::: block "
 # Brings up the loopback interface of a new network, like `ip link set lo up`.
 LOOPBACK = """
@@ -138,7 +141,7 @@ def script(page: Sequence[Block]) -> str:
             lines += [each for each in commands(block) if not is_elsewhere(each)]
         elif block.language == "python" and not is_part_of_a_file(block):
             file = block.file or DEFAULT_NAME
-            lines += [f"cat >{file} <<'END OF BLOCK'", block.text.rstrip("\n"), "END OF BLOCK"]
+            lines += [f"cat >{file} <<'END OF BLOCK'", PACKAGES.sub("", block.text).rstrip("\n"), "END OF BLOCK"]
             if not any(each.language == "sh" and file in each.text for each in page[number + 1 :]):
                 lines.append(f"python -m pytest -q {file}" if is_test(block) else f"python {file}")
     return "\n".join(lines) + "\n"

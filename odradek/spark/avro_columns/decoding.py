@@ -130,7 +130,7 @@ def _decoded(frame: DataFrame, column: str, subject: AvroSubject, mode: str, opt
     settings = {**options, "mode": mode, "avroSchema": subject.reader}
     cases = [
         (header == functions.lit(HEADER.pack(MAGIC, each)), from_avro(payload, schema, settings).getField(FIELD))
-        for each, schema in sorted(subject.writers.items())
+        for each, schema in sorted(subject.writers.items(), reverse=True)  # most records have the newest
     ]
     cases.append((schema_id(column).isNotNull(), _unknown_id(frame, column, subject)))
     if mode == FAILFAST:
@@ -153,7 +153,7 @@ def _unknown_id(frame: DataFrame, column: str, subject: AvroSubject) -> Column:
                 f", which the subject {subject.name} did not have when the query was planned (it had {ids})."
                 " If a producer has registered a new version since then, start the query again: it requests the"
                 " versions again, and a stream continues from its checkpoint. If the topic has records of several"
-                f' subjects, decode those of each subject separately: frame.where(schema_id("{column}").isin({shown}))'
+                f' subjects, decode those of each subject separately: frame.where(schema_id("{column}").isin({ids}))'
             ),
         )
     )

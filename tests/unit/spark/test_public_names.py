@@ -19,7 +19,7 @@ def documented() -> list[tuple[str, str]]:
 
 
 def test_the_guide_imports_each_job() -> None:
-    jobs = ("audit", "diff", "export", "inputs", "profile")
+    jobs = ("audit", "avro", "diff", "export", "inputs", "profile")
     assert {f"odradek.spark.{job}" for job in jobs} <= {module for module, _ in documented()}
 
 
