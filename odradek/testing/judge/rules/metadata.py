@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from odradek.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequest
 from odradek.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
 from odradek.protocol.messages.fetch_request import FetchRequest
@@ -243,18 +244,22 @@ def _coordinator_codes(exchange: Exchange) -> Mapping[CoordinatorKey, int]:
     if isinstance(answer, OffsetFetchResponse) and exchange.version >= FETCHES_GROUPS:
         return {(GROUP, group.group_id): group.error_code for group in answer.groups}
     code = getattr(answer, "error_code", None)
-    if isinstance(answer, OffsetCommitResponse | TxnOffsetCommitResponse | OffsetFetchResponse):
-        code = _code_of_partitions(answer) if code in (None, 0) else code
+    if code in (None, 0):
+        codes = _codes_of_partitions(answer)
+        # Other errors of partitions decide nothing, because a node may check partitions before it checks whether it is
+        # the coordinator.
+        code = next(iter(codes & NO_COORDINATOR or codes & {0}), code)
     return {} if code is None else dict.fromkeys(_coordinator_keys(exchange), code)
 
 
-def _code_of_partitions(answer: OffsetCommitResponse | TxnOffsetCommitResponse | OffsetFetchResponse) -> int | None:
-    """Returns an error that means that this node does not coordinate the group, or else 0 if a partition has no error.
-
-    Returns None if all partitions have other errors, because a coordinator may check these first.
-    """
-    codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
-    return next(iter(codes & NO_COORDINATOR or codes & {0}), None)
+def _codes_of_partitions(answer: object) -> Set[int]:
+    """Returns the error codes of all partitions in a response, if it is a response with such codes."""
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        topics = answer.results_by_topic_v3_and_below
+        return {partition.partition_error_code for topic in topics for partition in topic.results_by_partition}
+    if isinstance(answer, OffsetCommitResponse | TxnOffsetCommitResponse | OffsetFetchResponse):
+        return {partition.error_code for topic in answer.topics for partition in topic.partitions}
+    return frozenset()
 
 
 def on_coordinator_request(exchange: Exchange, scene: Scene) -> None:
@@ -355,6 +360,7 @@ COORDINATED: Final = (
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from odradek.protocol.batch_header import small_batch
 from odradek.protocol.control_records import marker_batch
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from odradek.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
 from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
 from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
@@ -259,6 +265,14 @@ def requests_of_a_group() -> tuple[tuple[Message, int, Message], ...]:
     )
 
 
+def adds_partitions() -> tuple[Message, int, Message]:
+    """Returns an AddPartitionsToTxn request with its version and an answer that contains NOT_COORDINATOR."""
+    partition = AddPartitionsToTxnPartitionResult(partition_error_code=16)
+    topic = AddPartitionsToTxnTopicResult(name="a", results_by_partition=[partition])
+    request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="t")
+    return request, 3, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+
+
 def finds(peer: Peer, key_type: int, *keys: str) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
     peer.ask(request, 4, FindCoordinatorResponse())
@@ -421,6 +435,11 @@ CASES = (
         Case("MET.10", refused(*each, finds_type=0, key="g"), refused(*each, finds_type=1, key=name))
         for each in requests_of_a_group()
         for name in ("g", "t")
+    ),
+    Case(
+        "MET.10",
+        refused(*adds_partitions(), finds_type=1, key="t"),
+        refused(*adds_partitions(), finds_type=0, key="t"),
     ),
     Case("MET.11", lambda trace: finds(trace.connect(), 0, "g"), lambda trace: finds(trace.connect(), 7, "g")),
     Case("TEL.1", pushes(), pushes(subscription=6)),
