@@ -117,6 +117,9 @@ LACKING = {  # reasons for failures, each examined; by class, or by `Outcome.tes
     "ReassignPartitionsCommandTest.testReassignment": SAME_PLACE,
     "ReassignPartitionsCommandTest.testThrottledReassignment": "needs settings of a node",
     "ResetConsumerGroupOffsetTest.testResetOffsetsWithPartitionNoneLeader": SAME_PLACE,
+    "RestoreIntegrationTest.shouldRecycleStateFromStandbyTaskPromotedToActiveTaskAndNotRestore": (
+        "expects that a standby task is revoked before it becomes active, as in Kafka 4.3.1 but not in 4.4.0"
+    ),
     "ShareConsumerRackAwareTest.testShareConsumerWithRackAwareAssignor": IN_BROKER,
     "ShareConsumerTest.testRenewAcknowledgementInvalidStateRecord": "needs gauges of Kafka's broker",
     "ShareConsumerTest.testRenewAcknowledgementNoResultInPoll": "needs gauges of Kafka's broker",

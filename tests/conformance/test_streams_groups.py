@@ -196,6 +196,22 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
     assert scene.state[0] == "Stable"
 
 
+def test_a_standby_task_becomes_active_in_place_when_its_active_task_is_free(scene: Scene) -> None:
+    """Kafka 4.3.1 revokes the standby task first, so that its store is closed."""
+    with_a_store(scene)
+    scene.configure(num_standby_replicas=1)
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    a.beat_for_tasks()
+    c.join()
+    a.beat()
+    a.beat({"0": [0, 1]}, {"0": [2, 3]})
+    assert c.beat().roles[1:] == ({"0": [2, 3]}, {"0": [0, 1]})
+    c.beat({"0": [2, 3]}, {"0": [0, 1]})
+    a.leave()
+    assert c.beat().roles[1:] == (ALL, {})
+
+
 def test_scenario_123_no_process_has_a_task_in_two_roles(scene: Scene) -> None:
     with_a_store(scene)
     scene.configure(num_standby_replicas=1)
