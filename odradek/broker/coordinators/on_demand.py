@@ -2,7 +2,7 @@
 otherwise import at startup.
 
 If a coordinator's topic exists, the coordinator is created as soon as the broker listens. Otherwise the first request
-that needs it creates it.
+that needs the coordinator creates it.
 """
 
 from __future__ import annotations

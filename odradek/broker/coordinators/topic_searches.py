@@ -1,9 +1,9 @@
 """Finds the topics that match regular expressions (KIP-848), in slices, and caches the result of each expression.
 
-A client chooses the expression, and every topic name has to be compared with it. To limit the cost, other clients are
-served during a search, groups that use the same expression share one search, and later searches compare only the names
-of new topics. Each turn of the loop runs one slice of one search, however many groups are waiting, and the number of
-searches in progress is limited. An expression that needs far more work than usual is rejected (MAX_WORK).
+A client chooses the expression, and every topic name must be compared with it. To limit the cost, the broker handles
+other requests during a search, groups that use the same expression share one search, and later searches compare only
+the names of new topics. Each turn of the loop runs one slice of one search, however many groups are waiting, and the
+number of searches in progress is limited. An expression that needs far more work than usual is rejected (MAX_WORK).
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ class TransactionCoordinator:
         topic with this name.
 
         Returns a Deferred that resolves when the removal is recorded as durably as the settings require. No topic with
-        this name may be created before that. Returns None if there is nothing to wait for.
+        this name may be created before then. Returns None if there is nothing to wait for.
         """
         if topic == TRANSACTION_STATE:
             self.state_topic_deleted()

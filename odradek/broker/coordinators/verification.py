@@ -60,7 +60,7 @@ class UnverifiedBatch:
 
 
 VerificationResult = VerificationGuard | KafkaError | None
-"""The guard to append the batch with, or the error that refuses it. None if no guard is needed."""
+"""The guard with which to append the batch, or the error that refuses the batch. None if no guard is needed."""
 
 VerificationResults = Mapping[TopicPartition, VerificationResult]
 

@@ -276,9 +276,9 @@ def prepare_end_v0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
 def prepare_end_v2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Decides a transaction and bumps the epoch. If the epochs are used up, also records the next producer id.
 
-    The epoch of the markers is one higher than the epoch of the transaction's records. If the transaction was kept, its
-    owner continues with its own pair. The epoch of that pair is bumped as well, because the owner's request may arrive
-    twice. Source: #s3-5, K3 to K5.
+    The epoch of the markers is one higher than the epoch of the transaction's records. If the transaction was kept, the
+    owner continues with its own producer id. The owner's epoch is bumped as well, because the owner's request may
+    arrive twice. Source: #s3-5, K3 to K5.
     """
     producer_id, producer_epoch = txn.client_pair
     following: tuple[int | None, int | None] = None, None
@@ -318,7 +318,7 @@ def prepare_fence(
 
 
 def complete_transaction(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
-    """Completes a transaction whose markers have all been written (#s3-5, K6)."""
+    """Completes a transaction whose markers have all been written (docs/spec/transactions.md#s3-5, K6)."""
     producer_id, producer_epoch = next_pair(txn)
     previous = txn.previous_producer_id  # None in records of Kafka before 4.3
     after = txn.copy()

@@ -1,4 +1,4 @@
-"""A classic group: its members and its state.
+"""A classic group, with its members and its state.
 
 A `GroupMetadata` record stores the protocol type and name, the generation, the leader, the time of the last state
 change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.

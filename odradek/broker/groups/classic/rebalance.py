@@ -53,8 +53,8 @@ def begin_initial_delay(turn: ClassicTurn) -> None:
 
 
 def maybe_complete_join(turn: ClassicTurn) -> None:
-    """Completes the join phase if all members have joined. During the initial delay it does nothing, because more
-    clients may join until the delay ends."""
+    """Completes the join phase if all members have joined. Does nothing during the initial delay, because more clients
+    may join until the delay ends."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance and group.all_have_joined:
         complete_join(turn)
@@ -102,8 +102,8 @@ def complete_join(turn: ClassicTurn) -> None:
 
 
 def elect_leader_among_joined(group: ClassicGroup) -> bool:
-    """Ensures that the leader has rejoined, because only then can it assign partitions. If it has not, another member
-    becomes the leader. Returns False if no member has rejoined."""
+    """Ensures that the leader has rejoined, because only then can it assign partitions. If the leader has not rejoined,
+    another member becomes the leader. Returns False if no member has rejoined."""
     leader = group.members[group.leader_id] if group.leader_id is not None else None
     if leader is not None and leader.awaiting_join is not None:
         return True

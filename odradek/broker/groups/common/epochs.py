@@ -162,7 +162,7 @@ class EpochTurn(ABC, Generic[G, S]):
     """A decision about a group, made in response to a request or a timer.
 
     `group` is the group after the decision: each new record is applied to it immediately. Before the first change, the
-    turn replaces it with a copy. Until its outcome is applied, a turn has no effect outside this object.
+    turn replaces the group with a copy. Until its outcome is applied, a turn has no effect outside this object.
     """
 
     def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:
@@ -268,5 +268,5 @@ class EpochTurn(ABC, Generic[G, S]):
         return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
 
     def topics_of(self, names: Iterable[str]) -> list[TopicView]:
-        """Returns those of the named topics that exist."""
+        """Returns the topics with the given names. Names of topics that do not exist are skipped."""
         return [topic for name in names if (topic := self.cluster.topic(name)) is not None]

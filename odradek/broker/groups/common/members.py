@@ -76,7 +76,7 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Members.
 
     def check_room(self, member_id: str, max_size: int) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED if the group is full and this is not one of its members."""
+        """Raises GROUP_MAX_SIZE_REACHED if the group is full and the client is not one of its members."""
         if len(self.members) >= max_size and member_id not in self.members:
             what = f"The {self.protocol_type} group has reached its maximum capacity of {max_size} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
@@ -127,8 +127,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Offset requests. The rules are in docs/spec/consumer-groups.md#s9 and docs/spec/streams-groups.md#s7.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Raises KafkaError if the member id or the epoch is wrong. A transactional commit may omit both. The epoch may
-        also be omitted if the group has no members."""
+        """Raises KafkaError if the member id or the epoch is wrong. A transactional commit may omit the member id and
+        the epoch. Any commit may omit the epoch if the group has no members."""
         if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
             return ()
         member = self.members.get(committer.member_id)

@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848): its members, epochs and target assignment, as restored from its records.
+"""A consumer group (KIP-848), with the members, epochs and target assignment that its records store.
 
 Source: docs/spec/consumer-groups.md#s3, docs/spec/consumer-groups.md#s12.
 """

@@ -36,8 +36,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Starts the timers after loading. Members keep their epochs. Each has one session timeout to send a heartbeat, and
-    one rebalance timeout to give up partitions."""
+    """Starts the timers after loading. Members keep their epochs. Each member has one session timeout to send a
+    heartbeat, and one rebalance timeout to give up partitions."""
     assert isinstance(group, ConsumerGroup)
     turn = ConsumerTurn(registry, group, now_ms)
     for member in group.members.values():

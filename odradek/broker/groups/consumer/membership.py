@@ -1,4 +1,5 @@
-"""Finds the member that a joining client is. Dynamic members are found by member id, and static members by instance id.
+"""Finds or creates the member for a client that joins. Dynamic members are found by member id, and static members by
+instance id.
 
 Source: docs/spec/consumer-groups.md#s2-2.
 """
@@ -38,8 +39,8 @@ def joining_member(
 
 
 def replace_static_member(turn: ConsumerTurn, holder: ConsumerMember, member_id: str) -> ConsumerMember:
-    """Replaces a static member with one that has a different member id. The new member takes over the subscription,
-    target and partitions. Its epoch is 0, so that it receives the partitions again."""
+    """Replaces a static member with a member that has a different member id. The new member takes over the
+    subscription, target and partitions. Its epoch is 0, so that it receives the partitions again."""
     group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
     member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):

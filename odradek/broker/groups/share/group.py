@@ -1,4 +1,4 @@
-"""A share group (KIP-932): its members, epochs, target assignment and state partitions, as restored from its records.
+"""A share group (KIP-932), with the members, epochs, target assignment and state partitions that its records store.
 
 Source: docs/spec/share-groups.md#s2-2, #s2-9.
 """

@@ -109,8 +109,9 @@ def state_begun(
 
 
 def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: bool) -> ShareGroup | None:
-    """Returns the group after checking that its offsets may be changed. Returns None if it does not exist and
-    `may_be_missing` is set. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Returns the group after checking that its offsets may be changed. Returns None if the group does not exist and
+    `may_be_missing` is set. Raises GROUP_ID_NOT_FOUND if there is no such share group, or NON_EMPTY_GROUP if it has
+    members."""
     group = registry.groups.get(group_id)
     if group is None:
         if may_be_missing:
@@ -126,8 +127,8 @@ def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: boo
 def alter_offsets(
     registry: GroupRegistry, group_id: str, start_offsets: Mapping[Pair, int], now_ms: int
 ) -> Outcome[StateRequest]:
-    """Makes the first decision of AlterShareGroupOffsets, for partitions that exist. Creates the group if it does not
-    exist."""
+    """Makes the first decision of AlterShareGroupOffsets. Creates the group if it does not exist. The caller must have
+    removed partitions that do not exist."""
     group = require_empty(registry, group_id, may_be_missing=True)
     if group is None:
         turn = ShareTurn(registry, ShareGroup(group_id), now_ms, is_new=True)

@@ -105,7 +105,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.members_went()
 
     def put_state(self, state: StatePartitions) -> None:
-        """Records which partitions have share state. Names of topics without such partitions are omitted."""
+        """Records which partitions have share state. Names of topics without share state are omitted."""
         kept = state.initializing.keys() | state.initialized.keys() | state.deleting
         state = state._replace(names={topic_id: name for topic_id, name in state.names.items() if topic_id in kept})
         if state != self.group.state:

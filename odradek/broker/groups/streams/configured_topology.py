@@ -66,7 +66,7 @@ class ConfiguredTopology:
 
 
 def configure(topology: Topology, existing: Mapping[str, int]) -> ConfiguredTopology:
-    """Compares the topology with the existing topics. `existing` contains the partition counts of those required topics
+    """Compares the topology with the existing topics. `existing` contains the partition counts of the required topics
     that exist.
 
     Raises STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
@@ -114,7 +114,7 @@ def missing_topics_status(
     """Returns the status that reports missing internal topics.
 
     unauthorized  the missing topics that the member is not allowed to create
-    failures      the error messages of topics that could recently not be created, by topic
+    failures      the error messages of recent failed attempts to create topics, by topic
     """
     detail = f"Internal topics are missing: {_shortened_list(missing)}"
     if unauthorized:

@@ -1,4 +1,4 @@
-"""A streams group (KIP-1071): its topology, members, epochs and target assignment, as restored from its records.
+"""A streams group (KIP-1071), with the topology, members, epochs and target assignment that its records store.
 
 Source: docs/spec/streams-groups.md#s2, #s11.
 """
@@ -56,7 +56,7 @@ class StreamsMemory(EpochMemory):
     task_offsets      the offsets up to which each member has restored its tasks, by member id
     task_end_offsets  the end offsets of the same tasks, by member id
     being_created     internal topics that are being created
-    failed            internal topics that could recently not be created, by name
+    failed            internal topics whose creation has recently failed, by name
     description       the topology description that a member has sent, or None
     times_asked       how many times the broker has requested a description
     ask_again_ms      the earliest time at which the broker may request a description again

@@ -143,8 +143,8 @@ def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) ->
 
 
 def _replace_static_member(turn: StreamsTurn, holder: StreamsMember, member_id: str) -> StreamsMember:
-    """Replaces a static member with one that has a different member id. The new member takes over the target and the
-    tasks. Its epoch is 0, so that it receives the tasks again. Source: docs/spec/streams-groups.md#s2-5, S3"""
+    """Replaces a static member with a member that has a different member id. The new member takes over the target and
+    the tasks. Its epoch is 0, so that it receives the tasks again. Source: docs/spec/streams-groups.md#s2-5, S3"""
     group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
     member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     turn.remove_member(holder)

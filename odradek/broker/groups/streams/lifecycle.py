@@ -33,8 +33,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Starts the timers after loading. Members keep their epochs. Each has one session timeout to send a heartbeat, and
-    one rebalance timeout to give up tasks."""
+    """Starts the timers after loading. Members keep their epochs. Each member has one session timeout to send a
+    heartbeat, and one rebalance timeout to give up tasks."""
     assert isinstance(group, StreamsGroup)
     turn = StreamsTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -68,7 +68,7 @@ def _end_delay(turn: StreamsTurn) -> None:
 
 
 def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTarget, now_ms: int) -> Outcome[bool]:
-    """Records a target assignment that was not computed immediately. If the group can no longer use the target, its
+    """Records a target assignment that was not computed immediately. If the group can no longer use the target, the
     computation starts again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):

@@ -26,7 +26,7 @@ class ComputedTarget(NamedTuple):
     inputs   `GroupMetadata.assignment_inputs` at that time
     targets  the new target of every member that the group had at that time
     before   the group's targets at that time, by member id
-    records  the records of the members whose new target differs from the one in `before`
+    records  the records of the members whose new target differs from their target in `before`
     """
 
     epoch: int
@@ -45,7 +45,7 @@ class ComputedTarget(NamedTuple):
 
         A target is unusable if it was computed for other topics or settings, or if it is older than the group's current
         target. If no other target will follow because the epoch has not advanced, the target must contain every member.
-        Otherwise, a static member that replaced another one without advancing the epoch would never get a target.
+        Otherwise, a static member that replaced another member without advancing the epoch would never get a target.
         """
         if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.assignment_inputs:
             return False

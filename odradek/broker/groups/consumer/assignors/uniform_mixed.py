@@ -2,8 +2,8 @@
 
 First, members keep the partitions that they own and are still subscribed to. Then, topic by topic, each unowned
 partition goes to the subscriber with the fewest partitions. Finally, in repeated rounds over the topics, partitions
-move from the subscribers with the most partitions to those with the fewest, until that no longer improves the balance.
-For the same input, Kafka 4.3.1 computes the same result.
+move from the subscribers with the most partitions to the subscribers with the fewest, until that no longer improves the
+balance. For the same input, Kafka 4.3.1 computes the same result.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class MixedAssignment:
     def _in_order(self, topic_ids: Collection[bytes]) -> list[bytes]:
         """Returns the topics in the order in which the assignor handles them.
 
-        The topic with the most partitions per subscriber comes first. Of two topics with the same ratio, the one with
+        The topic with the most partitions per subscriber comes first. Of two topics with the same ratio, the topic with
         fewer subscribers comes first. Topics that are equal in both respects are sorted by topic id.
         """
 
