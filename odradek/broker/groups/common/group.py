@@ -119,9 +119,10 @@ class PreparedRecord(NamedTuple):
     content: PreparedContent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CoordinatorRecord:
-    """A typed record of `__consumer_offsets`. A record without a value is a tombstone.
+    """A typed record of `__consumer_offsets`. A record without a value is a tombstone. Like outcomes, records are not
+    frozen, so that they are created faster.
 
     prepared  the record in encoded form, or None if the record is to be encoded when it is written
     """
