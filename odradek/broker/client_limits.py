@@ -86,16 +86,16 @@ class ClientLimits:
     def _apply_creation_rates(self) -> None:
         limits = self._broker.metadata.image.client_quotas.limits
         named = {name for entity in limits for kind, name in entity if kind == IP and name is not None}
-        known = self._broker.host_addresses
-        known.update((name, (address,)) for name in named if (address := address_of(name)) is not None)
+        cached = self._broker.host_addresses
+        cached.update((name, (address,)) for name in named if (address := address_of(name)) is not None)
         self._set_creation_rates()
-        hosts = named - known.keys()
+        hosts = named - cached.keys()
         if not hosts:
             return
 
         def found(outcome: JobResult[dict[str, tuple[str, ...]]]) -> None:
             addresses = outcome.result()
-            known.update(addresses)
+            cached.update(addresses)
             self._set_creation_rates()
             if len(addresses) < len(hosts):
                 unknown = ", ".join(sorted(hosts - addresses.keys()))

@@ -273,8 +273,8 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
         unfinished.write_text(json.dumps(ready) + "\n")
         unfinished.replace(ready_file)
-    told = [f"{one.host}:{one.port}" for one in broker.advertised_listeners]
-    elsewhere = "" if told[0] == f"{first.host}:{first.port}" else f", which it calls {', '.join(told)}"
+    addresses = [f"{one.host}:{one.port}" for one in broker.advertised_listeners]
+    elsewhere = "" if addresses[0] == f"{first.host}:{first.port}" else f", which it calls {', '.join(addresses)}"
     if broker.config.is_advertised_by_arrival:
         elsewhere = ", and answers each with the address that it came in by"
     print(

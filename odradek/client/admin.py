@@ -148,11 +148,11 @@ class Admin(ConnectedClient):
 
         async def ask() -> CreateTopicsResponse:
             answer = await self._cluster.ask(request, CreateTopicsResponse)
-            _check_controller((told.name, told.error_code) for told in answer.topics)
+            _check_controller((result.name, result.error_code) for result in answer.topics)
             return answer
 
-        for told in (await self._retry(ask)).topics:
-            check(told.error_code, f"the topic {told.name!r}", told.error_message)
+        for result in (await self._retry(ask)).topics:
+            check(result.error_code, f"the topic {result.name!r}", result.error_message)
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increases the number of partitions of each topic to the given total. Raises ClientError for the first topic
@@ -167,11 +167,11 @@ class Admin(ConnectedClient):
 
         async def ask() -> CreatePartitionsResponse:
             answer = await self._cluster.ask(request, CreatePartitionsResponse)
-            _check_controller((told.name, told.error_code) for told in answer.results)
+            _check_controller((result.name, result.error_code) for result in answer.results)
             return answer
 
-        for told in (await self._retry(ask)).results:
-            check(told.error_code, f"the topic {told.name!r}", told.error_message)
+        for result in (await self._retry(ask)).results:
+            check(result.error_code, f"the topic {result.name!r}", result.error_message)
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Deletes topics. Raises ClientError for the first topic that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the
@@ -180,29 +180,29 @@ class Admin(ConnectedClient):
 
         async def ask() -> DeleteTopicsResponse:
             answer = await self._cluster.ask(request, DeleteTopicsResponse, max_version=DELETED_BY_NAME)
-            _check_controller((told.name, told.error_code) for told in answer.responses)
+            _check_controller((result.name, result.error_code) for result in answer.responses)
             return answer
 
-        for told in (await self._retry(ask)).responses:
-            check(told.error_code, f"the topic {told.name!r}", told.error_message)
+        for result in (await self._retry(ask)).responses:
+            check(result.error_code, f"the topic {result.name!r}", result.error_message)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Returns the names of all topics in sorted order. Includes internal topics only if `include_internal` is
         set."""
         answer = await self._metadata(None)
-        return sorted(told.name or "" for told in answer if include_internal or not told.is_internal)
+        return sorted(result.name or "" for result in answer if include_internal or not result.is_internal)
 
     async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
         """Describes topics by name. Raises ClientError for the first topic that is refused."""
         found = {}
-        for told in await self._metadata(list(topics)):
-            check(told.error_code, f"the topic {told.name!r}")
-            found[told.name or ""] = administration.topics.topic_description(told)
+        for result in await self._metadata(list(topics)):
+            check(result.error_code, f"the topic {result.name!r}")
+            found[result.name or ""] = administration.topics.topic_description(result)
         return found
 
     async def _metadata(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        requested = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=requested, allow_auto_topic_creation=False)
         return (await self._retry(lambda: self._cluster.ask(request, MetadataResponse))).topics
 
     # Settings.

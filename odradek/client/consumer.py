@@ -257,9 +257,9 @@ class Consumer(ConnectedClient):
         Raises IllegalState after `subscribe`: call `unsubscribe` first."""
         if self._subscription.exists:
             raise IllegalState("the consumer has subscribed: unsubscribe first")
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        self._drop_buffered(*(self._positions.partitions - set(wanted)))
-        self._positions.assign(wanted, has_group=self._offsets is not None)
+        requested = [TopicPartition(*partition) for partition in partitions]
+        self._drop_buffered(*(self._positions.partitions - set(requested)))
+        self._positions.assign(requested, has_group=self._offsets is not None)
         self._wake()
 
     async def unsubscribe(self) -> None:
@@ -301,16 +301,16 @@ class Consumer(ConnectedClient):
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
         found: Records = {}
-        taken = await self._poll(timeout_ms, partial(self._taker.take_first, max_records))
+        delivered = await self._poll(timeout_ms, partial(self._taker.take_first, max_records))
         count = 0
-        while taken is not None:
-            partition, records = taken
+        while delivered is not None:
+            partition, records = delivered
             found.setdefault(partition, []).extend(records)
             count += len(records)
             if count >= max_records:
                 break
             try:
-                taken = self._taker.take_more(max_records - count)
+                delivered = self._taker.take_more(max_records - count)
             except ClientError:
                 # Return the records that were already taken. The next call raises this error.
                 break
@@ -335,9 +335,9 @@ class Consumer(ConnectedClient):
     async def wait_ready(self) -> None:
         """Waits until `take_ready` may have a record. No record is lost if the wait is cancelled. Raises the errors of
         `getmany`, such as IllegalState and ClientError."""
-        taken = await self._poll(None, partial(self._taker.take_first, PER_POLL))
-        assert taken is not None
-        self._delivery.load(*taken)
+        delivered = await self._poll(None, partial(self._taker.take_first, PER_POLL))
+        assert delivered is not None
+        self._delivery.load(*delivered)
 
     # Positions.
 
@@ -477,9 +477,9 @@ class Consumer(ConnectedClient):
                 self._change.clear()  # any change from here on ends the wait below
                 await self._subscription.poll_coordinator()
                 await self._commits.commit_if_due(loop.time())
-                taken = take()
-                if taken is not None:
-                    return taken
+                delivered = take()
+                if delivered is not None:
+                    return delivered
                 if (error := self._positions.error() or self._fetcher.error()) is not None:
                     self._fetcher.wake()
                     raise error

@@ -290,10 +290,10 @@ class Producer(ConnectedClient):
         """
         sender = self._enter_call(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        kept: Headers = ()
+        record_headers: Headers = ()
         if headers:
-            kept = tuple(headers)
-            size_bytes += sum(10 + 3 * len(name) + len(content or b"") for name, content in kept)
+            record_headers = tuple(headers)
+            size_bytes += sum(10 + 3 * len(name) + len(content or b"") for name, content in record_headers)
         outboxes = sender.outboxes(topic)
         if (
             outboxes is None
@@ -307,7 +307,7 @@ class Producer(ConnectedClient):
             raise self._no_such_partition(topic, partition, len(outboxes))
         now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         future: SendFuture = (self._make_future or sender.loop.create_future)()
-        is_batch_full = sender.add(outboxes[partition], key, value, kept, now_ms, future)
+        is_batch_full = sender.add(outboxes[partition], key, value, record_headers, now_ms, future)
         if self._session is not None:
             self._session.note_sending()
         if is_batch_full:
@@ -602,8 +602,8 @@ class Producer(ConnectedClient):
         return error
 
     def _no_such_partition(self, topic: str, partition: int, partition_count: int) -> ClientError:
-        told = f"{topic} has no partition {partition}, but {partition_count}"
-        return self._refusal(told, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        message = f"{topic} has no partition {partition}, but {partition_count}"
+        return self._refusal(message, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _partition(self, topic: str, key: bytes | None, size_bytes: int, partition_count: int) -> int:
         if self._partitioner is not None:

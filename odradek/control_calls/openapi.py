@@ -50,26 +50,26 @@ def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
 
 
 def _operation(call: ControlCall, path: str, names_cluster: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"summary": _sentence(call.words)}
+    operation: dict[str, Any] = {"summary": _sentence(call.words)}
     parameters = [ID_PARAMETER] if names_cluster else []
     parameters += [_parameter(each, "path") for each in call.path_fields if f"{{{each.name}}}" in path]
     parameters += [_parameter(each, "query") for each in call.query]
     parameters += [_parameter(each, "header") for each in call.headers]
     if parameters:
-        told["parameters"] = parameters
+        operation["parameters"] = parameters
     if call.reads_body:
-        told["requestBody"] = _body(call)
-    told["responses"] = _responses(call)
-    return told
+        operation["requestBody"] = _body(call)
+    operation["responses"] = _responses(call)
+    return operation
 
 
 def _parameter(field: CallField, place: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": field.name, "in": place, "schema": field.schema}
+    operation: dict[str, Any] = {"name": field.name, "in": place, "schema": field.schema}
     if place == "path":
-        told["required"] = True
+        operation["required"] = True
     if field.words:
-        told["description"] = field.words
-    return told
+        operation["description"] = field.words
+    return operation
 
 
 def _body(call: ControlCall) -> dict[str, Any]:
@@ -91,16 +91,16 @@ def _responses(call: ControlCall) -> dict[str, Any]:
     content: dict[str, Any] = {media_type: {} for media_type in call.media_types}
     if call.answer is not None:
         content["application/json"] = {"schema": call.answer}
-    told: dict[str, Any] = {str(call.status): {"description": "The call succeeded.", "content": content}}
+    operation: dict[str, Any] = {str(call.status): {"description": "The call succeeded.", "content": content}}
     if call.path_fields or call.scope is not CallScope.PROCESS:
-        told["404"] = {"$ref": "#/components/responses/Problem"}
+        operation["404"] = {"$ref": "#/components/responses/Problem"}
     for status in (*ACCESS_REFUSALS, *((408, 413) if call.reads_body else ())):
-        told[str(status)] = {"$ref": f"#/components/responses/Refused{status}"}
+        operation[str(status)] = {"$ref": f"#/components/responses/Refused{status}"}
     for status, words in (call.also or {}).items():
         facts = {"application/json": {"schema": call.answer}}
-        told[str(status)] = {"description": words, "content": {**facts, **_problem("")["content"]}}
-    told["default"] = {"$ref": "#/components/responses/Problem"}
-    return told
+        operation[str(status)] = {"description": words, "content": {**facts, **_problem("")["content"]}}
+    operation["default"] = {"$ref": "#/components/responses/Problem"}
+    return operation
 
 
 def _problem(description: str) -> dict[str, Any]:

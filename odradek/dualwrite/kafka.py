@@ -22,16 +22,18 @@ class KafkaParticipant:
     def __init__(self, new_producer: Callable[[], Producer]) -> None:
         self._new_producer = new_producer
         self._producer: Producer | None = None
-        self._has_kept = False  # True while a transaction of an earlier process is open, which must be completed first
+        self._has_prepared = (
+            False  # True while a transaction of an earlier process is open, which must be completed first
+        )
         self._has_begun = False  # True if the next transaction has already begun
 
     def take_over(self) -> str:
         self._producer = self._new_producer()
         self._producer.start()
         with _fencing():
-            kept = self._producer.init_transactions(keep_prepared=True)
-        self._has_kept, self._has_begun = kept is not None, False
-        return "" if kept is None else str(kept)
+            prepared = self._producer.init_transactions(keep_prepared=True)
+        self._has_prepared, self._has_begun = prepared is not None, False
+        return "" if prepared is None else str(prepared)
 
     def begin(self) -> None:
         if self._has_begun:
@@ -66,10 +68,10 @@ class KafkaParticipant:
         state = PreparedTxnState.parse(stored_state)
         with _fencing():
             self._of().complete_transaction(state)
-        if self._has_kept:
+        if self._has_prepared:
             # After a recovered transaction, the client requests a new epoch from the coordinator. That request is part
             # of recovery, which may fail. The beginning of a block must not fail.
-            self._has_kept = False
+            self._has_prepared = False
             self.begin()
             self._has_begun = True
 

@@ -58,5 +58,7 @@ def releases_in(data: bytes) -> Releases:
 def with_releases(data: bytes, releases: Releases) -> bytes:
     """Returns the content of a meta.properties file with these releases. All other lines stay as they are."""
     own = (NEWEST_LINE.encode() + b"=", SINCE_LINE.encode() + b"=")
-    kept = b"".join(line.rstrip(b"\r\n") + b"\n" for line in data.splitlines() if not line.strip().startswith(own))
-    return kept + f"{NEWEST_LINE}={releases.newest}\n{SINCE_LINE}={releases.since}\n".encode()
+    other_lines = b"".join(
+        line.rstrip(b"\r\n") + b"\n" for line in data.splitlines() if not line.strip().startswith(own)
+    )
+    return other_lines + f"{NEWEST_LINE}={releases.newest}\n{SINCE_LINE}={releases.since}\n".encode()

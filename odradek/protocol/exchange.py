@@ -160,10 +160,10 @@ def _message_class(key: int, version: int) -> type[Message]:
 
 def read_request(frame: Buffer) -> DecodedRequest:
     """Decodes a request from a frame without its length. Raises MalformedMessage."""
-    asked = api_and_version(frame)
-    if asked is None:
+    head = api_and_version(frame)
+    if head is None:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
-    form = request_form(*asked)
+    form = request_form(*head)
     header, position = form.header(frame)
     return DecodedRequest(header, position, form.message(frame, position))
 

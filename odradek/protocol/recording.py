@@ -238,7 +238,7 @@ class Recording:
         self.position = len(head)
         self.is_cut = False
         self._exchanges = 0
-        self._asked: dict[int, list[int]] = {}  # by connection: exchanges that have not ended
+        self._open_exchanges: dict[int, list[int]] = {}  # by connection: exchanges that have not ended
         self._unwritten: dict[int, list[int]] = {}  # by connection: exchanges whose responses have not been sent
 
     def entries(self) -> Iterator[RecordingEntry]:
@@ -268,17 +268,17 @@ class Recording:
         if kind is Kind.RECEIVED:
             self._exchanges += 1
             entry.exchange = self._exchanges
-            self._asked.setdefault(connection, []).append(entry.exchange)
+            self._open_exchanges.setdefault(connection, []).append(entry.exchange)
         elif kind in _ENDINGS:
-            asked = self._asked.get(connection, [])
+            open_exchanges = self._open_exchanges.get(connection, [])
             if not entry.exchange:
-                if not asked:
+                if not open_exchanges:
                     raise MalformedMessage(f"an answer on connection {connection}, where no request is open")
-                entry.exchange = asked.pop(0)
-            elif entry.exchange in asked:
-                asked.remove(entry.exchange)
+                entry.exchange = open_exchanges.pop(0)
+            elif entry.exchange in open_exchanges:
+                open_exchanges.remove(entry.exchange)
         elif kind is Kind.CLOSED:
-            self._asked.pop(connection, None)
+            self._open_exchanges.pop(connection, None)
             self._unwritten.pop(connection, None)
         is_all_written = kind is Kind.WRITTEN and not entry.exchange
         if flags & ALL_WRITTEN or is_all_written:

@@ -146,10 +146,10 @@ def cut_request(frame: memoryview) -> list[Buffer] | None:
 def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
     """Returns the start and end of each batch in a Produce request, or an empty list if one of the batches is
     unusual."""
-    asked = api_and_version(frame)
-    if asked is None or asked[0] != PRODUCE_KEY:
+    head = api_and_version(frame)
+    if head is None or head[0] != PRODUCE_KEY:
         return []
-    version = asked[1]
+    version = head[1]
     is_flexible = version >= FLEXIBLE_SINCE
     _, _, at = read_header_fields(frame, has_tags=is_flexible)
     at = _behind_text(frame, at, is_flexible) + ACKS_AND_TIMEOUT_BYTES

@@ -41,10 +41,10 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
     frame         without its length
     sends_tokens  whether the client has sent SaslHandshake v0, after which tokens are sent without a header
     """
-    asked = api_and_version(frame)
-    if asked is None or (sends_tokens and not is_authenticated):
+    head = api_and_version(frame)
+    if head is None or (sends_tokens and not is_authenticated):
         return SafeRequest(None, 0, b"", True)
-    key, version = asked
+    key, version = head
     api = API_OF_KEY.get(key)
     if api is not None and is_authenticated and key not in SECRET_KEYS:
         return SafeRequest(api, version, bytes(frame), False)

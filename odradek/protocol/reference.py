@@ -52,8 +52,8 @@ class _Structures:
         def decode(found: Mapping[str, Any], _: Any) -> dict[str, Any]:
             values = {field.attribute: self.default(field) for field in [*absent, *tagged.values()]}
             values |= {name: found[name] for name in members if name != TAGS}
-            known = [item for item in found.get(TAGS, ()) if item["tag"] in tagged]
-            return values | {tagged[item["tag"]].attribute: item["value"] for item in known}
+            known_tags = [item for item in found.get(TAGS, ()) if item["tag"] in tagged]
+            return values | {tagged[item["tag"]].attribute: item["value"] for item in known_tags}
 
         def encode(values: Mapping[str, Any], _: Any) -> dict[str, Any]:
             found = {name: values[name] for name in members if name != TAGS}

@@ -299,11 +299,11 @@ def _bytes(value: Json, path: str) -> bytes:
         raise DoesNotFitSchema(_misfit(value, "a string of bytes (\\u0000 to \\u00ff)", path)) from None
 
 
-def _require(is_right: bool, value: Json, wanted: str, path: str) -> None:
+def _require(is_right: bool, value: Json, expected: str, path: str) -> None:
     if not is_right:
-        raise DoesNotFitSchema(_misfit(value, wanted, path))
+        raise DoesNotFitSchema(_misfit(value, expected, path))
 
 
-def _misfit(value: Json, wanted: str, path: str) -> str:
+def _misfit(value: Json, expected: str, path: str) -> str:
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
-    return f"{path.lstrip('.') or 'the value'} must be {wanted}, not {shown}"
+    return f"{path.lstrip('.') or 'the value'} must be {expected}, not {shown}"

@@ -74,8 +74,10 @@ class Registry:
                 return version.schema_id, []
         if mode != "IMPORT":
             self._require_compatible(subject, source, versions)
-        known = self.state.ids.get(text)
-        schema_id = registration.schema_id if registration.schema_id is not None else known or self.state.last_id + 1
+        existing_id = self.state.ids.get(text)
+        schema_id = (
+            registration.schema_id if registration.schema_id is not None else existing_id or self.state.last_id + 1
+        )
         if self.state.texts.get(schema_id, text) != text:
             raise errors.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
         number = self.state.next_version(subject) if registration.version is None else registration.version

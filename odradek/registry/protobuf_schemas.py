@@ -108,12 +108,12 @@ def _add_well_known(pool: descriptor_pool.DescriptorPool, name: str) -> None:
     except KeyError:
         pass
     try:
-        known = _well_known(name)
+        standard = _well_known(name)
     except KeyError:
         raise ValueError(f'the import "{name}" is not a reference of this schema') from None
-    for imported in known.dependencies:
+    for imported in standard.dependencies:
         _add_well_known(pool, imported.name)
-    pool.AddSerializedFile(known.serialized_pb)
+    pool.AddSerializedFile(standard.serialized_pb)
 
 
 def _well_known(name: str) -> FileDescriptor:

@@ -109,11 +109,11 @@ def _fill_message(found: Message, message: ast.Message, syntax: str) -> None:
         elif isinstance(element, ast.Extension):
             _fill_extension(found.extension, element, syntax)
         elif isinstance(element, ast.ExtensionRange):
-            for begin, end in _ranges(element.ranges, LAST_FIELD_NUMBER):
-                found.extension_range.add(start=begin, end=end + 1)
+            for start, end in _ranges(element.ranges, LAST_FIELD_NUMBER):
+                found.extension_range.add(start=start, end=end + 1)
         elif isinstance(element, ast.Reserved):
-            for begin, end in _ranges(element.ranges, LAST_FIELD_NUMBER):
-                found.reserved_range.add(start=begin, end=end + 1)
+            for start, end in _ranges(element.ranges, LAST_FIELD_NUMBER):
+                found.reserved_range.add(start=start, end=end + 1)
             found.reserved_name.extend(name.strip("\"'") for name in element.names)
         elif isinstance(element, ast.Option):
             _set_option(found.options, element)
@@ -168,8 +168,8 @@ def _fill_enum(found: pb.EnumDescriptorProto, enum: ast.Enum) -> None:
             for option in element.options:
                 _set_option(value.options, option)
         elif isinstance(element, ast.EnumReserved):
-            for begin, end in _ranges(element.ranges, LAST_ENUM_NUMBER):
-                found.reserved_range.add(start=begin, end=end)
+            for start, end in _ranges(element.ranges, LAST_ENUM_NUMBER):
+                found.reserved_range.add(start=start, end=end)
             found.reserved_name.extend(name.strip("\"'") for name in element.names)
         elif isinstance(element, ast.Option):
             _set_option(found.options, element)
@@ -199,8 +199,8 @@ def _fill_service(found: pb.ServiceDescriptorProto, service: ast.Service) -> Non
 
 def _ranges(texts: Iterable[str], last: int) -> Iterator[tuple[int, int]]:
     for text in texts:
-        begin, _, end = text.partition(" to ")
-        yield int(begin), last if end.strip() == "max" else int(end or begin)
+        start, _, end = text.partition(" to ")
+        yield int(start), last if end.strip() == "max" else int(end or start)
 
 
 def _set_option(options: Any, option: ast.Option) -> None:
@@ -212,21 +212,21 @@ def _set_option(options: Any, option: ast.Option) -> None:
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     value = option.value
     if field is None or isinstance(value, ast.MessageLiteral) or field.message_type is not None:
-        kept = options.uninterpreted_option.add()
-        kept.name.add(name_part=option.name, is_extension=False)
+        uninterpreted = options.uninterpreted_option.add()
+        uninterpreted.name.add(name_part=option.name, is_extension=False)
         if isinstance(value, bool | ast.Identifier):
-            kept.identifier_value = _text_of(value)
+            uninterpreted.identifier_value = _text_of(value)
         elif isinstance(value, int):
             if value < 0:
-                kept.negative_int_value = value
+                uninterpreted.negative_int_value = value
             else:
-                kept.positive_int_value = value
+                uninterpreted.positive_int_value = value
         elif isinstance(value, float):
-            kept.double_value = value
+            uninterpreted.double_value = value
         elif isinstance(value, str):
-            kept.string_value = value.encode()
+            uninterpreted.string_value = value.encode()
         else:
-            kept.aggregate_value = _literal(value)
+            uninterpreted.aggregate_value = _literal(value)
     elif field.enum_type is not None:
         setattr(options, option.name, field.enum_type.values_by_name[_text_of(value)].number)
     else:
@@ -353,8 +353,8 @@ def _reserved(ranges: Iterable[Any], names: Sequence[str], indent: str, last: in
         yield f"{indent}reserved {', '.join(_quoted(name) for name in names)};"
 
 
-def _range(begin: int, end: int, last: int) -> str:
-    return str(begin) if begin == end else f"{begin} to {'max' if end == last else end}"
+def _range(start: int, end: int, last: int) -> str:
+    return str(start) if start == end else f"{start} to {'max' if end == last else end}"
 
 
 def _extensions(extensions: Iterable[Field], is_proto3: bool, indent: str) -> Iterator[str]:
@@ -383,8 +383,8 @@ def _service(service: pb.ServiceDescriptorProto) -> Iterator[str]:
 def _options(options: Any) -> Iterator[str]:
     for field, value in options.ListFields():
         if field.name == "uninterpreted_option":
-            for kept in value:
-                yield f"{kept.name[0].name_part} = {_uninterpreted(kept)}"
+            for uninterpreted in value:
+                yield f"{uninterpreted.name[0].name_part} = {_uninterpreted(uninterpreted)}"
         elif field.name != "map_entry" and field.message_type is None:
             for each in value if field.is_repeated else [value]:
                 if field.enum_type is not None:

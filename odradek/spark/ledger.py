@@ -92,28 +92,28 @@ class LedgerEntry:
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             _JSON_NAMES.get(each.name, each.name): getattr(self, each.name) for each in fields(self)
         }
-        told["parts"] = [
+        document["parts"] = [
             [part.transactional_id, part.state.producer_id, part.state.producer_epoch] for part in self.parts
         ]
-        return json.dumps(told, separators=(",", ":")).encode()
+        return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> LedgerEntry:
         """Parses a record of the ledger. Raises ValueError for text that `to_json` cannot have produced."""
         try:
-            told = json.loads(text)
-            told |= {
+            document = json.loads(text)
+            document |= {
                 "parts": tuple(
-                    PreparedPart(name, PreparedTxnState(number, epoch)) for name, number, epoch in told["parts"]
+                    PreparedPart(name, PreparedTxnState(number, epoch)) for name, number, epoch in document["parts"]
                 ),
-                "doomed": tuple(told["doomed"]),
+                "doomed": tuple(document["doomed"]),
             }
             names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
             # Records written by earlier releases lack `finished`, `expires` or `digestVersion`.
-            return cls(**{name: told[short] for name, short in names.items() if short in told})
+            return cls(**{name: document[short] for name, short in names.items() if short in document})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
 

@@ -123,53 +123,55 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             self._finds[run] = self._search(query)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        told = event.progress
-        seen = self._progress.get(str(told.runId))
-        if seen is None:
+        progress = event.progress
+        state = self._progress.get(str(progress.runId))
+        if state is None:
             return
-        if seen.sink is None and (written := self._finds[seen.run]()) is not None:
-            seen.sink = written.sink(seen.query)
-        durations = told.durationMs
-        seen.batch = told.batchId
-        seen.rows += max(told.sink.numOutputRows, 0)
-        seen.batch_ms = durations.get("triggerExecution")
-        seen.commit_ms = durations.get("commitBatch", durations.get("commitOffsets"))
+        if state.sink is None and (written := self._finds[state.run]()) is not None:
+            state.sink = written.sink(state.query)
+        durations = progress.durationMs
+        state.batch = progress.batchId
+        state.rows += max(progress.sink.numOutputRows, 0)
+        state.batch_ms = durations.get("triggerExecution")
+        state.commit_ms = durations.get("commitBatch", durations.get("commitOffsets"))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         run = str(event.runId)
-        seen, find = self._progress.get(run), self._finds.pop(run, None)
-        if seen is None or find is None:
+        state, find = self._progress.get(run), self._finds.pop(run, None)
+        if state is None or find is None:
             return
-        seen.is_active = False
-        seen.error = event.exception
+        state.is_active = False
+        state.error = event.exception
         written = find()
         if written is None:
             return
-        seen.sink = written.sink(seen.query)
+        state.sink = written.sink(state.query)
         # Not a daemon thread, so a driver that exits after its query waits for the thread.
-        thread = threading.Thread(target=self._end, args=(written.brokers, seen), name="odradek-listener")
+        thread = threading.Thread(target=self._end, args=(written.brokers, state), name="odradek-listener")
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
 
-    def _end(self, brokers: Brokers, seen: SinkProgress) -> None:
-        assert seen.sink is not None
+    def _end(self, brokers: Brokers, state: SinkProgress) -> None:
+        assert state.sink is not None
         try:
-            seen.ended = asyncio.run(end_run(brokers, seen.sink, seen.run, self._rounds_s))
+            state.ended = asyncio.run(end_run(brokers, state.sink, state.run, self._rounds_s))
         except (ClientError, SinkError, OSError) as error:
             _log.warning(
                 "what run %s of %s has left open is not ended: %s; start the query again, or use `odradek spark"
                 " recover %s`",
-                seen.run,
-                seen.sink.name,
+                state.run,
+                state.sink.name,
                 error,
-                seen.sink.name,
+                state.sink.name,
             )
             return
-        if seen.ended:
-            _log.info("%s: %d transactions that run %s had left open are ended", seen.sink.name, seen.ended, seen.run)
+        if state.ended:
+            _log.info(
+                "%s: %d transactions that run %s had left open are ended", state.sink.name, state.ended, state.run
+            )
 
     def _search(self, query: str) -> Callable[[], Written | None]:
         """Returns a function that finds the destination of a query. Call it once the query has begun to write, or has

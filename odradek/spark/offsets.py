@@ -74,7 +74,7 @@ class StreamPosition:
         ids = {topic: topic_id for topic, topic_id in sorted(self.topic_ids.items()) if topic in topics}
         return {**to_json(self.offsets), TOPIC_IDS: ids} if ids else to_json(self.offsets)
 
-    def kept(self, topic_ids: TopicIds) -> Offsets:
+    def retained(self, topic_ids: TopicIds) -> Offsets:
         """Returns the offsets, except those of topics that have since been deleted and created again."""
         anew = self.recreated_topics(topic_ids)
         return {each: offset for each, offset in self.offsets.items() if each.topic not in anew}
@@ -202,7 +202,7 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
 
 
 def losses(
-    begun: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
+    position: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
 ) -> list[str]:
     """Describes, in a sentence each, the ways in which the topics have shrunk since the checkpoint.
 
@@ -210,9 +210,9 @@ def losses(
     earliest    earliest offsets of partitions that are not in the checkpoint
     log_ends    ends of the logs whose latest offset is before the checkpoint
     """
-    anew = begun.recreated_topics(topic_ids)
+    anew = position.recreated_topics(topic_ids)
     found = [f"{topic} was deleted and made anew" for topic in sorted(anew)]
-    for each, offset in sorted(begun.offsets.items()):
+    for each, offset in sorted(position.offsets.items()):
         name = f"{each.topic}-{each.partition}"
         if each not in latest:
             found.append(f"{name} is gone; the checkpoint has its offset {offset}")

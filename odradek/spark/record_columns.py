@@ -35,26 +35,26 @@ def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])
 
 
-def decoded_columns(wanted: pa.Schema) -> set[str]:
+def decoded_columns(schema: pa.Schema) -> set[str]:
     """Returns the columns that `read_records` has to decode so that the wanted columns can be produced."""
-    return {_DECODED.get(name, name) for name in wanted.names} - {"topic", "partition"} | {"offset"}
+    return {_DECODED.get(name, name) for name in schema.names} - {"topic", "partition"} | {"offset"}
 
 
-def as_spark_has_them(table: pa.Table, topic: str, partition: int, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def as_spark_has_them(table: pa.Table, topic: str, partition: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Converts a table to Spark's columns. `read_records` must have returned the `table` with the columns of
     `decoded_columns`."""
     for batch in table.to_batches():
         if len(batch):
-            yield pa.RecordBatch.from_arrays([_column(batch, each, topic, partition) for each in wanted], schema=wanted)
+            yield pa.RecordBatch.from_arrays([_column(batch, each, topic, partition) for each in schema], schema=schema)
 
 
-def _column(batch: pa.RecordBatch, wanted: pa.Field, topic: str, partition: int) -> pa.Array:
-    match wanted.name:
+def _column(batch: pa.RecordBatch, field: pa.Field, topic: str, partition: int) -> pa.Array:
+    match field.name:
         case "topic":
             return pa.repeat(pa.scalar(topic), len(batch))
         case "partition":
             return pa.repeat(pa.scalar(partition, pa.int32()), len(batch))
         case "timestamp":
-            return batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(wanted.type)
+            return batch.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(field.type)
         case name:
-            return batch.column(_DECODED.get(name, name)).cast(wanted.type)
+            return batch.column(_DECODED.get(name, name)).cast(field.type)

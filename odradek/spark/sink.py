@@ -207,11 +207,11 @@ def require_columns(schema: StructType, topic: str | None) -> None:
         raise OptionError(f"a column 'value' (string or binary) has to be written; there are {', '.join(types)}")
     if topic is None and "topic" not in types:
         raise OptionError("there is neither an option nor a column 'topic'")
-    for name, wanted in _COLUMNS.items():
-        found = types.get(name, wanted[0])
-        strings = ("varchar", "char") if "string" in wanted else ()
-        if found.partition(" ")[0].partition("(")[0] not in (*wanted, *strings):
-            raise OptionError(f"the column {name!r} is {found}, but has to be {' or '.join(wanted)}")
+    for name, type_names in _COLUMNS.items():
+        found = types.get(name, type_names[0])
+        strings = ("varchar", "char") if "string" in type_names else ()
+        if found.partition(" ")[0].partition("(")[0] not in (*type_names, *strings):
+            raise OptionError(f"the column {name!r} is {found}, but has to be {' or '.join(type_names)}")
 
 
 def _write(

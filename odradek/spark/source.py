@@ -36,24 +36,24 @@ POLL_MS = 1_000
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._wanted = wanted
+        self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        asked = OffsetReader(self._options)
+        offset_reader = OffsetReader(self._options)
         try:
-            partitions = asked.partitions()
-            start = asked.resolve(self._options.starting, partitions)
-            end = asked.resolve(self._options.ending, partitions)
-            return _tasks(start, end, asked.earliest(partitions), self._options)
+            partitions = offset_reader.partitions()
+            start = offset_reader.resolve(self._options.starting, partitions)
+            end = offset_reader.resolve(self._options.ending, partitions)
+            return _tasks(start, end, offset_reader.earliest(partitions), self._options)
         finally:
-            asked.close()
+            offset_reader.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # the empty partition that Spark creates if there is nothing to read
             return iter(())
-        return read_range(self._options, partition.value, self._wanted)
+        return read_range(self._options, partition.value, self._schema)
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
@@ -86,9 +86,9 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Reads topics as a stream. Checkpoints contain offsets in the format of Spark's Kafka source."""
 
-    def __init__(self, options: SourceOptions, wanted: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._wanted = wanted
+        self._schema = schema
         self._offsets = OffsetReader(options)
         self._target: StreamPosition | None = None  # the end at which Trigger.AvailableNow stops
         least = options.min_offsets_per_trigger
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the driver's state, because executors only read."""
-        return {"_options": self._options, "_wanted": self._wanted, "_target": None, "_threshold": None}
+        return {"_options": self._options, "_schema": self._schema, "_target": None, "_threshold": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -111,15 +111,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begun = StreamPosition.read(start)
+        position = StreamPosition.read(start)
         target = self._latest() if self._target is None else self._target
         end = target.offsets
-        known = begun.kept(target.topic_ids)
-        earliest = self._offsets.earliest([each for each in end if each not in known])
-        log_ends = self._log_ends(known, end)
-        new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
-        self._log_losses(losses(begun, end, target.topic_ids, new, log_ends))
-        first = known | earliest
+        previous_offsets = position.retained(target.topic_ids)
+        earliest = self._offsets.earliest([each for each in end if each not in previous_offsets])
+        log_ends = self._log_ends(previous_offsets, end)
+        new = {each: offset for each, offset in earliest.items() if each not in position.offsets}
+        self._log_losses(losses(position, end, target.topic_ids, new, log_ends))
+        first = previous_offsets | earliest
         # If the log itself extends to the checkpoint, the latest offset is before the checkpoint only
         # because a transaction is open, whose records an earlier run has read without read_committed. The
         # batch is then empty, and no data is lost.
@@ -131,9 +131,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end = limited(first, end, limit.max_rows)
         return StreamPosition(end, target.topic_ids).json()
 
-    def _log_ends(self, wanted: Offsets, latest: Offsets) -> Offsets:
+    def _log_ends(self, required: Offsets, latest: Offsets) -> Offsets:
         """Returns the ends of the logs whose latest offset is before the wanted offset."""
-        short = [each for each, offset in latest.items() if offset < wanted.get(each, 0)]
+        short = [each for each, offset in latest.items() if offset < required.get(each, 0)]
         return self._offsets.log_ends(short) if short else {}
 
     def _log_losses(self, lost: list[str]) -> None:
@@ -146,17 +146,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = self._latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begun, planned = StreamPosition.read(start), StreamPosition.read(end)
+        position, planned = StreamPosition.read(start), StreamPosition.read(end)
         there = self._latest()  # if a batch is planned again, its topics may have shrunk in the meantime
         log_ends = self._log_ends(planned.offsets, there.offsets)
         self._log_losses(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
-        kept = {each: at for each, at in planned.kept(there.topic_ids).items() if each in there.offsets}
+        kept = {each: at for each, at in planned.retained(there.topic_ids).items() if each in there.offsets}
         ended = {each: min(at, log_ends.get(each, at)) for each, at in kept.items()}
         earliest = self._offsets.earliest(list(ended))
-        return _tasks(earliest | begun.kept(planned.topic_ids), ended, earliest, self._options)
+        return _tasks(earliest | position.retained(planned.topic_ids), ended, earliest, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition.value, self._wanted)
+        return read_range(self._options, partition.value, self._schema)
 
     def stop(self) -> None:
         self._offsets.close()
@@ -166,22 +166,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return StreamPosition(offsets, self._offsets.topic_ids)
 
 
-def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_range(options: SourceOptions, range_: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Reads the visible records of a range. Raises DataLost, or TimeoutError if the broker returns nothing for too
     long."""
-    partition = TopicPartition(asked.topic, asked.partition)
-    columns = decoded_columns(wanted)
-    at = asked.start_offset
-    reader = consumer(options, asked.size)
+    partition = TopicPartition(range_.topic, range_.partition)
+    columns = decoded_columns(schema)
+    at = range_.start_offset
+    reader = consumer(options, range_.size)
     try:
         reader.assign([partition])
         reader.seek(partition, at)
         last_heard = time.monotonic()
-        while at < asked.end_offset:
+        while at < range_.end_offset:
             try:
                 brought = reader.getbatches(timeout_ms=POLL_MS)
             except OffsetOutOfRange:
-                name = f"{asked.topic}-{asked.partition}"
+                name = f"{range_.topic}-{range_.partition}"
                 lost = f"the offset {at} of {name} is in the log no more"
                 log_losses([lost], fails=options.fail_on_data_loss)
                 beginning = reader.beginning_offsets([partition])[partition]
@@ -194,26 +194,26 @@ def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) ->
             if raw is None:
                 if time.monotonic() - last_heard > options.poll_timeout_ms / 1000:
                     raise TimeoutError(
-                        f"nothing of {asked.topic}-{asked.partition} from {at} to {asked.end_offset} came within"
+                        f"nothing of {range_.topic}-{range_.partition} from {at} to {range_.end_offset} came within"
                         f" {options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
                     )
                 continue
             last_heard = time.monotonic()
-            yield from _columns(raw, asked, columns, wanted)
+            yield from _columns(raw, range_, columns, schema)
             at = raw.end_offset
     finally:
         reader.close()
 
 
-def _columns(raw: RawBatches, asked: OffsetRange, columns: set[str], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _columns(raw: RawBatches, range_: OffsetRange, columns: set[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     table = read_records(
         raw.data,
         aborted=raw.aborted,
-        start_offset=max(raw.start_offset, asked.start_offset),
-        end_offset=asked.end_offset,
+        start_offset=max(raw.start_offset, range_.start_offset),
+        end_offset=range_.end_offset,
         columns=columns,
     )
-    return as_spark_has_them(table, asked.topic, asked.partition, wanted)
+    return as_spark_has_them(table, range_.topic, range_.partition, schema)
 
 
 def _tasks(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[InputPartition]:

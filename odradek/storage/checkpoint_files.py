@@ -50,7 +50,7 @@ class CheckpointFiles:
         self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()
-        self._asked = 0
+        self._request_count = 0
         self._written = 0
         self._put: Mapping[str, Mapping[TopicPartition, int]] = {}
         self._deleted: dict[TopicPartition, int] = {}  # by partition, the number of the first write that omits it
@@ -65,7 +65,7 @@ class CheckpointFiles:
     def deleted(self, key: TopicPartition) -> None:
         self._recovery_points.pop(key, None)
         self._log_start_offsets.pop(key, None)
-        self._deleted[key] = self._asked + 1
+        self._deleted[key] = self._request_count + 1
 
     def may_name(self, key: TopicPartition) -> bool:
         """Returns whether the files may still contain a deleted partition with this name."""
@@ -82,13 +82,13 @@ class CheckpointFiles:
             key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
         }
         self._deleted = {key: number for key, number in self._deleted.items() if number > self._written}
-        self._asked += 1
+        self._request_count += 1
         contents = {  # copied here, so that a thread can do the slower encoding
             LOG_START_OFFSETS: dict(self._log_start_offsets),
             RECOVERY_POINTS: dict(self._recovery_points),
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
         }
-        return CheckpointWrite(self, self._asked, contents)
+        return CheckpointWrite(self, self._request_count, contents)
 
     def are_current(self, logs: Mapping[TopicPartition, Checkpointable]) -> bool:
         """Returns whether the files are already up to date, so that writing them would change nothing."""

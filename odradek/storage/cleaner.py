@@ -276,9 +276,11 @@ class CleanerPass:
         for segment in group:
             for header, batch in self._read(segment):
                 # Keep records beyond the end of the pass, because they may belong to open transactions.
-                kept = self._filter.filtered(header, batch) if header.base_offset < self._found.end_offset else batch
-                if kept is not None:
-                    writer.append(header if kept is batch else read_batch_header(kept), kept)
+                filtered = (
+                    self._filter.filtered(header, batch) if header.base_offset < self._found.end_offset else batch
+                )
+                if filtered is not None:
+                    writer.append(header if filtered is batch else read_batch_header(filtered), filtered)
         writer.flush()
         cleaned.seal_time_index()
         for txn in self._transactions.still_indexed:

@@ -189,7 +189,7 @@ class RecordFilter:
         opened = _decompressed_records(header, batch)
         horizon_ms = header.delete_horizon_ms
         keeps_tombstones = horizon_ms is None or self._rules.now_ms < horizon_ms
-        kept: list[_RecordPart] = []
+        retained: list[_RecordPart] = []
         has_tombstone = False
         keys, base_offset, known_end = self._keys, header.base_offset, self._keys.end_offset
         for part in _parts(opened, header, self._rules.max_record_bytes):
@@ -198,15 +198,15 @@ class RecordFilter:
                 part.key is None or offset < keys.latest(part.key) or not (part.has_value or keeps_tombstones)
             ):
                 continue
-            kept.append(part)
+            retained.append(part)
             has_tombstone |= not part.has_value
-        if not kept:
+        if not retained:
             return _empty_batch(header) if keeps_empty else None
         if has_tombstone and horizon_ms is None:
             horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
-        elif len(kept) == header.record_count:
+        elif len(retained) == header.record_count:
             return batch
-        return _build_batch(header, opened, kept, horizon_ms)
+        return _build_batch(header, opened, retained, horizon_ms)
 
     def _with_horizon(self, header: BatchHeader, batch: memoryview) -> bytearray:
         opened = _decompressed_records(header, batch)
@@ -260,14 +260,16 @@ def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterato
         raise MalformedMessage("a record is cut short") from None
 
 
-def _build_batch(header: BatchHeader, opened: bytes, kept: list[_RecordPart], horizon_ms: int | None) -> bytearray:
+def _build_batch(header: BatchHeader, opened: bytes, retained: list[_RecordPart], horizon_ms: int | None) -> bytearray:
     """Returns a batch that contains only these records. Its header still covers the offsets and sequences of the
     removed ones."""
     has_append_time = header.is_log_append_time
-    timestamps = [header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in kept]
+    timestamps = [
+        header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in retained
+    ]
     base_timestamp = timestamps[0] if horizon_ms is None else horizon_ms
     payload = bytearray()
-    for part, timestamp in zip(kept, timestamps, strict=True):
+    for part, timestamp in zip(retained, timestamps, strict=True):
         start = bytearray(opened[part.attributes_at : part.attributes_at + 1])
         append_varint(start, timestamp - base_timestamp)
         append_varint(start, part.offset_delta)
@@ -281,7 +283,7 @@ def _build_batch(header: BatchHeader, opened: bytes, kept: list[_RecordPart], ho
             attributes=attributes,
             base_timestamp=base_timestamp,
             max_timestamp=header.max_timestamp if has_append_time else max(NO_TIMESTAMP, *timestamps),
-            record_count=len(kept),
+            record_count=len(retained),
         ),
         compress(header.compression, payload),
     )

@@ -391,15 +391,15 @@ class Log:
         )
         if count == 0:
             return None
-        gone = self.segments[:count]
+        removed = self.segments[:count]
         try:
-            removal = SegmentRemoval(self._disk, self.directory, gone, guard=self._guard)
+            removal = SegmentRemoval(self._disk, self.directory, removed, guard=self._guard)
         except OSError as error:
             raise LogFailed(f"{self}: {error}") from error
         if count == len(self.segments):
             self.roll(now_ms)
-        self._segments.remove(gone)
-        self._unsynced.remove_segments(gone)
+        self._segments.remove(removed)
+        self._unsynced.remove_segments(removed)
         self._start_at(self.segments[0].base_offset)
         return removal
 

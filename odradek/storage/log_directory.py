@@ -108,7 +108,7 @@ class LogDirectory:
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # partitions that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # the topic ids stored in these directories
-        self._known: dict[TopicPartition, CopiedLogState] = {}
+        self._copied_states: dict[TopicPartition, CopiedLogState] = {}
         self._prepared: NewDirectories | None = None
         # For each deleted partition whose directory is not renamed yet, the new path of that directory.
         self._not_renamed: dict[TopicPartition, str] = {}
@@ -178,7 +178,7 @@ class LogDirectory:
         """Registers the known states of the logs if the directory is a copy. Must be called before any log is
         opened."""
         if not self.was_clean:
-            self._known = dict(known)
+            self._copied_states = dict(known)
             self._topic_ids.update((key, log.topic_id) for key, log in known.items() if log.topic_id is not None)
 
     def partitions(self) -> list[TopicPartition]:
@@ -217,7 +217,7 @@ class LogDirectory:
             self._checkpoints.log_start_offset(key),
             self.was_clean,
             self._manifest_facts_of(topic, partition),
-            self._known.pop(key, None),
+            self._copied_states.pop(key, None),
         )
         try:
             state = load_log(self._disk, path, checkpointed, config, now_ms=now_ms)
@@ -241,12 +241,12 @@ class LogDirectory:
 
         partitions   tuples of topic, partition and topic id
         """
-        wanted: dict[TopicPartition, tuple[str, bytes]] = {}
+        directories: dict[TopicPartition, tuple[str, bytes]] = {}
         for topic, partition, topic_id in partitions:
             key = (topic, partition)
             if key not in self._found and key not in self._not_renamed and not self._checkpoints.may_name(key):
-                wanted[key] = (self._path_of(topic, partition), topic_id)
-        self._prepared = NewDirectories(self._disk, wanted)
+                directories[key] = (self._path_of(topic, partition), topic_id)
+        self._prepared = NewDirectories(self._disk, directories)
         return self._prepared
 
     def create_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
@@ -446,15 +446,15 @@ class NewDirectories:
     A crash before the partitions exist leaves empty logs, like a crash between `create_log` and the first record.
     """
 
-    def __init__(self, disk: Disk, wanted: dict[TopicPartition, tuple[str, bytes]]) -> None:
+    def __init__(self, disk: Disk, directories: dict[TopicPartition, tuple[str, bytes]]) -> None:
         """wanted   path and topic id for each directory"""
         self._disk = disk
-        self._wanted = wanted
+        self._directories = directories
         self._made: set[TopicPartition] = set()
 
     def make(self) -> None:
         """Creates the directories. Runs in a thread. If that fails, `create_log` tries again and reports the error."""
-        for key, (path, topic_id) in self._wanted.items():
+        for key, (path, topic_id) in self._directories.items():
             with suppress(OSError):
                 _make_partition_directory(self._disk, path, topic_id)
                 self._made.add(key)
@@ -464,7 +464,7 @@ class NewDirectories:
         called before `make` has returned."""
         if key in self._made:
             self._made.discard(key)
-            return self._wanted.pop(key, None) is not None
+            return self._directories.pop(key, None) is not None
         return False
 
 

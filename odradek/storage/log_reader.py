@@ -77,10 +77,10 @@ def read_files(
             if bound is not None:
                 size_bytes = bound[0]
         batch_bytes = header.size_bytes
-        wanted = max(max_bytes, batch_bytes) if min_one_batch else max_bytes
-        if wanted < batch_bytes:
+        read_bytes = max(max_bytes, batch_bytes) if min_one_batch else max_bytes
+        if read_bytes < batch_bytes:
             break  # like Kafka, return nothing rather than an incomplete first batch
-        size_bytes = min(wanted, size_bytes - position)
+        size_bytes = min(read_bytes, size_bytes - position)
         if is_sent and (in_file := segment.slice(size_bytes, position)) is not None:
             return ReadResult([], size_bytes, upper_bound(row, at, position + size_bytes, log_end_offset), in_file)
         data = segment.read(size_bytes, position, cached=cached)

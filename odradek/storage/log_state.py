@@ -125,7 +125,7 @@ class CopiedLogs:
 
     def __init__(self, logs: Mapping[TopicPartition, CopyableLog]) -> None:
         self._logs = logs
-        self._seen: dict[TopicPartition, ExaminedLog] = {}
+        self._examined: dict[TopicPartition, ExaminedLog] = {}
         self.states: dict[TopicPartition, CopiedLogState] = {}  # logs whose copies need not be read
 
     def examining(self) -> Iterator[None]:
@@ -139,11 +139,11 @@ class CopiedLogs:
         examination, except files that were renamed."""
         changed: list[str] = []
         for key, log in self._logs.items():
-            seen = self._seen.get(key)
-            is_same = seen is not None and seen.log is log
-            if is_same and seen is not None and seen.offsets == (log.log_start_offset, log.log_end_offset):
+            examined = self._examined.get(key)
+            is_same = examined is not None and examined.log is log
+            if is_same and examined is not None and examined.offsets == (log.log_start_offset, log.log_end_offset):
                 continue
-            first = seen.active_offset if is_same and seen is not None else -1
+            first = examined.active_offset if is_same and examined is not None else -1
             changed += [segment.path() for segment in log.segments if segment.base_offset >= first]
             self._examine(key, log)
         for key in self.states.keys() - self._logs.keys():
@@ -152,10 +152,10 @@ class CopiedLogs:
 
     def _examine(self, key: TopicPartition, log: CopyableLog) -> None:
         ends = (log.log_start_offset, log.log_end_offset)
-        self._seen[key] = ExaminedLog(log, ends, log.segments[-1].base_offset)
-        known = _copied_state(log)
-        if known is not None:
-            self.states[key] = known
+        self._examined[key] = ExaminedLog(log, ends, log.segments[-1].base_offset)
+        copied = _copied_state(log)
+        if copied is not None:
+            self.states[key] = copied
         else:
             self.states.pop(key, None)
 

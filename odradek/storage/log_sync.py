@@ -145,9 +145,9 @@ class UnsyncedFiles:
     def is_empty(self) -> bool:
         return not (self.names_changed or self.rolled or self.snapshots)
 
-    def remove_segments(self, gone: Iterable[Segment]) -> None:
+    def remove_segments(self, removed: Iterable[Segment]) -> None:
         """Removes segments that are no longer part of the log."""
-        gone_ids = set(map(id, gone))
+        gone_ids = set(map(id, removed))
         self.rolled = [segment for segment in self.rolled if id(segment) not in gone_ids]
 
     def make_ticket(

@@ -286,8 +286,8 @@ class ProducerStates:
             batches: tuple[CachedBatch, ...] = (batch,)
         else:
             coordinator_epoch, txn_first_offset = before.coordinator_epoch, before.current_txn_first_offset
-            known = before.batches if before.producer_epoch == epoch else ()
-            batches = (*known[1 - WINDOW_BATCHES :], batch)
+            previous_batches = before.batches if before.producer_epoch == epoch else ()
+            batches = (*previous_batches[1 - WINDOW_BATCHES :], batch)
         if txn_first_offset is None and header.attributes & TRANSACTIONAL:
             opened = txn_first_offset = base_offset
             self._ongoing[base_offset] = producer_id

@@ -274,10 +274,10 @@ class _Loader:
         first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         damaged = next((i for i, s in enumerate(self._segments) if not _has_good_txn_index(s)), first)
         first = min(first, damaged)
-        kept, unread = self._segments[:first], self._segments[first:]
+        retained, unread = self._segments[:first], self._segments[first:]
         self._remove_snapshots_above(unread[0].base_offset)
         last_snapshot_offset = self._load_snapshot(unread[0].base_offset)
-        self._replay(last_snapshot_offset, kept)
+        self._replay(last_snapshot_offset, retained)
         snapshots: list[SnapshotToWrite] = []
         end_offset = unread[0].base_offset
         for at, segment in enumerate(unread):
@@ -285,14 +285,14 @@ class _Loader:
             # data of one unsynced segment but not of the next. An overlapping segment was left behind by a truncation.
             if segment.base_offset < end_offset:
                 if self._checkpointed.is_clean:
-                    raise CorruptLog(f"{kept[-1].path()} ends at offset {end_offset}, within the next segment")
+                    raise CorruptLog(f"{retained[-1].path()} ends at offset {end_offset}, within the next segment")
                 self._remove_segments(unread[at:])
                 break
-            if kept and segment.base_offset > last_snapshot_offset:
+            if retained and segment.base_offset > last_snapshot_offset:
                 snapshots.append(self._snapshot(segment.base_offset))
                 last_snapshot_offset = segment.base_offset
             end_offset, end_position = self._read_segment(segment)
-            kept.append(segment)
+            retained.append(segment)
             if end_position < segment.size_bytes:
                 self._check_not_synced(segment, end_position, end_offset)
                 self._remove_segments(
@@ -302,11 +302,11 @@ class _Loader:
                 break
         if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):
             raise CorruptLog(
-                f"{kept[-1].path()} ends at offset {end_offset}, but {RECOVERY_POINTS} says {recovery_point}"
+                f"{retained[-1].path()} ends at offset {end_offset}, but {RECOVERY_POINTS} says {recovery_point}"
             )
-        log_start_offset = max(self._checkpointed.log_start_offset, kept[0].base_offset)
+        log_start_offset = max(self._checkpointed.log_start_offset, retained[0].base_offset)
         if log_start_offset > end_offset:  # DeleteRecords had deleted records that were never synced
-            self._remove_segments(kept)
+            self._remove_segments(retained)
             return self._new_log_state(log_start_offset)
         if end_offset > last_snapshot_offset:
             snapshots.append(self._snapshot(end_offset))
@@ -314,14 +314,14 @@ class _Loader:
         self._producers.accept()
         self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
         return LogState(
-            kept,
+            retained,
             log_start_offset,
             end_offset,
             min(recovery_point, end_offset),
             self._producers,
             self._epochs,
             last_snapshot_offset=last_snapshot_offset,
-            unsynced_segments=kept[first:-1],
+            unsynced_segments=retained[first:-1],
             unsynced_snapshots=snapshots,
             manifest_facts=self._left,
         )
@@ -430,8 +430,8 @@ class _Loader:
 
     def _remove_stray_snapshots(self, state: LogState) -> None:
         """Removes all snapshots except the newest one and those at the start of a segment."""
-        kept = {segment.base_offset for segment in state.segments} | set(self._snapshots[-1:])
-        for stray in [offset for offset in self._snapshots if offset not in kept]:
+        retained = {segment.base_offset for segment in state.segments} | set(self._snapshots[-1:])
+        for stray in [offset for offset in self._snapshots if offset not in retained]:
             self._disk.unlink(f"{self._directory}/{offset_file(stray, SNAPSHOT)}")
 
 

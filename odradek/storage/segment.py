@@ -439,11 +439,11 @@ class Segments:
     def add(self, segment: Segment) -> None:
         self.all = _row((*self.all.segments, segment))
 
-    def remove(self, gone: Iterable[Segment]) -> None:
-        self.replace(gone, ())
+    def remove(self, removed: Iterable[Segment]) -> None:
+        self.replace(removed, ())
 
-    def replace(self, gone: Iterable[Segment], new: Iterable[Segment]) -> None:
-        gone_ids = set(map(id, gone))
+    def replace(self, removed: Iterable[Segment], new: Iterable[Segment]) -> None:
+        gone_ids = set(map(id, removed))
         self.all = _row([*(s for s in self.all.segments if id(s) not in gone_ids), *new])
 
 

@@ -19,13 +19,13 @@ def cut_files(disk: Disk, directory: str, segments: Sequence[Segment], offset: i
     """Removes all batches that are not entirely below `offset`, beginning with the last one. After a crash, the log
     therefore ends at or above `offset`. Recovery must fix the indexes and producer snapshots afterwards. Waits for the
     disk. Raises OSError."""
-    kept = last_kept(segments, offset)
-    for segment in reversed(segments[kept + 1 :]):
+    last_index = last_kept(segments, offset)
+    for segment in reversed(segments[last_index + 1 :]):
         segment.keep_open()  # a reader of this segment may not have opened its file yet
         for path in segment.existing_files():
             disk.unlink(path)
         disk.sync_directory(directory)
-    last = segments[kept]
+    last = segments[last_index]
     found = last.locate(offset, cached=False) if last.size_bytes else None
     if found is not None:
         last.file.truncate(found[0])

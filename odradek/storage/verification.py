@@ -56,15 +56,15 @@ class Verifications:
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
         """Returns the guard with which a batch may be written once the coordinator has confirmed its transaction."""
-        known = self._by_producer.get(producer_id)
-        if known is None:
-            known = Verification(VerificationGuard(), now_ms, sequence, producer_epoch, supports_epoch_bump)
-        elif producer_epoch > known.producer_epoch:
-            known = replace(known, producer_epoch=producer_epoch, lowest_sequence=sequence)
-        elif producer_epoch == known.producer_epoch and _is_lower(sequence, known.lowest_sequence):
-            known = replace(known, lowest_sequence=sequence)
-        self._by_producer[producer_id] = known
-        return known.guard
+        current = self._by_producer.get(producer_id)
+        if current is None:
+            current = Verification(VerificationGuard(), now_ms, sequence, producer_epoch, supports_epoch_bump)
+        elif producer_epoch > current.producer_epoch:
+            current = replace(current, producer_epoch=producer_epoch, lowest_sequence=sequence)
+        elif producer_epoch == current.producer_epoch and _is_lower(sequence, current.lowest_sequence):
+            current = replace(current, lowest_sequence=sequence)
+        self._by_producer[producer_id] = current
+        return current.guard
 
     def data_appended(self, producer_id: int) -> None:
         """Removes the guard after a transactional batch was appended, because its transaction is now open in this
@@ -79,10 +79,10 @@ class Verifications:
         earlier version has the epoch of the transaction that it ends, even if the batch's request supports epoch bumps
         (known bug 62).
         """
-        known = self._by_producer.get(producer_id)
-        if known is None:
+        current = self._by_producer.get(producer_id)
+        if current is None:
             return
-        if transaction_version >= 2 and known.supports_epoch_bump and known.producer_epoch == producer_epoch:
+        if transaction_version >= 2 and current.supports_epoch_bump and current.producer_epoch == producer_epoch:
             return
         self._remove(producer_id)
 
@@ -99,12 +99,12 @@ class Verifications:
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets verifications that are at least `expiration_ms` old."""
-        for producer_id, known in list(self._by_producer.items()):
-            if now_ms - known.created_ms >= expiration_ms:
+        for producer_id, current in list(self._by_producer.items()):
+            if now_ms - current.created_ms >= expiration_ms:
                 del self._by_producer[producer_id]
 
     def created_ms(self) -> list[int]:
-        return [known.created_ms for known in self._by_producer.values()]
+        return [current.created_ms for current in self._by_producer.values()]
 
     def _remove(self, producer_id: int) -> None:
         removed = self._by_producer.pop(producer_id, None)

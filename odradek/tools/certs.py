@@ -70,12 +70,12 @@ def fill(
         kept.append("ca")
     if "ca" in new or not (directory / TRUSTSTORE).exists():
         _write(directory / TRUSTSTORE, pkcs12_truststore(authority, password), is_secret=False)
-    wanted: list[tuple[str, Sequence[str], Callable[[], Credential]]] = [
+    credentials: list[tuple[str, Sequence[str], Callable[[], Credential]]] = [
         (SERVER, hosts, lambda: new_server(authority, hosts, now, days))
     ]
     for client in clients:
-        wanted.append((client_file(client), (), lambda client=client: new_client(authority, client, now, days)))  # type: ignore[misc]
-    for name, of_hosts, make in wanted:
+        credentials.append((client_file(client), (), lambda client=client: new_client(authority, client, now, days)))  # type: ignore[misc]
+    for name, of_hosts, make in credentials:
         if _is_there(directory, name, authority, of_hosts, now + timedelta(days=days) / RENEWAL_FRACTION):
             kept.append(name)
             continue

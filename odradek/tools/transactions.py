@@ -48,8 +48,8 @@ class PartitionLeader:
 
 async def list_partitions(requests: AdminRequests, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
     """Returns the partitions of these topics, or of all topics. Raises ClientError for a topic that does not exist."""
-    asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-    request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+    requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+    request = MetadataRequest(topics=requested, allow_auto_topic_creation=False)
     answer = await requests.ask_any_broker(request, MetadataResponse)
     for topic in answer.topics:
         check(topic.error_code, f"the topic {topic.name!r}")
@@ -172,10 +172,10 @@ async def find_in_doubt(
         if each.state == ONGOING
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
-    wanted = {topic_partition for each in found for topic_partition in each.partitions}
+    open_partitions = {topic_partition for each in found for topic_partition in each.partitions}
     # Request all topics, because a request for a topic that was deleted meanwhile would fail.
-    all_partitions = await list_partitions(requests) if wanted else []
-    partitions = [each for each in all_partitions if (each.topic, each.partition) in wanted]
+    all_partitions = await list_partitions(requests) if open_partitions else []
+    partitions = [each for each in all_partitions if (each.topic, each.partition) in open_partitions]
     oldest = oldest_in(await open_transactions(requests, partitions))
     ends = await end_offsets(requests, partitions)
     return [
@@ -206,8 +206,10 @@ def held_records(
 
 async def end_offsets(requests: AdminRequests, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
     """Returns the end offset of each partition that has a leader. Raises ClientError."""
-    asked = {TopicPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None}
-    found = await offsets(requests, asked, is_committed=False)
+    requested = {
+        TopicPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None
+    }
+    found = await offsets(requests, requested, is_committed=False)
     return {each: end.offset for each, end in found.items() if end is not None}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.network.kept_exchanges import MAX_EXCHANGES, SPARE_EXCHANGES
+from odradek.broker.network.recent_exchanges import MAX_EXCHANGES, SPARE_EXCHANGES
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.testing.sync import Cluster, Odradek

@@ -32,7 +32,7 @@ from odradek.broker.control.clusters.clusters import Clusters
 from odradek.broker.control.http.routes import add_control
 from odradek.broker.control.presets.table import PRESETS
 from odradek.broker.control.recording.exchanges import Exchanges
-from odradek.broker.network.kept_exchanges import KeptExchanges
+from odradek.broker.network.recent_exchanges import RecentExchanges
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.serving import ServingBroker
@@ -133,7 +133,7 @@ ASKED: tuple[tuple[Message, int], ...] = (
 )
 DRAWN = sorted(PRESETS)
 # The search stops at these types, whose contents belong to other objects or depend on real time.
-STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, KeptExchanges, LoopWatch)
+STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, RecentExchanges, LoopWatch)
 
 
 @dataclass(frozen=True, slots=True)

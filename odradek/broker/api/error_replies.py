@@ -86,7 +86,7 @@ class _Answer:
     # Tuples of a field, the corresponding array of the request, and the fields of each element.
     arrays: list[tuple[str, str, "_Answer"]]
 
-    def build(self, asked: Any, code: int, message: str | None) -> Struct:
+    def build(self, requested: Any, code: int, message: str | None) -> Struct:
         made = self.struct()
         for name in self.codes:
             setattr(made, name, code)
@@ -95,10 +95,10 @@ class _Answer:
         for name, constant in self.constants:
             setattr(made, name, constant)
         for name, source, null in self.names:
-            value = asked if source is None else getattr(asked, source)
+            value = requested if source is None else getattr(requested, source)
             setattr(made, name, null if value is None else value)
         for name, source, part in self.arrays:
-            setattr(made, name, [part.build(each, code, message) for each in getattr(asked, source) or ()])
+            setattr(made, name, [part.build(each, code, message) for each in getattr(requested, source) or ()])
         return made
 
 
@@ -130,9 +130,9 @@ class _Derivation:
         """
         part = _Answer(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
         fields = tuple(field for field in fields if self.version in field.versions)
-        asked = {field.attribute: field for field in request_fields if self.version in field.versions}
+        requested = {field.attribute: field for field in request_fields if self.version in field.versions}
         fills_nested = fills_nested or not any(field.attribute in ERROR_CODES for field in fields)
-        array = next((each for each in asked.values() if each.is_array), None)
+        array = next((each for each in requested.values() if each.is_array), None)
         for field in fields:
             name = field.attribute
             null = "" if field.type == "string" and self.version not in field.nullable else None
@@ -144,9 +144,9 @@ class _Derivation:
                 none = self.none_of[name]
                 part.constants.append((name, null if none is None else none))
             elif name in IDENTITIES:
-                if not asked and not part.names:
+                if not requested and not part.names:
                     part.names.append((name, None, null))
-                same = [each for each in asked if each == name or (name in NUMBERS and each in NUMBERS)]
+                same = [each for each in requested if each == name or (name in NUMBERS and each in NUMBERS)]
                 part.names.extend((name, each, null) for each in same)
             elif field.is_array and field.is_struct and array is not None and self._answers(field, array, fills_nested):
                 below, request_below = self.responses.structs[field.type], self.requests.structs.get(array.type, ())

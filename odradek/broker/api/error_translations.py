@@ -90,9 +90,9 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
 
 _ANSWERS: Final[Mapping[tuple[Receiver | ApiKey, E], tuple[int, int, E]]] = {
     (asker, code): (first, last, answer)
-    for askers, first, last, told, answer, _ in TRANSLATIONS
+    for askers, first, last, errors, answer, _ in TRANSLATIONS
     for asker in askers
-    for code in told
+    for code in errors
 }
 
 

@@ -84,13 +84,14 @@ def address_for_arrival(
     return host, port or arrival.local[1]
 
 
-def leads_astray(told: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool) -> bool:
-    """Returns whether the address `told` would send the client to its own machine although this broker runs elsewhere.
+def leads_astray(advertised: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool) -> bool:
+    """Returns whether the address `advertised` would send the client to its own machine although this broker runs
+    elsewhere.
 
     is_published: clients on the container's host are expected to use published ports, so `localhost` is right for them
     """
     client = arrival.client_host
-    if not is_loopback(told[0]) or is_loopback(client) or client == arrival.local[0]:
+    if not is_loopback(advertised[0]) or is_loopback(client) or client == arrival.local[0]:
         return False
     ip = _ip(client)
     is_host = networks.is_gateway(client) or (isinstance(ip, IPv4Address) and ip in DOCKER_DESKTOP)

@@ -147,8 +147,8 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
 
 def select_settings(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> list[DescribedConfig]:
     """Returns the settings with the given names, or all settings if no names are given."""
-    wanted = set(keys or ())
-    return [one for one in described if not wanted or one.name in wanted]
+    requested = set(keys or ())
+    return [one for one in described if not requested or one.name in requested]
 
 
 def kafka_text(setting: Setting, text: str | None) -> str | None:

@@ -85,7 +85,7 @@ def level_name(level: int) -> str:
 def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
     """Makes either all changes or none. Raises KafkaError with Kafka's codes and messages."""
     known = loggers.levels()
-    wanted: dict[str, int] = {}
+    new_levels: dict[str, int] = {}
     for change in changes:
         match ConfigOperation(change.operation):
             case ConfigOperation.SET:
@@ -105,7 +105,7 @@ def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate
                 raise KafkaError(ErrorCode.INVALID_REQUEST, what)
         if change.name not in known:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
-        wanted[change.name] = level
+        new_levels[change.name] = level
     if not validate_only:
-        for name, level in wanted.items():
+        for name, level in new_levels.items():
             loggers.set_level(name, level)

@@ -95,8 +95,8 @@ class OneOf(NamedTuple):
     ignore_case: bool = False
 
     def check(self, name: str, value: SettingValue) -> None:
-        known = value.upper() in self.values if self.ignore_case and isinstance(value, str) else value in self.values
-        if not known:
+        is_known = value.upper() in self.values if self.ignore_case and isinstance(value, str) else value in self.values
+        if not is_known:
             manner = " (case insensitive)" if self.ignore_case else ""
             raise invalid_setting(name, value, f"String must be one of{manner}: {', '.join(self.values)}")
 

@@ -20,12 +20,12 @@ class Problem(Exception):
         self.allowed = allowed
 
     def document(self) -> dict[str, object]:
-        told: dict[str, object] = {"type": "about:blank", "status": self.status, "detail": str(self)}
+        body: dict[str, object] = {"type": "about:blank", "status": self.status, "detail": str(self)}
         if self.field is not None:
-            told["field"] = self.field
+            body["field"] = self.field
         if self.allowed is not None:
-            told["allowed"] = self.allowed
-        return told
+            body["allowed"] = self.allowed
+        return body
 
 
 def invalid_field(field: str, allowed: str) -> Problem:

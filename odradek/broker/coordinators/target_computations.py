@@ -35,7 +35,7 @@ class TargetComputations:
     def __init__(self, max_unsliced: int = MAX_UNSLICED, run: Callable[[Iterator[None]], None] | None = None) -> None:
         """Creates an object without computations.
 
-        most_at_once  the maximum amount of work that is done within the request that needs the target
+        max_unsliced  the maximum amount of work that is done within the request that needs the target
         run           runs all steps later, interleaved with other work of the event loop; by default `Tasks.run`
         """
         self._max_unsliced = max_unsliced

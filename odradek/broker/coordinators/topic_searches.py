@@ -133,13 +133,13 @@ class TopicSearches:
     def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
         """Finds the topics of a group; see `ClusterView.find_topics`. The previous search is abandoned if the group's
         expressions have changed, or if a new group with the same id searches on behalf of another client."""
-        wanted = frozenset(regexes)
+        requested = frozenset(regexes)
         search = self._searches.get(group_id)
-        if search is not None and search.regexes == wanted and search.may_see is may_see:
+        if search is not None and search.regexes == requested and search.may_see is may_see:
             if search.result is not None:
                 del self._searches[group_id]
             return search.result
-        search = Search(group_id, wanted, may_see)
+        search = Search(group_id, requested, may_see)
         search.steps = self._search(search)
         self._searches[group_id] = search
         if self._task is None:
@@ -203,26 +203,26 @@ class TopicSearches:
         version = self._topics()[0]
         topics: dict[str, frozenset[str]] = {}
         for regex in search.regexes:
-            known = yield from self._matching(regex)
-            version = min(version, known.searched.version)
-            seen = []
-            for number, name in enumerate(known.matching, 1):
+            result = yield from self._matching(regex)
+            version = min(version, result.searched.version)
+            visible = []
+            for number, name in enumerate(result.matching, 1):
                 if search.may_see(name):
-                    seen.append(name)
+                    visible.append(name)
                 if number % NAMES_PER_STEP == 0:
                     yield
-            topics[regex] = frozenset(seen)
+            topics[regex] = frozenset(visible)
         return FoundTopics(version, topics)
 
     def _matching(self, regex: str) -> Steps[SearchResult]:
         """Finds the topics that match one expression, sharing the work with other searches for the same expression."""
-        known = self._results.get(regex)
-        if known is not None and known.searched.version == self._topics()[0]:
+        result = self._results.get(regex)
+        if result is not None and result.searched.version == self._topics()[0]:
             self._results[regex] = self._results.pop(regex)
-            return known
+            return result
         comparison = self._comparisons.get(regex)
         if comparison is None:
-            comparison = self._comparisons[regex] = TopicSearch(self._compare(regex, known))
+            comparison = self._comparisons[regex] = TopicSearch(self._compare(regex, result))
         comparison.users += 1
         try:
             while comparison.result is None:
@@ -236,7 +236,7 @@ class TopicSearches:
             if is_over and self._comparisons.get(regex) is comparison:
                 del self._comparisons[regex]
 
-    def _compare(self, regex: str, known: SearchResult | None) -> Steps[SearchResult]:
+    def _compare(self, regex: str, result: SearchResult | None) -> Steps[SearchResult]:
         all_names = self._all_names()
         try:
             pattern = Pattern(regex)
@@ -245,8 +245,8 @@ class TopicSearches:
         matching: list[str] = []
         work = 0
         for number, name in enumerate(all_names.names, 1):
-            if known is not None and name in known.searched.names:
-                if name in known.matching:
+            if result is not None and name in result.searched.names:
+                if name in result.matching:
                     matching.append(name)
             elif (yield from pattern.steps(name)):
                 matching.append(name)

@@ -299,19 +299,19 @@ class TransactionCoordinator:
         asked_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),
                        otherwise 0
         """
-        wanted = frozenset(partitions)
-        refused = {each for each in wanted if each[0] in REFUSED_TOPICS}
+        requested = frozenset(partitions)
+        refused = {each for each in requested if each[0] in REFUSED_TOPICS}
         if refused and not verify_only:
             return {
                 each: ErrorCode.INVALID_TOPIC_EXCEPTION if each in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for each in wanted
+                for each in requested
             }
         try:
             _require_id(transactional_id)
             shard = self.shard_for(transactional_id)
             if verify_only:
                 answer = shard.submit(
-                    lambda core, _: core.verify_partitions(transactional_id, producer_id, producer_epoch, wanted)
+                    lambda core, _: core.verify_partitions(transactional_id, producer_id, producer_epoch, requested)
                 )
             else:
                 answer = shard.submit(
@@ -319,14 +319,14 @@ class TransactionCoordinator:
                         transactional_id,
                         producer_id,
                         producer_epoch,
-                        wanted,
+                        requested,
                         asked_version=asked_version,
                         inputs=self._inputs(now_ms),
                     )
                 )
         except KafkaError as refusal:
-            return dict.fromkeys(wanted, refusal.code)
-        return start_coroutine(_codes(answer, wanted)) if isinstance(answer, Deferred) else answer
+            return dict.fromkeys(requested, refusal.code)
+        return start_coroutine(_codes(answer, requested)) if isinstance(answer, Deferred) else answer
 
     def describe(self, transactional_id: str) -> TransactionState:
         _require_id(transactional_id)
@@ -436,12 +436,12 @@ def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | No
     return encode_record(record, features.get(TRANSACTION_VERSION, 0))
 
 
-async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartition]) -> PartitionCodes:
+async def _codes(answer: Deferred[PartitionCodes], requested: Iterable[TopicPartition]) -> PartitionCodes:
     """Waits for the response. If the request is refused, returns the refusal's code for all partitions."""
     try:
         return await answer
     except KafkaError as error:
-        return dict.fromkeys(wanted, error.code)
+        return dict.fromkeys(requested, error.code)
 
 
 async def _all_recorded(answers: Sequence[NowOrLater[int]]) -> None:

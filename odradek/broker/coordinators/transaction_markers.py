@@ -165,9 +165,9 @@ class MarkerRound:
     def handle_results(self, results: Sequence[PartitionCodes]) -> None:
         """Processes the leaders' responses. Partitions without a response are pending, and a later call will contain
         their responses."""
-        codes, asked = results[0], self._pending
+        codes, requested = results[0], self._pending
         refused, pending = [], []
-        for each in asked:
+        for each in requested:
             code = codes.get(each)
             if code is None:
                 pending.append(each)
@@ -175,14 +175,14 @@ class MarkerRound:
                 refused.append(each)
         if refused or pending:
             self._pending = frozenset(pending)
-            self.report_unfinished(asked.difference(refused, pending))
+            self.report_unfinished(requested.difference(refused, pending))
             return
         self._pending = NO_PARTITIONS
-        self._done = self._done | asked if self._done else asked
+        self._done = self._done | requested if self._done else requested
         if self._done.issuperset(self.markers.partitions):
             self.report_completion()
         else:  # Other partitions have refused the marker; the timer will retry it.
-            self.report_unfinished(asked)
+            self.report_unfinished(requested)
 
     def report_completion(self) -> None:
         """Reports to the coordinator, after the current turn, that the transaction is complete. The coordinator appends

@@ -76,7 +76,7 @@ def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | 
     return PartitionAnswer(data, 0, ends_waiting=True)
 
 
-def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
+def has_nothing_new(partition: Partition, requested: FetchPartition) -> bool:
     """Returns whether the reader is at the end of the log and its offsets are up to date, which is the usual case of a
     waiting consumer.
 
@@ -84,10 +84,10 @@ def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
     """
     log = partition.log
     return (
-        wanted.fetch_offset == log.high_watermark == wanted.sent_high_watermark
-        and wanted.sent_log_start_offset == log.log_start_offset
-        and wanted.last_fetched_epoch is None
-        and (wanted.current_leader_epoch is None or wanted.current_leader_epoch == log.leader_epoch)
+        requested.fetch_offset == log.high_watermark == requested.sent_high_watermark
+        and requested.sent_log_start_offset == log.log_start_offset
+        and requested.last_fetched_epoch is None
+        and (requested.current_leader_epoch is None or requested.current_leader_epoch == log.leader_epoch)
     )
 
 
@@ -102,14 +102,14 @@ class PartitionRead:
         "_max_bytes",
         "_min_one_batch",
         "_partition",
+        "_requested",
         "_segments",
-        "_wanted",
     )
 
     def __init__(
         self,
         partition: Partition,
-        wanted: FetchPartition,
+        requested: FetchPartition,
         *,
         isolation: IsolationLevel,
         max_bytes: int,
@@ -122,7 +122,7 @@ class PartitionRead:
         is_sent        the connection can send records straight from files, which is done if it is faster
         """
         self._partition = partition
-        self._wanted = wanted
+        self._requested = requested
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._min_one_batch = min_one_batch
@@ -141,31 +141,31 @@ class PartitionRead:
 
         Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
         """
-        partition, wanted, log = self._partition, self._wanted, self._partition.log
-        check_leader_epoch(partition, wanted.current_leader_epoch)
-        if wanted.last_fetched_epoch is not None:
-            diverging_epoch = self._divergence(wanted.last_fetched_epoch)
+        partition, requested, log = self._partition, self._requested, self._partition.log
+        check_leader_epoch(partition, requested.current_leader_epoch)
+        if requested.last_fetched_epoch is not None:
+            diverging_epoch = self._divergence(requested.last_fetched_epoch)
             if diverging_epoch is not None:
-                answer = self._answer(NO_RECORDS, 0, wanted.fetch_offset)
+                answer = self._answer(NO_RECORDS, 0, requested.fetch_offset)
                 answer.data.diverging_epoch = diverging_epoch
                 answer.data.aborted_transactions = None  # nothing was read, whatever the isolation level
                 answer.ends_waiting = True
                 return answer
-        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+        if not log.log_start_offset <= requested.fetch_offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if wanted.fetch_offset >= self._end_offset:
-            return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
+        if requested.fetch_offset >= self._end_offset:
+            return self._answer(NO_RECORDS, 0, requested.fetch_offset)
         if self._max_bytes < 0:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's response when it reads with a negative limit
         if self._max_bytes == 0 and not self._min_one_batch:
-            return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
+            return self._answer(NO_RECORDS, 0, requested.fetch_offset)
         return None
 
     def read(self) -> PartitionAnswer:
         """Reads from memory. Raises WouldBlock if the records are not in memory. The caller must then call `read_cold`
         in a thread, and `answer` on the loop."""
         result = self._partition.log.reader.read(
-            self._wanted.fetch_offset,
+            self._requested.fetch_offset,
             max_bytes=self._max_bytes,
             end_offset=self._end_offset,
             min_one_batch=self._min_one_batch,
@@ -177,7 +177,7 @@ class PartitionRead:
         """Reads from disk. Must be called in a thread."""
         self._segments = self._partition.log.segments
         return self._partition.log.reader.read_cold(
-            self._wanted.fetch_offset,
+            self._requested.fetch_offset,
             max_bytes=self._max_bytes,
             end_offset=self._end_offset,
             min_one_batch=self._min_one_batch,
@@ -204,7 +204,7 @@ class PartitionRead:
         if end is None:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         leader_epoch, end_offset = end
-        if leader_epoch < last_fetched_epoch or end_offset < self._wanted.fetch_offset:
+        if leader_epoch < last_fetched_epoch or end_offset < self._requested.fetch_offset:
             return EpochEndOffset(epoch=leader_epoch, end_offset=end_offset)
         return None
 
@@ -214,13 +214,13 @@ class PartitionRead:
         if self._isolation is IsolationLevel.READ_COMMITTED:
             aborted = []
             if size_bytes:
-                found = log.reader.aborted_transactions(self._wanted.fetch_offset, end_offset)
+                found = log.reader.aborted_transactions(self._requested.fetch_offset, end_offset)
                 aborted = [
                     AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                     for producer_id, first_offset in found
                 ]
         data = PartitionData(
-            partition_index=self._wanted.index,
+            partition_index=self._requested.index,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,

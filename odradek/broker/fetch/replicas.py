@@ -42,9 +42,9 @@ class Replicas:
 
     def may_serve(self, node_id: int, topic: str, index: int) -> bool:
         """Returns whether consumers may read the partition from this node although another node is its leader."""
-        known = self.image.brokers.get(node_id)
+        registration = self.image.brokers.get(node_id)
         partition = self.image.topics[topic].partitions[index]
-        return known is not None and known.rack is not None and node_id in partition.replicas
+        return registration is not None and registration.rack is not None and node_id in partition.replicas
 
     def end_offset(self, node_id: int, partition: Partition) -> int:
         """Returns the log end offset of the follower on this node."""
@@ -89,8 +89,8 @@ class FollowerRead(PartitionRead):
         If the follower does not have the offset yet, the error is OFFSET_OUT_OF_RANGE. The consumer then asks the
         leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
         """
-        check_leader_epoch(self._partition, self._wanted.current_leader_epoch)
-        if self._wanted.fetch_offset > self._followed_to:
+        check_leader_epoch(self._partition, self._requested.current_leader_epoch)
+        if self._requested.fetch_offset > self._followed_to:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return super().check()
 
@@ -123,23 +123,23 @@ class ReplicaFetch(PendingFetch):
         self._may_follow = context.api_version >= FIRST_VERSION_WITH_RACKS and not self._is_follower
         self._rack = request.rack_id if self._may_follow else ""
 
-    def _find(self, wanted: FetchPartition) -> Partition:
+    def _find(self, requested: FetchPartition) -> Partition:
         try:
-            partition = super()._find(wanted)
+            partition = super()._find(requested)
         except KafkaError as refusal:
             if refusal.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self._may_follow:
                 raise
-            partition = self._followed_partition(wanted)
-        if self._is_behind(partition) or self._preferred(partition, wanted) is not None:
+            partition = self._followed_partition(requested)
+        if self._is_behind(partition) or self._preferred(partition, requested) is not None:
             # The response must contain this partition, whatever the session has already sent.
-            wanted.sent_high_watermark = -1
+            requested.sent_high_watermark = -1
         return partition
 
-    def _followed_partition(self, wanted: FetchPartition) -> Partition:
-        if isinstance(wanted.topic, bytes):
-            partition = self._whole.get_by_id(wanted.topic, wanted.index)
+    def _followed_partition(self, requested: FetchPartition) -> Partition:
+        if isinstance(requested.topic, bytes):
+            partition = self._whole.get_by_id(requested.topic, requested.index)
         else:
-            partition = self._whole.get(wanted.topic, wanted.index)
+            partition = self._whole.get(requested.topic, requested.index)
         self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)
         if not self._replicas.may_serve(self._node_id, partition.topic, partition.index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -154,22 +154,22 @@ class ReplicaFetch(PendingFetch):
             and self._replicas.end_offset(self._node_id, partition) < partition.log.high_watermark
         )
 
-    def _preferred(self, partition: Partition, wanted: FetchPartition) -> int | None:
+    def _preferred(self, partition: Partition, requested: FetchPartition) -> int | None:
         if not self._rack or not self._leads(partition):
             return None
-        return self._replicas.preferred_replica(self._rack, partition, wanted.fetch_offset)
+        return self._replicas.preferred_replica(self._rack, partition, requested.fetch_offset)
 
-    def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
-        preferred = self._preferred(partition, wanted)
+    def _read(self, partition: Partition, requested: FetchPartition) -> ColdRead | None:
+        preferred = self._preferred(partition, requested)
         if preferred is None:
-            return super()._read(partition, wanted)
+            return super()._read(partition, requested)
         try:
-            check_leader_epoch(partition, wanted.current_leader_epoch)
+            check_leader_epoch(partition, requested.current_leader_epoch)
         except KafkaError as error:
-            self._add_answer(self._error_answer(wanted, error.code))
+            self._add_answer(self._error_answer(requested, error.code))
             return None
         data = PartitionData(
-            partition_index=wanted.index,
+            partition_index=requested.index,
             high_watermark=partition.log.high_watermark,
             last_stable_offset=partition.log.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
@@ -180,14 +180,14 @@ class ReplicaFetch(PendingFetch):
         self._add_answer(PartitionAnswer(data, 0, partition, ends_waiting=True))
         return None
 
-    def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
+    def _partition_read(self, partition: Partition, requested: FetchPartition) -> PartitionRead:
         if not self._is_behind(partition):
-            return super()._partition_read(partition, wanted)
+            return super()._partition_read(partition, requested)
         read = FollowerRead(
             partition,
-            wanted,
+            requested,
             isolation=self._isolation,
-            max_bytes=min(wanted.max_bytes, self._left_bytes),
+            max_bytes=min(requested.max_bytes, self._left_bytes),
             min_one_batch=self._size_bytes == 0,
         )
         read.follow_to(self._replicas.end_offset(self._node_id, partition))

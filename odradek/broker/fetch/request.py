@@ -54,12 +54,12 @@ class FetchBroker(BrokerParts, Protocol):
 def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
     """Returns the requested partitions. If a partition is listed more than once, only its last entry is used."""
     by_id = named_by is NamedBy.TOPIC_ID
-    wanted: dict[PartitionKey, FetchPartition] = {}
+    requested: dict[PartitionKey, FetchPartition] = {}
     for topic in request.topics:
         name: str | bytes = topic.topic_id if by_id else topic.topic
         for partition in topic.partitions:
             current_leader_epoch, last_fetched_epoch = partition.current_leader_epoch, partition.last_fetched_epoch
-            wanted[name, partition.partition] = FetchPartition(
+            requested[name, partition.partition] = FetchPartition(
                 name,
                 partition.partition,
                 partition.fetch_offset,
@@ -67,7 +67,7 @@ def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[Fetc
                 None if current_leader_epoch < 0 else current_leader_epoch,
                 None if last_fetched_epoch < 0 else last_fetched_epoch,
             )
-    return list(wanted.values())
+    return list(requested.values())
 
 
 def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[PartitionKey]:
@@ -143,35 +143,35 @@ class PendingFetch:
         returns it. Returns None once every partition has an answer."""
         answers, partitions = self._answers, self._fetch.partitions
         while len(answers) < len(partitions):
-            wanted = partitions[len(answers)]
+            requested = partitions[len(answers)]
             try:
-                partition = self._find(wanted)
+                partition = self._find(requested)
             except KafkaError as error:
-                self._add_answer(self._not_found(wanted, error.code))
+                self._add_answer(self._not_found(requested, error.code))
             else:
                 self._found.append(partition)
-                if has_nothing_new(partition, wanted):
+                if has_nothing_new(partition, requested):
                     answers.append(None)
                 else:
-                    cold = self._read(partition, wanted)
+                    cold = self._read(partition, requested)
                     if cold is not None:
                         return cold
             yield
         return None
 
-    def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
+    def _read(self, partition: Partition, requested: FetchPartition) -> ColdRead | None:
         """Reads immediately if possible. Otherwise returns the read, which must then be done in a thread."""
-        read = self._partition_read(partition, wanted)
+        read = self._partition_read(partition, requested)
         try:
             answer = read.check() or read.read()
         except KafkaError as error:
-            answer = self._error_answer(wanted, error.code)
+            answer = self._error_answer(requested, error.code)
         except WouldBlock:
-            return read, wanted
+            return read, requested
         self._add_answer(answer)
         return None
 
-    async def _read_cold(self, read: PartitionRead, wanted: FetchPartition) -> PartitionAnswer:
+    async def _read_cold(self, read: PartitionRead, requested: FetchPartition) -> PartitionAnswer:
         while True:
             try:
                 result = await in_thread(self._broker.workers, read.read_cold)
@@ -179,14 +179,14 @@ class PendingFetch:
                     return read.answer(result)
             except KafkaError as error:
                 if not read.is_overtaken:
-                    return self._error_answer(wanted, error.code)
+                    return self._error_answer(requested, error.code)
 
-    def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
+    def _partition_read(self, partition: Partition, requested: FetchPartition) -> PartitionRead:
         return PartitionRead(
             partition,
-            wanted,
+            requested,
             isolation=self._isolation,
-            max_bytes=min(wanted.max_bytes, self._left_bytes),
+            max_bytes=min(requested.max_bytes, self._left_bytes),
             min_one_batch=self._size_bytes == 0,
             is_sent=self._context.connection.sends_files,
         )
@@ -199,61 +199,61 @@ class PendingFetch:
             self._size_bytes += answer.size_bytes
             self._left_bytes = max(0, self._left_bytes - answer.size_bytes)
 
-    def _find(self, wanted: FetchPartition) -> Partition:
+    def _find(self, requested: FetchPartition) -> Partition:
         partitions = self._broker.partitions
         if self._is_follower:  # this broker has no followers
             if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
                 raise authorization_error(ResourceType.TOPIC, self._context.api_key)
-            if isinstance(wanted.topic, bytes):  # either call raises an error if the partition does not exist
-                partitions.get_by_id(wanted.topic, wanted.index)
+            if isinstance(requested.topic, bytes):  # either call raises an error if the partition does not exist
+                partitions.get_by_id(requested.topic, requested.index)
             else:
-                partitions.get(wanted.topic, wanted.index)
+                partitions.get(requested.topic, requested.index)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if isinstance(wanted.topic, bytes):
+        if isinstance(requested.topic, bytes):
             try:
-                partition = partitions.get_by_id(wanted.topic, wanted.index)
+                partition = partitions.get_by_id(requested.topic, requested.index)
             except KafkaError as error:
                 if error.code is ErrorCode.UNKNOWN_TOPIC_ID:
-                    raise self._topic_id_gone(wanted) from None
-                wanted.known_name = self._broker.metadata.image.topics_by_id[wanted.topic].name
+                    raise self._topic_id_gone(requested) from None
+                requested.known_name = self._broker.metadata.image.topics_by_id[requested.topic].name
                 raise
-            wanted.known_name = partition.topic
+            requested.known_name = partition.topic
             self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)
             return partition
-        self._context.require(Operation.READ, ResourceType.TOPIC, wanted.topic)
-        return partitions.get(wanted.topic, wanted.index)
+        self._context.require(Operation.READ, ResourceType.TOPIC, requested.topic)
+        return partitions.get(requested.topic, requested.index)
 
-    def _topic_id_gone(self, wanted: FetchPartition) -> KafkaError:
+    def _topic_id_gone(self, requested: FetchPartition) -> KafkaError:
         """Returns the error for a topic id that does not exist.
 
         If the session has found the topic before, the error distinguishes a deleted topic from a recreated one. A
         client that continues with the id of the recreated topic has to start from the beginning of that topic.
         """
-        if wanted.known_name is None:
+        if requested.known_name is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        self._context.require(Operation.READ, ResourceType.TOPIC, wanted.known_name)
-        is_again = self._broker.metadata.image.has_partition((wanted.known_name, wanted.index))
+        self._context.require(Operation.READ, ResourceType.TOPIC, requested.known_name)
+        is_again = self._broker.metadata.image.has_partition((requested.known_name, requested.index))
         return KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID if is_again else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _not_found(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
+    def _not_found(self, requested: FetchPartition, code: ErrorCode) -> PartitionAnswer:
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return failed_read(wanted.index, code, self._leader(wanted))
+            return failed_read(requested.index, code, self._leader(requested))
         if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID):
-            return failed_read(wanted.index, code, None)
-        return unknown_partition(wanted.index, code)
+            return failed_read(requested.index, code, None)
+        return unknown_partition(requested.index, code)
 
-    def _error_answer(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
-        current_leader = self._leader(wanted) if code is ErrorCode.FENCED_LEADER_EPOCH else None
-        return failed_read(wanted.index, code, current_leader)
+    def _error_answer(self, requested: FetchPartition, code: ErrorCode) -> PartitionAnswer:
+        current_leader = self._leader(requested) if code is ErrorCode.FENCED_LEADER_EPOCH else None
+        return failed_read(requested.index, code, current_leader)
 
-    def _leader(self, wanted: FetchPartition) -> LeaderIdAndEpoch | None:
+    def _leader(self, requested: FetchPartition) -> LeaderIdAndEpoch | None:
         if self._context.api_version < FIRST_VERSION_WITH_CURRENT_LEADER:
             return None
         image = self._broker.metadata.image
-        if isinstance(wanted.topic, bytes):
-            partition = image.topics_by_id[wanted.topic].partitions[wanted.index]
+        if isinstance(requested.topic, bytes):
+            partition = image.topics_by_id[requested.topic].partitions[requested.index]
         else:
-            partition = image.topics[wanted.topic].partitions[wanted.index]
+            partition = image.topics[requested.topic].partitions[requested.index]
         leader_id = -1 if partition.leader is None else partition.leader
         return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=partition.leader_epoch)
 

@@ -89,12 +89,12 @@ class FetchPartition:
         """Upper bound of the memory used by this partition. Partitions of the same topic may share the topic's name."""
         return PARTITION_BYTES + getsizeof(self.topic)
 
-    def update(self, wanted: "FetchPartition") -> None:
+    def update(self, requested: "FetchPartition") -> None:
         """Replaces the requested values with those of a new request, and keeps the sent values."""
-        self.fetch_offset = wanted.fetch_offset
-        self.max_bytes = wanted.max_bytes
-        self.current_leader_epoch = wanted.current_leader_epoch
-        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.fetch_offset = requested.fetch_offset
+        self.max_bytes = requested.max_bytes
+        self.current_leader_epoch = requested.current_leader_epoch
+        self.last_fetched_epoch = requested.last_fetched_epoch
 
 
 class AnsweredPartition(Protocol):
@@ -275,7 +275,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        wanted: Sequence[FetchPartition],
+        requested: Sequence[FetchPartition],
         forgotten: Iterable[PartitionKey],
         named_by: NamedBy,
         now_ms: int,
@@ -287,8 +287,8 @@ class FetchSessions:
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id)
             if epoch == FINAL_EPOCH:
-                return SessionlessFetch(wanted)
-            return FullFetch(self, wanted, named_by)
+                return SessionlessFetch(requested)
+            return FullFetch(self, requested, named_by)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -297,18 +297,18 @@ class FetchSessions:
         if session.named_by is not named_by:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._end(session_id)
-        for partition in wanted:
-            known = session.partitions.setdefault(partition.key, partition)
-            if known is partition:
+        for partition in requested:
+            stored = session.partitions.setdefault(partition.key, partition)
+            if stored is partition:
                 session.size_bytes += partition.size_bytes
             else:
-                known.update(partition)
+                stored.update(partition)
         for key in forgotten:
-            gone = session.partitions.pop(key, None)
-            if gone is not None:
-                session.size_bytes -= gone.size_bytes
+            removed = session.partitions.pop(key, None)
+            if removed is not None:
+                session.size_bytes -= removed.size_bytes
         if not session.partitions:
-            return SessionlessFetch(wanted)
+            return SessionlessFetch(requested)
         if self._held_bytes + session.size_bytes > self._max_bytes:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the consumer continues with full fetches
         self._add_session(session)

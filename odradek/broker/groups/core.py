@@ -156,15 +156,15 @@ class GroupCore:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        asked = [
+        outcomes = [
             PROTOCOLS[group.group_type].on_loaded(self.registry, group, now_ms)
             for group in self.registry.groups.values()
         ]
         return Outcome(
-            records=[record for outcome in asked for record in outcome.records],
-            groups=[group for outcome in asked for group in outcome.groups],
-            replies=[reply for outcome in asked for reply in outcome.replies],
-            timers=[timer for outcome in asked for timer in outcome.timers],
+            records=[record for outcome in outcomes for record in outcome.records],
+            groups=[group for outcome in outcomes for group in outcome.groups],
+            replies=[reply for outcome in outcomes for reply in outcome.replies],
+            timers=[timer for outcome in outcomes for timer in outcome.timers],
             may_split=True,
         )
 
@@ -402,9 +402,9 @@ class GroupCore:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_offset_delete()
-        known = self._offsets.of(group_id).keys() | self._offsets.open_positions(group_id).keys()
+        stored = self._offsets.of(group_id).keys() | self._offsets.open_positions(group_id).keys()
         response = OffsetDeleteResponse()
-        gone: dict[tuple[str, int], None] = {}
+        deleted: dict[tuple[str, int], None] = {}
         is_subscribed_to = group.subscription()
         for topic in request.topics:
             subscribed = is_subscribed_to(topic.name)
@@ -419,8 +419,8 @@ class GroupCore:
                 )
             )
             if not subscribed:
-                gone.update(dict.fromkeys((topic.name, index) for index in indexes if (topic.name, index) in known))
-        records = [offset_tombstone(group_id, name, index) for name, index in gone]
+                deleted.update(dict.fromkeys((topic.name, index) for index in indexes if (topic.name, index) in stored))
+        records = [offset_tombstone(group_id, name, index) for name, index in deleted]
         return Outcome(response, records=records, counted=((OFFSET_DELETIONS, len(records)),))
 
     def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:

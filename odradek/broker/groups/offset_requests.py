@@ -127,15 +127,17 @@ def fetch_offsets(
             OffsetFetchResponseTopics(name=topic, partitions=partitions) for topic, partitions in by_topic.items()
         ]
         return response
-    for asked in request.topics:
+    for requested in request.topics:
         partitions = []
-        for partition in asked.partition_indexes:
-            known = committed.get((asked.name, partition))
-            if known is not None and not no_topic_conflict(known.topic_id, asked.topic_id):
-                known = None
-            partitions.append(partition_response(partition, known, is_unstable=(asked.name, partition) in unstable))
+        for partition in requested.partition_indexes:
+            stored = committed.get((requested.name, partition))
+            if stored is not None and not no_topic_conflict(stored.topic_id, requested.topic_id):
+                stored = None
+            partitions.append(
+                partition_response(partition, stored, is_unstable=(requested.name, partition) in unstable)
+            )
         response.topics.append(
-            OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
+            OffsetFetchResponseTopics(name=requested.name, topic_id=requested.topic_id, partitions=partitions)
         )
     return response
 

@@ -119,7 +119,7 @@ class Offsets:
             del self._open[group_id]
 
 
-def no_topic_conflict(stored: bytes, asked: bytes) -> bool:
+def no_topic_conflict(stored: bytes, requested: bytes) -> bool:
     """Returns whether both ids may belong to the same topic. ZERO_UUID may belong to any topic. A recreated topic must
     not inherit the offsets of the deleted topic."""
-    return ZERO_UUID in (stored, asked) or stored == asked
+    return ZERO_UUID in (stored, requested) or stored == requested

@@ -134,8 +134,8 @@ class HttpConnections:
                 log.warning("the HTTP port could not accept a connection; trying again: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
-            taken = len(self._making) + len(self._server.connections)
-            is_reserved = taken >= self._limits.max_connections
+            connection_count = len(self._making) + len(self._server.connections)
+            is_reserved = connection_count >= self._limits.max_connections
             task = self._loop.create_task(self._add_connection(peer, is_reserved=is_reserved))
             if is_reserved:
                 self._in_reserve.append(task)
@@ -161,8 +161,8 @@ class HttpConnections:
             log.debug("a connection to the HTTP port failed: %s", error)
 
     def _reserve(self, protocol: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:
-        for gone in [each for each, ended in self._reserved.items() if ended.is_closing()]:
-            del self._reserved[gone]
+        for closing in [each for each, ended in self._reserved.items() if ended.is_closing()]:
+            del self._reserved[closing]
         self._reserved[protocol] = transport
         if len(self._reserved) > self._limits.reserve:
             self._reserved.pop(next(iter(self._reserved))).close()

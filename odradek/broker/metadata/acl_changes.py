@@ -48,7 +48,7 @@ def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host:
 
 def create_acls(
     image: MetadataImage,
-    wanted: Sequence[Acl | KafkaError],
+    requested: Sequence[Acl | KafkaError],
     new_uuid: Callable[[], bytes],
     rules: KafkaRules = NEWEST,
 ) -> Decision[Created]:
@@ -59,10 +59,10 @@ def create_acls(
 
     rules  the rules of the emulated release; before Kafka 4.4, the host of an ACL may be any text
     """
-    known: set[Acl] = set()
+    added: set[Acl] = set()
     results: Created = []
     records = []
-    for acl in wanted:
+    for acl in requested:
         if isinstance(acl, KafkaError):
             results.append(acl)
             continue
@@ -70,8 +70,8 @@ def create_acls(
         results.append(refusal)
         if refusal is not None:
             continue
-        if acl not in known and acl not in image.acls.of_pattern(acl.resource, acl.pattern, acl.name).values():
-            known.add(acl)
+        if acl not in added and acl not in image.acls.of_pattern(acl.resource, acl.pattern, acl.name).values():
+            added.add(acl)
             records.append(_record(new_uuid(), acl))
     _check_count(len(records))
     return Decision(results, tuple(records))
@@ -120,14 +120,14 @@ class _Candidates:
         self._left = MAX_COMPARISONS
         self._by_principal: dict[str, list[tuple[bytes, Acl]]] | None = None
 
-    def of(self, wanted: AclFilter) -> Collection[tuple[bytes, Acl]]:
+    def of(self, requested: AclFilter) -> Collection[tuple[bytes, Acl]]:
         """Returns the candidates of a filter. Raises POLICY_VIOLATION if the request needs too many comparisons."""
         found: Collection[tuple[bytes, Acl]]
-        if wanted.name is not None and wanted.resource != ResourceType.ANY.value and wanted.pattern in _EXACT:
-            resource, pattern = ResourceType(wanted.resource), PatternType(wanted.pattern)
-            found = self._acls.of_pattern(resource, pattern, wanted.name).items()
-        elif wanted.principal is not None:
-            found = self._principals().get(wanted.principal, [])
+        if requested.name is not None and requested.resource != ResourceType.ANY.value and requested.pattern in _EXACT:
+            resource, pattern = ResourceType(requested.resource), PatternType(requested.pattern)
+            found = self._acls.of_pattern(resource, pattern, requested.name).items()
+        elif requested.principal is not None:
+            found = self._principals().get(requested.principal, [])
         else:
             found = list(self._acls.items())
         self._left -= len(found)

@@ -426,8 +426,8 @@ class ClusterMetadata:
         publication = self._publication
         if publication is None:  # the log has been closed in the meantime
             return
-        for taken, is_slice_over in enumerate(publication.steps):
-            if is_slice_over or taken == STEPS_PER_TURN:
+        for step_count, is_slice_over in enumerate(publication.steps):
+            if is_slice_over or step_count == STEPS_PER_TURN:
                 self._later(self._publish_slice)
                 return
         self._publication = None
@@ -590,11 +590,11 @@ def _check_features(image: MetadataImage, newest: str) -> None:
 def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Message]:
     """Returns the records of features that the configuration enables in a new directory. They are kept apart from the
     formatting records, because Kafka also reads those."""
-    wanted = config.odradek_share_transactions
-    if not wanted:
+    level = config.odradek_share_transactions
+    if not level:
         return []
     if not has_what_share_transactions_need(levels_after({}, formatted)):
         raise CannotStart(
-            f"a new data directory cannot start with {SHARE_TRANSACTIONS}={wanted}. {SHARE_TRANSACTIONS_NEEDS}"
+            f"a new data directory cannot start with {SHARE_TRANSACTIONS}={level}. {SHARE_TRANSACTIONS_NEEDS}"
         )
-    return [FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=wanted)]
+    return [FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=level)]

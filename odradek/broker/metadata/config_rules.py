@@ -164,11 +164,11 @@ def _check_limits(config: BrokerConfig, name: str, value: int, rules: KafkaRules
 
 
 def _check_streams_assignment(config: BrokerConfig, settings: Mapping[str, str]) -> None:
-    known = [name.strip() for name in (config.current_text("group.streams.assignors") or "").split(",")]
+    assignors = [name.strip() for name in (config.current_text("group.streams.assignors") or "").split(",")]
     assignor = settings.get(STREAMS_ASSIGNOR)
-    if assignor is not None and assignor not in known:
+    if assignor is not None and assignor not in assignors:
         what = f"{STREAMS_ASSIGNOR} '{assignor}' is not a registered task assignor."
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{what} Registered assignors are: [{', '.join(known)}].")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{what} Registered assignors are: [{', '.join(assignors)}].")
     tags = [tag.strip() for tag in settings.get(STREAMS_RACK_TAGS, "").split(",")]
     if len(set(tags)) < len(tags):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAMS_RACK_TAGS} must not contain duplicate tag keys.")

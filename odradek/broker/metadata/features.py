@@ -65,9 +65,9 @@ def update_features(
     raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
-    wanted = {each.feature: each for each in updates}
-    levels = levels_with(image.features, wanted.values())
-    for update in wanted.values():
+    updates_by_name = {each.feature: each for each in updates}
+    levels = levels_with(image.features, updates_by_name.values())
+    for update in updates_by_name.values():
         _check(image, update, node_id, supported)
         _check_needs(image, update, levels)
         _check_nothing_pending(image, update, pending_count)

@@ -147,14 +147,14 @@ class MetadataImage:
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
-    def controller_for_clients(self, wanted: int) -> int:
+    def controller_for_clients(self, preferred: int) -> int:
         """Returns the id of the broker that clients see as the controller. As in Kafka, this is any broker that is not
         fenced, or -1 if there is none.
 
-        `wanted` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
+        `preferred` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
         """
         alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]
-        return wanted if wanted in alive else next(iter(alive), -1)
+        return preferred if preferred in alive else next(iter(alive), -1)
 
     def replay(self, record: Message) -> None:
         """Applies one record. Raises KeyError or IndexError if the record contradicts earlier records, because then the

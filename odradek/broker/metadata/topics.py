@@ -87,12 +87,12 @@ def create_topics(
     """
     names = [topic.name for topic in topics]
     repeated = _duplicates(names)
-    wanted = [topic for topic in topics if topic.name not in repeated and topic.name != CLUSTER_METADATA]
-    if sum(_asked_partitions(topic, defaults) for topic in wanted) > MAX_PARTITIONS:
+    requested = [topic for topic in topics if topic.name not in repeated and topic.name != CLUSTER_METADATA]
+    if sum(_asked_partitions(topic, defaults) for topic in requested) > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     records: list[Message] = []
     results: list[TopicResult] = []
-    for topic in wanted:
+    for topic in requested:
         yield
         try:
             result, topic_records = _create(image, topic, node, defaults, new_topic_id, rules)
@@ -369,7 +369,7 @@ def delete_topics(
         elif name is not None and topic_id != zero_id:
             refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     repeated_names, repeated_ids = _duplicates(names), _duplicates(ids)
-    given_ids, taken = set(ids), set()
+    given_ids, used = set(ids), set()
     for name in dict.fromkeys(names):
         yield
         topic = image.topics.get(name)
@@ -381,18 +381,18 @@ def delete_topics(
         elif topic.topic_id in given_ids:
             what = "The provided topic name maps to an ID that was already supplied."
             refuse(name, topic.topic_id, ErrorCode.INVALID_REQUEST, what)
-            taken.add(topic.topic_id)
+            used.add(topic.topic_id)
         else:
             chosen[topic.topic_id] = DeletedTopic(name, topic.topic_id)
     for topic_id in dict.fromkeys(ids):
         yield
-        known: TopicImage | None = image.topics_by_id.get(topic_id)
+        topic_image: TopicImage | None = image.topics_by_id.get(topic_id)
         if topic_id in repeated_ids:
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-        elif known is None:
+        elif topic_image is None:
             refuse(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        elif topic_id not in taken:
-            chosen[topic_id] = DeletedTopic(known.name, topic_id)
+        elif topic_id not in used:
+            chosen[topic_id] = DeletedTopic(topic_image.name, topic_id)
     for topic_id, deleted in chosen.items():
         yield
         try:

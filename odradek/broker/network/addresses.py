@@ -46,12 +46,14 @@ class ClientAddresses:
 
         arrival = ConnectionAddresses(connection.listener, connection.local_address, connection.client_host)
         networks = self._networks()
-        told = address_for_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
-        if leads_astray(told, arrival, networks, is_published=self._published is not None):
-            self._warn(told, connection)
-        return told
+        advertised = (
+            address_for_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
+        )
+        if leads_astray(advertised, arrival, networks, is_published=self._published is not None):
+            self._warn(advertised, connection)
+        return advertised
 
-    def _warn(self, told: Address, connection: ConnectionInfo) -> None:
+    def _warn(self, advertised: Address, connection: ConnectionInfo) -> None:
         client = connection.client_host
         if client in self._warned or len(self._warned) == MAX_WARNINGS:
             return
@@ -62,7 +64,7 @@ class ClientAddresses:
             " address that the client can reach%s",
             client,
             connection.client_software_name,
-            *told,
+            *advertised,
             setting,
             "" if self._is_by_arrival else ", or remove this setting and set odradek.advertise=arrival",
         )

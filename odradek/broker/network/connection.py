@@ -63,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading",
         "_mute_timers",
         "_mutes",
+        "_needed_bytes",
         "_overlapping_key",
         "_partial",
         "_peer_reads",
@@ -70,7 +71,6 @@ class Connection(asyncio.BufferedProtocol):
         "_takes_requests",
         "_transport",
         "_turn_is_due",
-        "_wanted",
         "active_at_sweep",
         "info",
     )
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         # A partially received frame with its length field, the number of bytes received so far, and its full size.
         self._partial: bytearray | None = None
         self._filled = 0
-        self._wanted = 0
+        self._needed_bytes = 0
         # Frames, with their length fields, that wait to be handled. Nothing is read in the meantime.
         self._backlog: memoryview | None = None
         # Whether the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
@@ -154,7 +154,9 @@ class Connection(asyncio.BufferedProtocol):
         if partial is None:
             return self._server.receive_buffer
         if self._filled == len(partial):
-            missing = min(self._wanted - self._filled, max(FIRST_BUFFER_BYTES, (GROWTH_FACTOR - 1) * self._filled))
+            missing = min(
+                self._needed_bytes - self._filled, max(FIRST_BUFFER_BYTES, (GROWTH_FACTOR - 1) * self._filled)
+            )
             partial += ZEROS[:missing] if missing <= len(ZEROS) else bytes(missing)
         return memoryview(partial)[self._filled :]
 
@@ -168,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_data(self._server.received[:nbytes])
             return
         self._filled += nbytes
-        if self._filled < self._wanted:
+        if self._filled < self._needed_bytes:
             return
         self._partial = None
         self._handle_data(memoryview(partial))
@@ -193,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._transport = None
-        owed_bytes = self._in_flight_bytes + (self._wanted - LENGTH_BYTES if self._is_paid else 0)
+        owed_bytes = self._in_flight_bytes + (self._needed_bytes - LENGTH_BYTES if self._is_paid else 0)
         self._partial = self._backlog = None
         for timer in self._mute_timers:
             timer.cancel()
@@ -234,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
         if self._is_paid:  # a throttled request must not hold memory that other requests need
             self._is_paid = False
-            self._release_memory(self._wanted - LENGTH_BYTES)
+            self._release_memory(self._needed_bytes - LENGTH_BYTES)
 
     def _resume_after_throttle(self) -> None:
         self._mutes -= 1
@@ -306,11 +308,11 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 self._is_paid = True
             if size > end - start:
-                self._wanted = LENGTH_BYTES + size
+                self._needed_bytes = LENGTH_BYTES + size
                 self._keep_partial(data[position:])
                 return
             if (self._in_flight or not self._takes_requests) and self._must_wait(data, start, size):
-                self._wanted = LENGTH_BYTES + size
+                self._needed_bytes = LENGTH_BYTES + size
                 self._wait_with(data[position:])
                 return
             position = start + size
@@ -320,12 +322,12 @@ class Connection(asyncio.BufferedProtocol):
                 return
             handled += 1
         if position < end:
-            self._wanted = LENGTH_BYTES
+            self._needed_bytes = LENGTH_BYTES
             self._keep_partial(data[position:])
 
     def _keep_partial(self, received: memoryview) -> None:
         self._filled = len(received)
-        capacity = min(self._wanted, max(FIRST_BUFFER_BYTES, GROWTH_FACTOR * self._filled))
+        capacity = min(self._needed_bytes, max(FIRST_BUFFER_BYTES, GROWTH_FACTOR * self._filled))
         self._partial = bytearray(capacity)
         memoryview(self._partial)[: self._filled] = received  # without the memoryview, the bytes would be copied twice
 

@@ -138,15 +138,15 @@ class ControlledConnection(Connection):
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
         """Makes exactly these factories observe this connection from now on."""
         self.makers = makers
-        kept = [observer for observer in self.observers if observer.maker in makers]
-        known = [observer.maker for observer in kept]
+        remaining = [observer for observer in self.observers if observer.maker in makers]
+        present = [observer.maker for observer in remaining]
         for maker in makers:
-            if maker not in known:
+            if maker not in present:
                 observer = maker.observe(self)
                 observer.unseen = len(self._in_flight or ()) - self.senders
-                kept.append(observer)
-        self.observers = kept
-        if not kept:
+                remaining.append(observer)
+        self.observers = remaining
+        if not remaining:
             self.senders = 0
 
     def _write(self, chunks: list[Chunk]) -> None:

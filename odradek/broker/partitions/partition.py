@@ -247,13 +247,13 @@ class Partition:
     def refuse_waiting_requests(self) -> None:
         """Answers all waiting requests with an error, because the topic is being deleted. The caller closes the log."""
         self.is_deleted = True
-        gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         unwritten, self._unwritten = self._unwritten, []
         unsynced = self._no_more_unsynced()
         for on_done in unwritten:
-            on_done(gone)
+            on_done(error)
         for _, on_done in unsynced:
-            on_done(gone)
+            on_done(error)
         for wait in list(self._parked):
             wait.wake()
 

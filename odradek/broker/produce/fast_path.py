@@ -89,7 +89,7 @@ class ProduceFastPath:
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= FIRST_PRODUCE_VERSION_THAT_ADDS
         # By the bytes of the request from the topic to the partition index.
-        self._known: dict[bytes, CachedPartition] = {}
+        self._cached: dict[bytes, CachedPartition] = {}
 
     def start_request(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
@@ -134,25 +134,25 @@ class ProduceFastPath:
         ):
             return None
         key = head[start:end]
-        known = self._known.get(key)
-        if known is None or known.partition.is_deleted:
-            known = self._find(key)
-            if known is None:
+        cached = self._cached.get(key)
+        if cached is None or cached.partition.is_deleted:
+            cached = self._find(key)
+            if cached is None:
                 return None
         authorizer = self._authorizer
         if authorizer is not None:
             if id_size and not may_write_as(authorizer, connection, head[ID_AT:at]):
                 return None
-            if not authorizer.passes(connection, WRITE, TOPIC, known.partition.topic):
+            if not authorizer.passes(connection, WRITE, TOPIC, cached.partition.topic):
                 return None
         records = frame[records_at:records_end]
         if records_size > ALWAYS_CHEAP_BYTES and not is_cheap(records):
             return None
-        partition, now_ms = known.partition, self._now_ms()
+        partition, now_ms = cached.partition, self._now_ms()
         header = accept_ordinary(records, partition.rules, now_ms)
         if header is None or (header.attributes & TRANSACTIONAL == 0) is not (id_size == NONE):
             return None
-        staged = QuickReply(self, known, correlation_id, len(frame))
+        staged = QuickReply(self, cached, correlation_id, len(frame))
         try:
             guard = None
             if id_size:
@@ -182,10 +182,10 @@ class ProduceFastPath:
             return None
         if partition.is_internal:  # the general path checks which clients may write to internal topics
             return None
-        if len(self._known) >= MAX_CACHED_PARTITIONS:  # The cache probably contains deleted topics.
-            self._known.clear()
-        known = self._known[key] = CachedPartition(partition, *answer_form(self.route.version, partition))
-        return known
+        if len(self._cached) >= MAX_CACHED_PARTITIONS:  # The cache probably contains deleted topics.
+            self._cached.clear()
+        cached = self._cached[key] = CachedPartition(partition, *answer_form(self.route.version, partition))
+        return cached
 
 
 def may_write_as(authorizer: Authorizer, connection: ConnectionInfo, transactional_id: Buffer) -> bool:
@@ -201,10 +201,10 @@ class QuickReply:
     object as a parked request."""
 
     __slots__ = (
+        "_cached",
         "_correlation_id",
         "_error",
         "_fast_path",
-        "_known",
         "_on_done",
         "appended",
         "is_done",
@@ -222,10 +222,10 @@ class QuickReply:
     parked_s: float
 
     def __init__(
-        self, fast_path: ProduceFastPath, known: CachedPartition, correlation_id: int, size_bytes: int
+        self, fast_path: ProduceFastPath, cached: CachedPartition, correlation_id: int, size_bytes: int
     ) -> None:
         self._fast_path = fast_path
-        self._known = known
+        self._cached = cached
         self._correlation_id = correlation_id
         self._error: KafkaError | None = None
         self._on_done: Callable[[object], None] | None = None
@@ -254,20 +254,20 @@ class QuickReply:
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
-        known, appended = self._known, self.appended
+        cached, appended = self._cached, self.appended
         if self._error is not None:
             refused = PartitionProduceResponse(
-                index=known.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
+                index=cached.partition.index, error_code=self._error.code.value, base_offset=NO_OFFSET
             )
             return [
-                *response_chunks(route.key, route.version, self._correlation_id, response(known.partition, refused))
+                *response_chunks(route.key, route.version, self._correlation_id, response(cached.partition, refused))
             ]
         time_ms = appended.log_append_time_ms
-        answer = bytearray(known.answer)
+        answer = bytearray(cached.answer)
         CORRELATION_ID.pack_into(answer, CORRELATION_ID_AT, self._correlation_id)
         NUMBERS.pack_into(
             answer,
-            known.numbers_at,
+            cached.numbers_at,
             appended.base_offset,
             NO_TIMESTAMP if time_ms is None else time_ms,
             self.log_start_offset,

@@ -181,8 +181,10 @@ class RegistryRoutes:
         text, body = await self._body_schema(request)
         for reference in text.references:
             rights.require_read(reference.subject)
-        asked = Registration(text, _optional_id(body, "id"), _optional_id(body, "version"), _flag(request, "normalize"))
-        return {"id": await self._service.change(lambda registry: registry.register(subject, asked))}
+        registration = Registration(
+            text, _optional_id(body, "id"), _optional_id(body, "version"), _flag(request, "normalize")
+        )
+        return {"id": await self._service.change(lambda registry: registry.register(subject, registration))}
 
     async def versions(self, request: web.Request, rights: Rights) -> Json:
         subject = _subject(request)
@@ -381,16 +383,16 @@ class RegistryRoutes:
 
     async def _format(self, request: web.Request, text: SchemaText) -> SchemaText:
         """Returns the schema in the format that the client has requested."""
-        wanted = request.query.get("format", "")
-        if wanted in ("", "default"):
+        format_ = request.query.get("format", "")
+        if format_ in ("", "default"):
             return text
-        if wanted == "serialized" and text.schema_type == PROTOBUF:
+        if format_ == "serialized" and text.schema_type == PROTOBUF:
             parsed: ParsedSchema = await self._service.parse(lambda registry: registry.parsed(text))
             from odradek.registry.protobuf_schemas import ProtobufSchema
 
             assert isinstance(parsed, ProtobufSchema)
             return SchemaText(text.schema_type, parsed.serialized(), text.references)
-        raise not_served(f"the format {wanted} of {text.schema_type} schemas")
+        raise not_served(f"the format {format_} of {text.schema_type} schemas")
 
     async def _body_schema(self, request: web.Request) -> tuple[SchemaText, Mapping[str, Json]]:
         body = await self._body(request)

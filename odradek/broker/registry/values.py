@@ -38,10 +38,10 @@ MAX_SUBJECTS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _UsableSchema:
-    """A schema, which decodes values if it can be used. `told` describes the schema to the client. If `parsed` is None,
-    the schema cannot be used, and `told` contains the reason."""
+    """A schema, which decodes values if it can be used. `content` describes the schema to the client. If `parsed` is
+    None, the schema cannot be used, and `content` contains the reason."""
 
-    told: DecodedContent
+    content: DecodedContent
     parsed: ParsedSchema | None = None
 
 
@@ -108,13 +108,13 @@ class RegistryValues:
             )
             if place is None:
                 return _UsableSchema(replace(unknown, error="the subjects of its schema may not be read"))
-            told = DecodedContent(schema_id, text.schema_type, *place)
+            content = DecodedContent(schema_id, text.schema_type, *place)
         except RegistryError as error:
             return _UsableSchema(replace(unknown, error=error.message))
         try:
-            return _UsableSchema(told, await self._service.parse(lambda registry: registry.parsed(text)))
+            return _UsableSchema(content, await self._service.parse(lambda registry: registry.parsed(text)))
         except RegistryError as error:
-            return _UsableSchema(replace(told, error=f"its schema cannot be used: {error.message}"))
+            return _UsableSchema(replace(content, error=f"its schema cannot be used: {error.message}"))
 
     def _rights(self, client: ConnectionInfo) -> Rights:
         return rights_of(self._authorizer, client, self._clock.now_ms())
@@ -145,18 +145,18 @@ def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[
 
 def _decoded(data: bytes, schema: _UsableSchema, left: DecodingBudget, limits: DecodingLimits) -> DecodedContent:
     """Decodes one key or value, and deducts it from the budget that is left for the others."""
-    told = schema.told
+    content = schema.content
     if schema.parsed is None:
-        return told
-    assert told.kind is not None
+        return content
+    assert content.kind is not None
     values, characters = min(left.values, limits.values_each), min(left.characters, limits.characters_each)
     budget = DecodingBudget(values, characters)
     try:
-        return replace(told, json=decode(data, told.kind, schema.parsed, budget))
+        return replace(content, json=decode(data, content.kind, schema.parsed, budget))
     except TooMuchToDecode as error:
-        return replace(told, error=str(error), is_large=True)
+        return replace(content, error=str(error), is_large=True)
     except SchemaValueError as error:
-        return replace(told, error=str(error))
+        return replace(content, error=str(error))
     finally:
         left.values -= values - max(budget.values, 0)
         left.characters -= characters - max(budget.characters, 0)

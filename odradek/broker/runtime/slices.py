@@ -218,9 +218,9 @@ class Rotation:
     def _decode_next(self) -> None:
         undecoded = self._undecoded
         while undecoded and (not self._decoded_bytes or self._decoded_bytes + undecoded[0][0] <= MAX_DECODED_BYTES):
-            frame_bytes, begin = undecoded.popleft()
+            frame_bytes, start = undecoded.popleft()
             self._decoded_bytes += frame_bytes
-            begin()
+            start()
 
     @property
     def is_full(self) -> bool:

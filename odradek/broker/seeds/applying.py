@@ -150,11 +150,11 @@ class _Seeding:
         return SchemaEncoder(self._registry or await opened_registry(self._broker, self._client), self._broker.workers)
 
     async def _create_topics(self, topics: Sequence[SeedTopic]) -> int:
-        known = self._broker.metadata.image.topics
+        existing = self._broker.metadata.image.topics
         for topic in topics:
-            if topic.name in known:
+            if topic.name in existing:
                 self._compare(topic)
-        missing = [topic for topic in topics if topic.name not in known]
+        missing = [topic for topic in topics if topic.name not in existing]
         if not missing:
             return 0
         creations = [
@@ -268,8 +268,8 @@ class _Seeding:
         raise group.place.error("the coordinator of the group has not finished loading")
 
     async def _set_passwords(self, users: Sequence[SeedUser]) -> int:
-        known = self._broker.metadata.image.scram_credentials
-        missing = [user for user in users if known.find(user.name, user.mechanism.value) is None]
+        existing = self._broker.metadata.image.scram_credentials
+        missing = [user for user in users if existing.find(user.name, user.mechanism.value) is None]
         for user in missing:
             salt = secrets.token_bytes(NEW_SALT_BYTES)
             upsertion = await in_thread(

@@ -414,9 +414,9 @@ class TransactionCore:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return describe_transaction(txn, self._remaining.get(transactional_id, txn.partitions))
 
-    def candidates(self, wanted: TransactionFilter) -> list[Txn]:
+    def candidates(self, selection: TransactionFilter) -> list[Txn]:
         """Returns all entries that a ListTransactions filter can select. The list may contain other entries as well."""
-        return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
+        return [self._txns[name] for name in self._ongoing] if selection.states == ONLY_ONGOING else self.entries()
 
     @property
     def kept_count(self) -> int:
@@ -469,9 +469,9 @@ class TransactionCore:
         for transactional_id in [*self._ongoing, *self._remaining]:
             txn = self._txns[transactional_id]
             partitions = self._remaining.get(transactional_id, txn.partitions)
-            gone = {topic for topic in {topic for topic, _ in partitions} if is_deleted(topic)}
-            if gone:
-                records.append(without_topic(txn, frozenset(each for each in partitions if each[0] not in gone)))
+            deleted = {topic for topic in {topic for topic, _ in partitions} if is_deleted(topic)}
+            if deleted:
+                records.append(without_topic(txn, frozenset(each for each in partitions if each[0] not in deleted)))
         return records
 
     def _require(self, transactional_id: str) -> Txn:

@@ -154,10 +154,10 @@ class ProducerIdNeeded(Enum):
 PRODUCER_ID_NEEDED = ProducerIdNeeded.PRODUCER_ID_NEEDED
 
 
-def client_version(asked: int, transaction_version: int) -> int:
+def client_version(requested: int, transaction_version: int) -> int:
     """Returns the transaction version under which a step is recorded. At level 0, Kafka accepts version 2 but cannot
     record it."""
-    return asked if transaction_version >= 1 else 0
+    return requested if transaction_version >= 1 else 0
 
 
 def next_epoch(producer_epoch: int | None) -> int:

@@ -106,5 +106,5 @@ async def update_features(
         request, UpdateFeaturesResponse, min_version=FIRST_VERSION_WITH_UPGRADE_TYPES
     )
     check(answer.error_code, "the features", answer.error_message)
-    for told in answer.results:
-        check(told.error_code, f"the feature {told.feature!r}", told.error_message)
+    for result in answer.results:
+        check(result.error_code, f"the feature {result.feature!r}", result.error_message)

@@ -132,7 +132,7 @@ def _entries(resource: ConfigResource, result: DescribeConfigsResult) -> list[Co
 async def alter_configs(
     requests: AdminRequests, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool
 ) -> None:
-    for resource, wanted in changes.items():
+    for resource, edits in changes.items():
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
@@ -140,7 +140,7 @@ async def alter_configs(
                     resource_name=resource.name,
                     configs=[
                         AlterableConfig(name=name, config_operation=operation.value, value=value)
-                        for operation, name, value in wanted
+                        for operation, name, value in edits
                     ],
                 )
             ],

@@ -130,36 +130,36 @@ async def describe_group(requests: AdminRequests, group_id: str) -> GroupDescrip
 
 async def _describe_consumer_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
-    told = (await _ask_about(requests, group_id, request, ConsumerGroupDescribeResponse)).groups[0]
+    described = (await _ask_about(requests, group_id, request, ConsumerGroupDescribeResponse)).groups[0]
     members = tuple(
         MemberDescription(
             each.member_id, each.instance_id, each.client_id, each.client_host, _assigned_partitions(each.assignment)
         )
-        for each in told.members
+        for each in described.members
     )
     return await _description(
-        requests, group_id, "Consumer", told.group_state, told.assignor_name, told.group_epoch, members
+        requests, group_id, "Consumer", described.group_state, described.assignor_name, described.group_epoch, members
     )
 
 
 async def describe_share_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = ShareGroupDescribeRequest(group_ids=[group_id])
-    told = (await _ask_about(requests, group_id, request, ShareGroupDescribeResponse)).groups[0]
+    described = (await _ask_about(requests, group_id, request, ShareGroupDescribeResponse)).groups[0]
     members = tuple(
         MemberDescription(each.member_id, None, each.client_id, each.client_host, _assigned_partitions(each.assignment))
-        for each in told.members
+        for each in described.members
     )
     return await _description(
-        requests, group_id, "Share", told.group_state, told.assignor_name, told.group_epoch, members
+        requests, group_id, "Share", described.group_state, described.assignor_name, described.group_epoch, members
     )
 
 
 async def _describe_classic_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = DescribeGroupsRequest(groups=[group_id])
-    told = (await _ask_about(requests, group_id, request, DescribeGroupsResponse)).groups[0]
-    if told.group_state == DEAD:  # up to version 5, brokers report this state for a group that does not exist
+    described = (await _ask_about(requests, group_id, request, DescribeGroupsResponse)).groups[0]
+    if described.group_state == DEAD:  # up to version 5, brokers report this state for a group that does not exist
         raise ClientError(f"the group {group_id!r} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
-    has_assignments = told.protocol_type == CONSUMER_PROTOCOL
+    has_assignments = described.protocol_type == CONSUMER_PROTOCOL
     members = tuple(
         MemberDescription(
             each.member_id,
@@ -168,15 +168,17 @@ async def _describe_classic_group(requests: AdminRequests, group_id: str) -> Gro
             each.client_host,
             tuple(assigned_partitions(each.member_assignment)) if has_assignments else (),
         )
-        for each in told.members
+        for each in described.members
     )
-    return await _description(requests, group_id, "Classic", told.group_state, told.protocol_data, None, members)
+    return await _description(
+        requests, group_id, "Classic", described.group_state, described.protocol_data, None, members
+    )
 
 
 async def _ask_about(requests: AdminRequests, group_id: str, request: Message, answer: type[D]) -> D:
     def read(found: D) -> D:
-        (told,) = found.groups
-        requests.check_group(group_id, told.error_code, told.error_message)
+        (described,) = found.groups
+        requests.check_group(group_id, described.error_code, described.error_message)
         return found
 
     return await requests.ask_group_coordinator(group_id, request, answer, read)
@@ -286,10 +288,10 @@ async def list_share_group_offsets(
     )
 
     def read(answer: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, SharePartitionOffset]:
-        (told,) = answer.groups
-        requests.check_group(group_id, told.error_code, told.error_message)
+        (described,) = answer.groups
+        requests.check_group(group_id, described.error_code, described.error_message)
         found = {}
-        for topic in told.topics:
+        for topic in described.topics:
             for each in topic.partitions:
                 name = f"the share partition {topic.topic_name}-{each.partition_index}"
                 check(each.error_code, name, each.error_message)

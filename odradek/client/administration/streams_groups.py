@@ -10,7 +10,7 @@ from typing import NamedTuple
 from odradek.client.administration.requests import AdminRequests
 from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import CoordinatorType
-from odradek.protocol.messages import streams_group_describe_response as told
+from odradek.protocol.messages import streams_group_describe_response as described
 from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
 from odradek.protocol.messages.streams_group_describe_response import StreamsGroupDescribeResponse
 
@@ -120,7 +120,7 @@ class StreamsGroupDescription:
 async def describe_streams_group(requests: AdminRequests, group_id: str) -> StreamsGroupDescription:
     request = StreamsGroupDescribeRequest(group_ids=[group_id])
 
-    def read(answer: StreamsGroupDescribeResponse) -> told.DescribedGroup:
+    def read(answer: StreamsGroupDescribeResponse) -> described.DescribedGroup:
         (group,) = answer.groups
         requests.check_group(group_id, group.error_code, group.error_message)
         return group
@@ -140,7 +140,7 @@ async def describe_streams_group(requests: AdminRequests, group_id: str) -> Stre
     )
 
 
-def _subtopology(each: told.Subtopology) -> StreamsSubtopology:
+def _subtopology(each: described.Subtopology) -> StreamsSubtopology:
     return StreamsSubtopology(
         each.subtopology_id,
         tuple(each.source_topics),
@@ -150,12 +150,12 @@ def _subtopology(each: told.Subtopology) -> StreamsSubtopology:
     )
 
 
-def _internal_topic(topic: told.TopicInfo) -> StreamsInternalTopic:
+def _internal_topic(topic: described.TopicInfo) -> StreamsInternalTopic:
     configs = {each.key: each.value for each in topic.topic_configs}
     return StreamsInternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
-def _member(each: told.Member) -> StreamsMemberDescription:
+def _member(each: described.Member) -> StreamsMemberDescription:
     endpoint = each.user_endpoint
     return StreamsMemberDescription(
         member_id=each.member_id,
@@ -175,15 +175,15 @@ def _member(each: told.Member) -> StreamsMemberDescription:
     )
 
 
-def _offsets(offsets: Iterable[told.TaskOffset]) -> Mapping[StreamsTask, int]:
+def _offsets(offsets: Iterable[described.TaskOffset]) -> Mapping[StreamsTask, int]:
     return {StreamsTask(each.subtopology_id, each.partition): each.offset for each in offsets}
 
 
-def _tasks(assignment: told.Assignment) -> StreamsTasks:
+def _tasks(assignment: described.Assignment) -> StreamsTasks:
     return StreamsTasks(
         _in_order(assignment.active_tasks), _in_order(assignment.standby_tasks), _in_order(assignment.warmup_tasks)
     )
 
 
-def _in_order(tasks: Iterable[told.TaskIds]) -> tuple[StreamsTask, ...]:
+def _in_order(tasks: Iterable[described.TaskIds]) -> tuple[StreamsTask, ...]:
     return tuple(sorted(StreamsTask(each.subtopology_id, partition) for each in tasks for partition in each.partitions))

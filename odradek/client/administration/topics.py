@@ -39,11 +39,11 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
 
 
-def topic_description(told: MetadataResponseTopic) -> TopicDescription:
+def topic_description(described: MetadataResponseTopic) -> TopicDescription:
     return TopicDescription(
-        told.name or "",
-        told.topic_id,
-        told.is_internal,
+        described.name or "",
+        described.topic_id,
+        described.is_internal,
         tuple(
             PartitionDescription(
                 each.partition_index,
@@ -52,6 +52,6 @@ def topic_description(told: MetadataResponseTopic) -> TopicDescription:
                 tuple(each.replica_nodes),
                 tuple(each.isr_nodes),
             )
-            for each in sorted(told.partitions, key=lambda partition: partition.partition_index)
+            for each in sorted(described.partitions, key=lambda partition: partition.partition_index)
         ),
     )

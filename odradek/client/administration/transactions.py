@@ -214,9 +214,9 @@ async def _partitions_by_node(
     if missing := set(partitions).difference(*led.values()):
         await requests.cluster.refresh({partition.topic for partition in missing})
         topic, index = min(missing)
-        known = requests.cluster.known_topic(topic)
-        if known is None or index >= len(known.leaders):
-            text = f"the topic {topic!r} is not known" if known is None else f"{topic} has no partition {index}"
+        metadata = requests.cluster.known_topic(topic)
+        if metadata is None or index >= len(metadata.leaders):
+            text = f"the topic {topic!r} is not known" if metadata is None else f"{topic} has no partition {index}"
             raise ClientError(text, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         raise RetriableError(f"{topic}-{index} has no leader at the moment", ErrorCode.LEADER_NOT_AVAILABLE)
     return led
@@ -318,8 +318,8 @@ async def fence_producer(
 async def ids_by_producer(requests: AdminRequests, producer_ids: Iterable[int]) -> dict[int, str]:
     """Returns the transactional id of each producer id. Leaves out producer ids that are unknown to all
     coordinators."""
-    wanted = sorted(set(producer_ids))
-    if not wanted:
+    requested_ids = sorted(set(producer_ids))
+    if not requested_ids:
         return {}
-    found = await list_transactions(requests, producer_ids=wanted)
+    found = await list_transactions(requests, producer_ids=requested_ids)
     return {each.producer_id: each.transactional_id for each in found}

@@ -67,12 +67,12 @@ def read_records(
     unknown = set(columns) - set(RECORD_SCHEMA.names)
     if unknown:
         raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
-    wanted = pa.schema([column for column in RECORD_SCHEMA if column.name in columns])
+    schema = pa.schema([column for column in RECORD_SCHEMA if column.name in columns])
     tables = [
-        _Stretch(opened).read(wanted, start_offset, end_offset)
+        _Stretch(opened).read(schema, start_offset, end_offset)
         for opened in _opened(data, visible_batches(data, aborted, start_offset, end_offset, check_crcs=check_crcs))
     ]
-    return pa.Table.from_batches(tables, wanted)
+    return pa.Table.from_batches(tables, schema)
 
 
 @dataclass(slots=True)
@@ -115,9 +115,9 @@ class _Stretch:
         except IndexError:
             raise MalformedMessage("a record is cut short") from None
 
-    def read(self, wanted: pa.Schema, start_offset: int | None, end_offset: int | None) -> pa.RecordBatch:
+    def read(self, schema: pa.Schema, start_offset: int | None, end_offset: int | None) -> pa.RecordBatch:
         try:
-            offsets, batch = self._read(wanted)
+            offsets, batch = self._read(schema)
         except IndexError:
             raise MalformedMessage("a record is cut short") from None
         inside = np.ones(len(offsets), dtype=np.bool_)
@@ -127,7 +127,7 @@ class _Stretch:
             inside &= offsets < end_offset
         return batch if inside.all() else batch.filter(pa.array(inside))
 
-    def _read(self, wanted: pa.Schema) -> tuple[Int64s, pa.RecordBatch]:
+    def _read(self, schema: pa.Schema) -> tuple[Int64s, pa.RecordBatch]:
         _, at = read_varints(self._bytes, self._starts)
         # the timestamp delta follows the record's attributes
         timestamp_deltas, at = read_varints(self._bytes, at + 1, VARLONG_BYTES)
@@ -142,7 +142,7 @@ class _Stretch:
             raise MalformedMessage("a number of headers that its record cannot hold")
         offsets = self._of_batch([h.base_offset for h in self._headers]) + offset_deltas
         columns = {}
-        for name in wanted.names:
+        for name in schema.names:
             match name:
                 case "offset":
                     columns[name] = pa.array(offsets)
@@ -158,7 +158,7 @@ class _Stretch:
                     columns[name] = self._gather(value_starts, value_sizes)
                 case "headers":
                     columns[name] = self._record_headers(header_counts, at)
-        return offsets, pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
+        return offsets, pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _boundaries(self, payload_sizes: list[int]) -> tuple[Int64s, Int64s]:
         """Returns the start and end of each record."""

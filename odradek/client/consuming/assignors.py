@@ -62,11 +62,11 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
     for topic in _topics(subscriptions):
         members = sorted(member for member, each in subscriptions.items() if topic in each.topics)
         each, more = divmod(partition_counts.get(topic, 0), len(members))
-        begin = 0
+        start = 0
         for place, member in enumerate(members):
-            end = begin + each + (place < more)
-            found[member] += [TopicPartition(topic, index) for index in range(begin, end)]
-            begin = end
+            end = start + each + (place < more)
+            found[member] += [TopicPartition(topic, index) for index in range(start, end)]
+            start = end
     return found
 
 
@@ -169,13 +169,15 @@ def subscription_bytes(subscribed: MemberSubscription) -> bytes:
 def subscription_of(metadata: bytes) -> MemberSubscription:
     """Parses a subscription written by any client. Raises MalformedMessage."""
     version = min(_version(metadata), ConsumerProtocolSubscription.MAX_VERSION)
-    told = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
-    owned = frozenset(TopicPartition(each.topic, index) for each in told.owned_partitions for index in each.partitions)
-    generation_id = told.generation_id
-    if version < _SUBSCRIPTION_VERSION and len(told.user_data or b"") == _GENERATION_BYTES:
+    subscription = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
+    owned = frozenset(
+        TopicPartition(each.topic, index) for each in subscription.owned_partitions for index in each.partitions
+    )
+    generation_id = subscription.generation_id
+    if version < _SUBSCRIPTION_VERSION and len(subscription.user_data or b"") == _GENERATION_BYTES:
         # Older clients that use this assignor store the generation here.
-        generation_id = int.from_bytes(bytes(told.user_data or b""), "big", signed=True)
-    return MemberSubscription(frozenset(told.topics), owned, generation_id)
+        generation_id = int.from_bytes(bytes(subscription.user_data or b""), "big", signed=True)
+    return MemberSubscription(frozenset(subscription.topics), owned, generation_id)
 
 
 def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
@@ -190,8 +192,8 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
     if not assignment:
         return []
     version = min(_version(assignment), ConsumerProtocolAssignment.MAX_VERSION)
-    told = decode(ConsumerProtocolAssignment, version, assignment, _VERSION_BYTES)
-    return [TopicPartition(each.topic, index) for each in told.assigned_partitions for index in each.partitions]
+    subscription = decode(ConsumerProtocolAssignment, version, assignment, _VERSION_BYTES)
+    return [TopicPartition(each.topic, index) for each in subscription.assigned_partitions for index in each.partitions]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -80,21 +80,21 @@ class RecordTaker:
         """Returns records of the partition whose turn it is. Raises ClientError for damaged records."""
         exhausted_fetches = self._positions.exhausted_fetches
         try:
-            taken = self._positions.take(max_records)
+            delivered = self._positions.take(max_records)
         except MalformedMessage as error:
             raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
         if self._positions.exhausted_fetches != exhausted_fetches:  # happens far less often than a take
             self._fetcher.wake()
-        if taken is not None:
-            self._on_returned(taken[0].topic, len(taken[1]))
-        return taken
+        if delivered is not None:
+            self._on_returned(delivered[0].topic, len(delivered[1]))
+        return delivered
 
     def take_batches(self) -> dict[TopicPartition, RawBatches] | None:
         """Takes the batches of one Fetch response for each partition. Returns None if there are none."""
-        taken = self._positions.take_batches()
-        if taken:
+        delivered = self._positions.take_batches()
+        if delivered:
             self._fetcher.wake()
         # The batches are still encoded, so the difference of the offsets serves as the number of records.
-        for partition, each in taken.items():
+        for partition, each in delivered.items():
             self._on_returned(partition.topic, each.end_offset - each.start_offset)
-        return taken or None
+        return delivered or None

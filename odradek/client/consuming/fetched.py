@@ -296,25 +296,25 @@ class FetchedRecords:
             if not self._left:
                 self.next_offset = max(self.next_offset, header.next_offset)
         if self._given == 0 and len(self._left) <= max_records:
-            taken = self._left
+            delivered = self._left
         else:
-            taken = self._left[self._given : self._given + max_records]
-        self._given += len(taken)
+            delivered = self._left[self._given : self._given + max_records]
+        self._given += len(delivered)
         if self._given == len(self._left):  # compaction may have removed the last offsets of the batch
-            self.next_offset = max(taken[-1].offset + 1, self._batch_end)
+            self.next_offset = max(delivered[-1].offset + 1, self._batch_end)
         else:
-            self.next_offset = taken[-1].offset + 1
-        return taken
+            self.next_offset = delivered[-1].offset + 1
+        return delivered
 
     def take_batches(self) -> RawBatches:
         """Returns all remaining batches, neither decoded nor checked."""
-        taken = RawBatches(self._records, self._aborted_transactions, self.next_offset, self.end_offset)
+        delivered = RawBatches(self._records, self._aborted_transactions, self.next_offset, self.end_offset)
         if self._batches:
             epoch = read_batch_header(self._records, self._batches[-1]).leader_epoch
             self.leader_epoch = epoch if epoch >= 0 else None
         self._left, self._given, self._following = [], 0, len(self._batches)
         self.next_offset = self.end_offset
-        return taken
+        return delivered
 
     def _open(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
         """Returns the records of a batch that the application may see."""

@@ -239,8 +239,8 @@ class Fetcher:
             assigned.log_start_offset = data.log_start_offset
 
     def _topic_id(self, topic: str) -> bytes:
-        known = self._cluster.known_topic(topic)
-        return ZERO_UUID if known is None else known.topic_id
+        metadata = self._cluster.known_topic(topic)
+        return ZERO_UUID if metadata is None else metadata.topic_id
 
     def _request(
         self, partitions: list[AssignedPartition], ids: Mapping[str, bytes], *, is_patient: bool
@@ -370,21 +370,21 @@ class Fetcher:
     async def _look_up_once(self) -> None:
         topics = self._missing_topics() | set(self._cluster.stale_topics(time.monotonic()))
         topics |= {each.topic_partition.topic for each in self._positions if self._is_leaderless(each)}
-        if known := {topic for topic in topics if self._cluster.known_topic(topic) is not None}:
-            await self._cluster.refresh(known)
-        for topic in topics - known:
+        if known_topics := {topic for topic in topics if self._cluster.known_topic(topic) is not None}:
+            await self._cluster.refresh(known_topics)
+        for topic in topics - known_topics:
             with suppress(RetriableError):
                 await self._cluster.topic(topic, timeout_ms=0)
-        if wanted := [each.topic_partition for each in self._positions.in_stage(Stage.NEEDS_COMMITTED_OFFSET)]:
+        if waiting := [each.topic_partition for each in self._positions.in_stage(Stage.NEEDS_COMMITTED_OFFSET)]:
             assert self._committed is not None
-            for partition, offset in (await self._committed(wanted)).items():
+            for partition, offset in (await self._committed(waiting)).items():
                 self._positions.committed(partition, offset)
         await self._validate(self._positions.in_stage(Stage.NEEDS_VALIDATION))
         await self._reset(self._positions.in_stage(Stage.NEEDS_RESET))
 
-    async def _reset(self, wanted: list[AssignedPartition]) -> None:
-        timestamps = {each.topic_partition: each.reset_to for each in wanted if each.reset_to is not None}
-        for each in wanted:
+    async def _reset(self, waiting: list[AssignedPartition]) -> None:
+        timestamps = {each.topic_partition: each.reset_to for each in waiting if each.reset_to is not None}
+        for each in waiting:
             if each.reset_to is None:
                 self._positions.lose(each)
         if not timestamps:
@@ -410,9 +410,9 @@ class Fetcher:
         if stale:
             await self._cluster.refresh(stale)
 
-    async def _validate(self, wanted: list[AssignedPartition]) -> None:
+    async def _validate(self, waiting: list[AssignedPartition]) -> None:
         """Checks that the leader's log contains the record before the position (KIP-320)."""
-        epochs = {each.topic_partition: each.leader_epoch for each in wanted if each.leader_epoch is not None}
+        epochs = {each.topic_partition: each.leader_epoch for each in waiting if each.leader_epoch is not None}
         if not epochs:
             return
         stale: set[str] = set()

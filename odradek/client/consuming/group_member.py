@@ -348,22 +348,22 @@ class GroupMember:
     async def _assign_members(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """Computes the assignment of all members. Called if this member is the leader."""
         try:
-            wanted = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
+            subscriptions = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
         except MalformedMessage as error:
             raise ClientError(f"a subscription in the group {self._settings.group_id!r}: {error}") from None
-        topics = frozenset().union(*(each.topics for each in wanted.values()))
+        topics = frozenset().union(*(each.topics for each in subscriptions.values()))
         await self._cluster.refresh(topics)
         self._last_counts = self._partition_counts(topics)
         assignor = ASSIGNORS[answer.protocol_name or self._settings.assignors[0]]
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=assignment_bytes(partitions))
-            for member_id, partitions in assignor.assign(wanted, self._last_counts).items()
+            for member_id, partitions in assignor.assign(subscriptions, self._last_counts).items()
         ]
 
     def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Returns the number of partitions of each topic according to the current metadata."""
-        known = {topic: self._cluster.known_topic(topic) for topic in topics}
-        return {topic: 0 if found is None else len(found.leaders) for topic, found in known.items()}
+        metadata = {topic: self._cluster.known_topic(topic) for topic in topics}
+        return {topic: 0 if found is None else len(found.leaders) for topic, found in metadata.items()}
 
     # Heartbeats.
 

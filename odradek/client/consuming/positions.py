@@ -46,8 +46,8 @@ class OffsetOutOfRange(ClientError):
 
     def __init__(self, topic_partition: TopicPartition, offset: int | None) -> None:
         topic, partition = topic_partition
-        told = "has no committed offset" if offset is None else f"has no record at its position {offset}"
-        super().__init__(f"{topic}-{partition} {told}", ErrorCode.OFFSET_OUT_OF_RANGE)
+        problem = "has no committed offset" if offset is None else f"has no record at its position {offset}"
+        super().__init__(f"{topic}-{partition} {problem}", ErrorCode.OFFSET_OUT_OF_RANGE)
         self.topic_partition, self.offset = topic_partition, offset
 
 
@@ -118,25 +118,25 @@ class AssignedPartition:
         while self.fetched:
             first = self.fetched[0]
             try:
-                taken = first.take(max_records)
+                delivered = first.take(max_records)
             finally:
                 self.offset = max(self.offset, first.next_offset)
             if first.leader_epoch is not None:
                 self.leader_epoch = first.leader_epoch
             if first.is_exhausted:
                 self.fetched.popleft()
-            if taken:
-                return taken
+            if delivered:
+                return delivered
         return []
 
     def take_batches(self) -> RawBatches:
         """Takes the remaining batches of the oldest buffered Fetch result."""
         first = self.fetched.popleft()
-        taken = first.take_batches()
-        self.offset = max(self.offset, taken.end_offset)
+        delivered = first.take_batches()
+        self.offset = max(self.offset, delivered.end_offset)
         if first.leader_epoch is not None:
             self.leader_epoch = first.leader_epoch
-        return taken
+        return delivered
 
 
 class Positions:
@@ -162,10 +162,10 @@ class Positions:
     def assign(self, partitions: Collection[TopicPartition], *, has_group: bool) -> None:
         """Replaces the set of partitions. Partitions that the consumer already has keep their positions."""
         stage = Stage.NEEDS_COMMITTED_OFFSET if has_group else Stage.NEEDS_RESET
-        kept = self._assigned
+        previous = self._assigned
         self._assigned = {}
         for partition in partitions:
-            self._assigned[partition] = kept.get(partition) or AssignedPartition(partition, stage)
+            self._assigned[partition] = previous.get(partition) or AssignedPartition(partition, stage)
             if self._assigned[partition].stage is Stage.NEEDS_RESET and self._assigned[partition].reset_to is None:
                 self._assigned[partition].reset_to = self._reset.timestamp
         self._turn = deque(self._assigned)
@@ -271,12 +271,12 @@ class Positions:
             assigned = self._assigned[self._turn[0]]
             if not assigned.is_paused:
                 before = len(assigned.fetched)
-                taken = assigned.take(max_records)
+                delivered = assigned.take(max_records)
                 if len(assigned.fetched) < before:
                     self.exhausted_fetches += 1
                     self._turn.rotate(-1)
-                if taken:
-                    return assigned.topic_partition, taken
+                if delivered:
+                    return assigned.topic_partition, delivered
                 if before:
                     continue
             self._turn.rotate(-1)
@@ -284,6 +284,6 @@ class Positions:
 
     def take_batches(self) -> dict[TopicPartition, RawBatches]:
         """Takes the batches of one Fetch result for each partition."""
-        wanted = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
-        self.exhausted_fetches += len(wanted)
-        return {each.topic_partition: each.take_batches() for each in wanted}
+        ready = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
+        self.exhausted_fetches += len(ready)
+        return {each.topic_partition: each.take_batches() for each in ready}

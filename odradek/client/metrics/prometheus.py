@@ -50,8 +50,8 @@ class ClientCollector(Collector):
                 name = family_name(each)
                 if name not in families:
                     kind = CounterMetricFamily if each.kind is MetricKind.COUNTER else GaugeMetricFamily
-                    told = f"{each.description} ({each.unit.value})"
-                    families[name] = kind(name, told, labels=[tag.replace("-", "_") for tag in each.tags])
+                    help_text = f"{each.description} ({each.unit.value})"
+                    families[name] = kind(name, help_text, labels=[tag.replace("-", "_") for tag in each.tags])
                 families[name].add_metric(list(each.tags.values()), each.value)
         return families.values()
 

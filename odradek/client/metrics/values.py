@@ -68,15 +68,15 @@ class Metrics:
 
         Raises KeyError if there is no such metric, or if several groups have it.
         """
-        wanted = {tag.replace("_", "-"): value for tag, value in tags.items()}
+        expected_tags = {tag.replace("_", "-"): value for tag, value in tags.items()}
         found = [
             each
             for each in self._metrics
             if each.name == name
             and group in (None, each.group)
-            and {tag: value for tag, value in each.tags.items() if tag != "client-id"} == wanted
+            and {tag: value for tag, value in each.tags.items() if tag != "client-id"} == expected_tags
         ]
         if len(found) != 1:
             groups = f" once: it is in the groups {', '.join(each.group for each in found)}" if found else ""
-            raise KeyError(f"there is no metric {name!r} with the tags {wanted}{groups}")
+            raise KeyError(f"there is no metric {name!r} with the tags {expected_tags}{groups}")
         return found[0].value

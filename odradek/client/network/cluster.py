@@ -319,9 +319,9 @@ class Cluster:
     async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
         """Returns the metadata of a topic, and waits until the topic exists. The request may create the topic. Raises
         RetriableError on timeout. Raises ClientError immediately if the name is invalid or access is denied."""
-        known = self._topics.get(name)
-        if known is not None:
-            return known
+        cached = self._topics.get(name)
+        if cached is not None:
+            return cached
         ends_at = time.monotonic() + timeout_ms / 1000
         failures = 0
         while True:
@@ -349,33 +349,35 @@ class Cluster:
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
         """Returns the names of those topics that exist. Looks up unknown ids. Raises RetriableError."""
-        wanted = set(topic_ids)
-        found = self._names_of(wanted)
-        if missing := wanted - found.keys():
-            asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(missing)]
-            for topic in await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False)):
+        requested = set(topic_ids)
+        found = self._names_of(requested)
+        if missing := requested - found.keys():
+            requested_topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(missing)]
+            for topic in await self._metadata(
+                MetadataRequest(topics=requested_topics, allow_auto_topic_creation=False)
+            ):
                 if topic.name is not None:
                     self._store_topic(topic)
-            found = self._names_of(wanted)
+            found = self._names_of(requested)
         return found
 
     def _names_of(self, topic_ids: Collection[bytes]) -> dict[bytes, str]:
-        return {known.topic_id: known.topic for known in self._topics.values() if known.topic_id in topic_ids}
+        return {cached.topic_id: cached.topic for cached in self._topics.values() if cached.topic_id in topic_ids}
 
     def leader(self, partition: TopicPartition) -> Leader | None:
         """Returns the last known leader of the partition, or None if the partition is unknown."""
-        known = self._topics.get(partition.topic)
-        if known is None or partition.partition >= len(known.leaders):
+        cached = self._topics.get(partition.topic)
+        if cached is None or partition.partition >= len(cached.leaders):
             return None
-        return known.leaders[partition.partition]
+        return cached.leaders[partition.partition]
 
     def adopt_leader(self, partition: TopicPartition, reported: Leader) -> None:
         """Adopts a leader that another node has reported in a response (KIP-951)."""
-        known = self._topics.get(partition.topic)
-        if known is not None and partition.partition < len(known.leaders) and reported.node_id in self._nodes:
-            leaders = list(known.leaders)
+        cached = self._topics.get(partition.topic)
+        if cached is not None and partition.partition < len(cached.leaders) and reported.node_id in self._nodes:
+            leaders = list(cached.leaders)
             leaders[partition.partition] = leaders[partition.partition].newer_leader(reported)
-            self._topics[partition.topic] = replace(known, leaders=tuple(leaders))
+            self._topics[partition.topic] = replace(cached, leaders=tuple(leaders))
 
     def stale_topics(self, now_s: float) -> list[str]:
         """Returns the topics whose metadata is more than `metadata_max_age_ms` old at `now_s` (of time.monotonic)."""
@@ -393,9 +395,9 @@ class Cluster:
     ) -> int:
         """Returns the node that coordinates this group or transactional id. Raises RetriableError if no coordinator is
         found within `timeout_ms`. Raises ClientError immediately if the request is refused permanently."""
-        known = self._coordinators.get((kind, key))
-        if known is not None:
-            return known
+        cached = self._coordinators.get((kind, key))
+        if cached is not None:
+            return cached
         request = FindCoordinatorRequest(key=key, key_type=kind.value)
 
         async def ask() -> int:
@@ -538,10 +540,10 @@ class Cluster:
             leaders[each.partition_index] = Leader(
                 each.leader_id if each.leader_id >= 0 else None, each.leader_epoch if each.leader_epoch >= 0 else None
             )
-        known = self._topics.get(name)
-        if known is not None and known.topic_id == topic.topic_id:
-            count = min(len(known.leaders), len(leaders))
-            leaders[:count] = map(Leader.newer_leader, known.leaders[:count], leaders[:count])
+        cached = self._topics.get(name)
+        if cached is not None and cached.topic_id == topic.topic_id:
+            count = min(len(cached.leaders), len(leaders))
+            leaders[:count] = map(Leader.newer_leader, cached.leaders[:count], leaders[:count])
         self._topics[name] = TopicMetadata(name, topic.topic_id, tuple(leaders))
         self._learnt_at[name] = time.monotonic()
 

@@ -292,8 +292,8 @@ class Connection(asyncio.BufferedProtocol):
             request.cluster_id, request.node_id = self._expected
         answer = await self.send(request, ApiVersionsRequest.MAX_VERSION, ApiVersionsResponse)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
-            known = [api.max_version for api in answer.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
-            version = min([*known, ApiVersionsRequest.MAX_VERSION]) if known else VERSION_OF_THE_FIRST_CLIENTS
+            versions = [api.max_version for api in answer.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+            version = min([*versions, ApiVersionsRequest.MAX_VERSION]) if versions else VERSION_OF_THE_FIRST_CLIENTS
             request = _of_this_software() if version >= FIRST_VERSION_WITH_SOFTWARE else ApiVersionsRequest()
             answer = await self.send(request, version, ApiVersionsResponse)
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED.value:

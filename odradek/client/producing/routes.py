@@ -57,8 +57,8 @@ class LeaderRoutes:
     def adopt_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
         """Adopts the new leader if the response names one (KIP-951). Called after `forget_leader`."""
         if answer.current_leader is not None:
-            told = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-            self._cluster.adopt_leader(partition, told)
+            leader = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+            self._cluster.adopt_leader(partition, leader)
             self._stale.discard(partition)
 
     def forget_leader(self, partition: TopicPartition) -> None:

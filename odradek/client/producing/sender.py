@@ -456,9 +456,9 @@ class Sender:
     def _add_outboxes(self, topic: str) -> list[Outbox]:
         """Creates an outbox for every partition that the topic has according to the current metadata."""
         outboxes = self._topics.setdefault(topic, [])
-        known = self._cluster.known_topic(topic)
+        metadata = self._cluster.known_topic(topic)
         permission = self._permission
-        for index in range(len(outboxes), 0 if known is None else len(known.leaders)):
+        for index in range(len(outboxes), 0 if metadata is None else len(metadata.leaders)):
             partition = TopicPartition(topic, index)
             outboxes.append(
                 Outbox(

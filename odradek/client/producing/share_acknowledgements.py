@@ -148,11 +148,11 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
         last_offset = -1
         for each in sorted((AcknowledgedRange(*each) for each in ranges), key=attrgetter("first_offset")):
             if each.type not in PENDING_TYPES:
-                told = f"a transaction takes ACCEPT and REJECT, not {_name_of(each.type)}"
-                raise AbortableError(told, ErrorCode.INVALID_RECORD_STATE)
+                message = f"a transaction takes ACCEPT and REJECT, not {_name_of(each.type)}"
+                raise AbortableError(message, ErrorCode.INVALID_RECORD_STATE)
             if not last_offset < each.first_offset <= each.last_offset:
-                told = f"{each.first_offset} to {each.last_offset} is no range, or overlaps another one"
-                raise AbortableError(told, ErrorCode.INVALID_REQUEST)
+                message = f"{each.first_offset} to {each.last_offset} is no range, or overlaps another one"
+                raise AbortableError(message, ErrorCode.INVALID_REQUEST)
             last_offset = each.last_offset
             found.setdefault(TopicPartition(*partition), []).append(each)
     return found
@@ -196,19 +196,19 @@ def request(
     )
 
 
-def error_of(asked: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeResponse) -> ErrorCode:
+def error_of(sent: TxnShareAcknowledgeRequest, answer: TxnShareAcknowledgeResponse) -> ErrorCode:
     """Returns the decisive error of a response. Permanent errors take precedence over transient ones.
     OPERATION_NOT_ATTEMPTED is returned only if there is no other error."""
     if answer.error_code != 0:
         return code_of(answer.error_code)
-    told = {
+    message = {
         (topic.topic_id, partition.partition_index): code_of(partition.error_code)
         for topic in answer.responses
         for partition in topic.partitions
     }
     codes = [
-        told.get((topic.topic_id, partition.partition_index), ErrorCode.INVALID_RECORD_STATE)
-        for topic in asked.topics
+        message.get((topic.topic_id, partition.partition_index), ErrorCode.INVALID_RECORD_STATE)
+        for topic in sent.topics
         for partition in topic.partitions
     ]
     return min((code for code in codes if code is not ErrorCode.NONE), key=_order, default=ErrorCode.NONE)
@@ -284,11 +284,11 @@ class TxnAcknowledgeCall:
     async def _send_to(self, node_id: int, given: Acknowledgements, timeout_ms: float) -> ErrorCode:
         topic_ids = {}
         for partition in given:
-            known = self._cluster.known_topic(partition.topic)
-            topic_ids[partition.topic] = ZERO_UUID if known is None else known.topic_id
-        asked = request(self._transactional_id, self._identity, self._group, topic_ids, given)
-        answer = await self._cluster.ask(asked, TxnShareAcknowledgeResponse, node_id=node_id, timeout_ms=timeout_ms)
-        code = error_of(asked, answer)
+            metadata = self._cluster.known_topic(partition.topic)
+            topic_ids[partition.topic] = ZERO_UUID if metadata is None else metadata.topic_id
+        sent = request(self._transactional_id, self._identity, self._group, topic_ids, given)
+        answer = await self._cluster.ask(sent, TxnShareAcknowledgeResponse, node_id=node_id, timeout_ms=timeout_ms)
+        code = error_of(sent, answer)
         if code is ErrorCode.NONE:
             for partition in given:
                 del self._left[partition]

@@ -60,8 +60,8 @@ class ShareFetcher:
 
     def wake(self, assigned: AssignedPartitions, max_wait_ms: int) -> None:
         """Sends a request to each broker that needs one, unless a request to it is already in flight."""
-        wanted = self._by_leader(assigned)
-        for node_id in wanted.keys() - self._leaders.keys():
+        requested = self._by_leader(assigned)
+        for node_id in requested.keys() - self._leaders.keys():
             self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings, self._metrics)
         if self._stale and self._lookup is None:
             self._lookups += 1
@@ -71,7 +71,7 @@ class ShareFetcher:
         for node_id in self._in_turn():
             if self._tasks and self._settings.acquire_mode is AcquireMode.RECORD_LIMIT:
                 break  # the limit applies to all brokers together
-            leader, of_node = self._leaders[node_id], wanted.get(node_id, {})
+            leader, of_node = self._leaders[node_id], requested.get(node_id, {})
             if node_id not in self._tasks and leader.needs_request(of_node):
                 self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))
 
@@ -124,14 +124,14 @@ class ShareFetcher:
         self._turn = (self._turn + 1) % len(nodes)
         return nodes[self._turn :] + nodes[: self._turn]
 
-    async def _fetch(self, leader: ShareLeader, wanted: AssignedPartitions, max_wait_ms: int) -> None:
+    async def _fetch(self, leader: ShareLeader, requested: AssignedPartitions, max_wait_ms: int) -> None:
         is_refused = False
         try:
             try:
-                found = await leader.fetch(wanted, max_wait_ms)
+                found = await leader.fetch(requested, max_wait_ms)
             except RetriableError:
                 is_refused = True
-                self._stale |= {each.topic for each in wanted.values()}
+                self._stale |= {each.topic for each in requested.values()}
             except ClientError as error:
                 is_refused = True
                 self._error = error

@@ -81,19 +81,19 @@ class ShareLeader:
         # The lock timeout of records that are acquired or renewed from now on, as last reported by the broker.
         self.lock_timeout_ms: int | None = None
 
-    def needs_request(self, wanted: Iterable[TopicIdPartition]) -> bool:
+    def needs_request(self, requested: Iterable[TopicIdPartition]) -> bool:
         """Returns whether a request is due. It may be due even if no partitions are wanted, because the session may
         have to forget some."""
-        return bool(set(wanted) or self._session.partitions or self.acquired.unsent_partitions)
+        return bool(set(requested) or self._session.partitions or self.acquired.unsent_partitions)
 
-    async def fetch(self, wanted: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> ShareFetchResult:
+    async def fetch(self, requested: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> ShareFetchResult:
         """Sends one ShareFetch with the waiting acknowledgements. Raises ClientError. After a lost response, a new
         session begins."""
         async with self._asking:
             if self.acquired.has_renewals:  # a request that contains renewals fetches nothing
                 await self._acknowledge()
             sendings = self._take_acknowledgements()
-            partitions = frozenset(wanted)
+            partitions = frozenset(requested)
             if not partitions and not self._session.is_open:
                 return ShareFetchResult()
             named = self._session.partitions_to_name(partitions, sendings)
@@ -121,7 +121,7 @@ class ShareLeader:
                 self._settle_all(sendings, refused)
                 raise RetriableError(str(refused), code) if code in TRANSIENT_ERRORS else refused
             self.lock_timeout_ms = answer.acquisition_lock_timeout_ms
-            return self._read_response(answer, wanted, sendings)
+            return self._read_response(answer, requested, sendings)
 
     def deliver(self, delivery: ShareDelivery) -> list[ShareRecord]:
         """Delivers the records to the application, which must acknowledge them from now on."""
@@ -174,10 +174,10 @@ class ShareLeader:
             return
         left = dict(sendings)
         for topic in answer.responses:
-            for told in topic.partitions:
-                sending = left.pop(TopicIdPartition(topic.topic_id, told.partition_index), None)
+            for result in topic.partitions:
+                sending = left.pop(TopicIdPartition(topic.topic_id, result.partition_index), None)
                 if sending is not None:
-                    self._settle(sending, code_of(told.error_code), told.error_message)
+                    self._settle(sending, code_of(result.error_code), result.error_message)
         self._settle_missing(left)
 
     def _take_acknowledgements(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
@@ -192,7 +192,7 @@ class ShareLeader:
     def _read_response(
         self,
         answer: ShareFetchResponse,
-        wanted: Mapping[TopicIdPartition, TopicPartition],
+        requested: Mapping[TopicIdPartition, TopicPartition],
         sendings: Mapping[TopicIdPartition, SentAcknowledgements],
     ) -> ShareFetchResult:
         found = ShareFetchResult()
@@ -205,7 +205,7 @@ class ShareLeader:
                 sending = left.pop(named, None)
                 if sending is not None:
                     self._settle(sending, code_of(data.acknowledge_error_code), data.acknowledge_error_message)
-                partition = wanted.get(named)
+                partition = requested.get(named)
                 if partition is not None:
                     self._read_partition(named, partition, data, found)
         self._settle_missing(left)

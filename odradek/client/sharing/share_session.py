@@ -57,19 +57,19 @@ class ShareSession:
         return self.epoch != INITIAL_EPOCH
 
     def partitions_to_name(
-        self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]
+        self, requested: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]
     ) -> NamedPartitions:
-        """Returns the partitions that a ShareFetch of `wanted` has to add to the session and remove from it.
+        """Returns the partitions that a ShareFetch of `requested` has to add to the session and remove from it.
 
         acknowledged   partitions with acknowledgements in the same request. A partition that a request names stays in
                        the session unless the same request removes it.
         """
-        return NamedPartitions(wanted - self.partitions, (self.partitions | set(acknowledged)) - wanted)
+        return NamedPartitions(requested - self.partitions, (self.partitions | set(acknowledged)) - requested)
 
-    def on_fetch_response(self, wanted: frozenset[TopicIdPartition], code: ErrorCode) -> None:
+    def on_fetch_response(self, requested: frozenset[TopicIdPartition], code: ErrorCode) -> None:
         """Applies the top-level error code of a ShareFetch response."""
         self._advance_epoch(code)
-        self.partitions = wanted if self.is_open else frozenset()
+        self.partitions = requested if self.is_open else frozenset()
 
     def on_acknowledge_response(self, partitions: Iterable[TopicIdPartition], code: ErrorCode) -> None:
         """Applies the top-level error code of a ShareAcknowledge response."""

@@ -88,12 +88,12 @@ class _ProducerState:
 
 
 def _producers(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[Row]:
-    state, known = Transactions(), dict[int, _ProducerState]()
+    state, producers = Transactions(), dict[int, _ProducerState]()
     for header, data in _walk_batches(segments, on_damage):
         if not header.has_producer_id:
             continue
         state.add(header, data)
-        producer = known.setdefault(header.producer_id, _ProducerState())
+        producer = producers.setdefault(header.producer_id, _ProducerState())
         if header.is_control:
             marker = None if data is None else read_marker(data, 0, header)
             if marker is None:
@@ -104,7 +104,7 @@ def _producers(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDama
         else:
             producer.last_sequence, producer.last_offset = header.last_sequence, header.last_offset
         producer.producer_epoch, producer.last_timestamp = header.producer_epoch, header.max_timestamp
-    for producer_id, producer in sorted(known.items()):
+    for producer_id, producer in sorted(producers.items()):
         transaction = state.open.get(producer_id)
         yield {
             "topic": log.topic,

@@ -201,7 +201,7 @@ def _of_segment(
                 whole = batch_size_at(data, 0)
                 if len(data) < whole <= size - position:  # a single batch is larger than a stretch
                     data = memoryview(pread(descriptor, whole, position))
-            begin, at, first_offset, reason = 0, 0, 0, None
+            start, at, first_offset, reason = 0, 0, 0, None
             has_ended = False
             while at < len(data):
                 rest = size - position - at
@@ -217,17 +217,17 @@ def _of_segment(
                     break
                 if header.last_offset < start_offset:
                     at += batch_bytes
-                    begin, next_offset = at, header.next_offset
+                    start, next_offset = at, header.next_offset
                     continue
                 if check_crcs and not crc_ok(data, at, batch_bytes):
                     reason = f"the CRC of the batch of offsets {header.base_offset} to {header.last_offset} is wrong"
                     break
-                if begin == at:
+                if start == at:
                     first_offset = header.base_offset
                 at += batch_bytes
                 next_offset = header.base_offset + header.last_offset_delta + 1
-            if at > begin:
-                yield Stretch(segment.path, position + begin, data[begin:at], first_offset, next_offset)
+            if at > start:
+                yield Stretch(segment.path, position + start, data[start:at], first_offset, next_offset)
             if has_ended:
                 return
             if reason is not None:

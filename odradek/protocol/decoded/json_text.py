@@ -31,7 +31,7 @@ def indented(text: str) -> str | None:
         return None
     parts: list[str] = []
     inside: list[str] = []  # the brackets that are open
-    wanted = VALUE
+    expected = VALUE
     at = 0
     while inside or at == 0:
         found = TOKEN.match(text, at)
@@ -41,32 +41,32 @@ def indented(text: str) -> str | None:
         token = found[0].lstrip(" \t\n\r")
         depth = len(inside)
         if token == ",":
-            if wanted != AFTER:
+            if expected != AFTER:
                 return None
-            wanted = NAME if inside[-1] == "{" else VALUE
+            expected = NAME if inside[-1] == "{" else VALUE
             parts.append(f",\n{STEP * depth}" if depth <= DEEPEST else ",")
         elif token == ":":
-            if wanted != COLON:
+            if expected != COLON:
                 return None
-            wanted = VALUE
+            expected = VALUE
             parts.append(": ")
         elif token in CLOSED:
-            is_first = wanted in (FIRST_VALUE, FIRST_NAME)
-            if not (is_first or wanted == AFTER) or OPEN.index(inside.pop()) != CLOSED.index(token):
+            is_first = expected in (FIRST_VALUE, FIRST_NAME)
+            if not (is_first or expected == AFTER) or OPEN.index(inside.pop()) != CLOSED.index(token):
                 return None
-            wanted = AFTER
+            expected = AFTER
             parts.append(token if is_first or depth > DEEPEST else f"\n{STEP * (depth - 1)}{token}")
-        elif wanted in (NAME, FIRST_NAME):
+        elif expected in (NAME, FIRST_NAME):
             if found[2] is None:
                 return None
-            parts.append(newline(depth) + token if wanted == FIRST_NAME else token)
-            wanted = COLON
-        elif wanted in (VALUE, FIRST_VALUE):
-            parts.append(newline(depth) + token if wanted == FIRST_VALUE else token)
-            wanted = AFTER
+            parts.append(newline(depth) + token if expected == FIRST_NAME else token)
+            expected = COLON
+        elif expected in (VALUE, FIRST_VALUE):
+            parts.append(newline(depth) + token if expected == FIRST_VALUE else token)
+            expected = AFTER
             if token in OPEN:
                 inside.append(token)
-                wanted = FIRST_NAME if token == "{" else FIRST_VALUE
+                expected = FIRST_NAME if token == "{" else FIRST_VALUE
         else:
             return None
     return "".join(parts) if not text[at:].strip(" \t\n\r") else None

@@ -140,9 +140,11 @@ def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) 
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:
         return None
-    begin = max(place.offset, found.start_offset)
-    for stretch in stretches(found.log.directory, begin, end_offset, hint=_hint(place), on_damage=on_damage(options)):
-        table = read_records(stretch.data, start_offset=begin, columns=["offset", "timestamp"], check_crcs=False)
+    first_offset = max(place.offset, found.start_offset)
+    for stretch in stretches(
+        found.log.directory, first_offset, end_offset, hint=_hint(place), on_damage=on_damage(options)
+    ):
+        table = read_records(stretch.data, start_offset=first_offset, columns=["offset", "timestamp"], check_crcs=False)
         offsets, timestamps = (table[name].to_numpy() for name in ("offset", "timestamp"))
         late = offsets[timestamps >= timestamp_ms]
         if late.size:

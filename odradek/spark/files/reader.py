@@ -27,9 +27,9 @@ def file_reader(options: Mapping[str, str], schema: StructType) -> FileReader:
 
 
 class FileReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, options: FileOptions, wanted: pa.Schema) -> None:
+    def __init__(self, options: FileOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._wanted = wanted
+        self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(each) for each in views.tasks(self._options)]
@@ -37,7 +37,7 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # the empty partition that Spark creates if there is nothing to read
             return iter(())
-        return views.read(partition.value, self._options, self._wanted)
+        return views.read(partition.value, self._options, self._schema)
 
 
 class FilteringReader(FileReader):

@@ -23,19 +23,19 @@ from odradek.spark.files.plan import FileTask, on_damage, plan, wanted_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
 
 
-def read_task(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_task(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Reads records with Spark's columns, a few megabytes at a time. Raises DamagedLog."""
-    for table in record_tables(task, options, decoded_columns(wanted)):
-        yield from as_spark_has_them(table, task.range.topic, task.range.partition, wanted)
+    for table in record_tables(task, options, decoded_columns(schema)):
+        yield from as_spark_has_them(table, task.range.topic, task.range.partition, schema)
 
 
 def record_tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:
     """Reads the visible records with these columns of `odradek.client.columns.RECORD_SCHEMA`."""
-    asked = task.range
+    range_ = task.range
     for stretch in stretches(
         task.directory,
-        asked.start_offset,
-        asked.end_offset,
+        range_.start_offset,
+        range_.end_offset,
         hint=task.hint,
         check_crcs=options.check_crcs,
         on_damage=on_damage(options),
@@ -136,48 +136,48 @@ def tasks(options: FileOptions) -> Sequence[Task]:
     return wanted_logs(options) if options.view in _TABLES else plan(options)
 
 
-def read(task: Task, options: FileOptions, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read(task: Task, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Reads the rows of a task in groups, with columns of the view's schema."""
     match task:
         case PartitionLog():
-            yield from _batched(_TABLES[options.view](task, on_damage(options)), wanted)
+            yield from _batched(_TABLES[options.view](task, on_damage(options)), schema)
         case FileTask() if options.view is LogView.RECORDS:
-            yield from read_task(task, options, wanted)
+            yield from read_task(task, options, schema)
         case FileTask() if options.view is LogView.BATCHES:
-            yield from _batched(_batch_rows(task, options, wanted), wanted)
+            yield from _batched(_batch_rows(task, options, schema), schema)
         case FileTask():
-            yield from _batched(_internal_rows(task, options), wanted)
+            yield from _batched(_internal_rows(task, options), schema)
 
 
-def _batched(rows: Iterator[tables.Row] | list[tables.Row], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batched(rows: Iterator[tables.Row] | list[tables.Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     together: list[tables.Row] = []
     for row in rows:
         together.append(row)
         if len(together) == _ROWS_TOGETHER:
-            yield _arrow(together, wanted)
+            yield _arrow(together, schema)
             together = []
     if together:
-        yield _arrow(together, wanted)
+        yield _arrow(together, schema)
 
 
-def _arrow(rows: list[tables.Row], wanted: pa.Schema) -> pa.RecordBatch:
+def _arrow(rows: list[tables.Row], schema: pa.Schema) -> pa.RecordBatch:
     arrays = []
-    for each in wanted:
+    for each in schema:
         values = [row[each.name] for row in rows]
         if each.type == TIMESTAMP:
             arrays.append(pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP))
         else:
             arrays.append(pa.array(values, each.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _batch_rows(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iterator[tables.Row]:
-    asked = task.range
-    checks = "isValid" in wanted.names
+def _batch_rows(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iterator[tables.Row]:
+    range_ = task.range
+    checks = "isValid" in schema.names
     for stretch in stretches(
         task.directory,
-        asked.start_offset,
-        asked.end_offset,
+        range_.start_offset,
+        range_.end_offset,
         hint=task.hint,
         check_crcs=False,  # the view shows whether each CRC is right
         on_damage=on_damage(options),
@@ -185,11 +185,11 @@ def _batch_rows(task: FileTask, options: FileOptions, wanted: pa.Schema) -> Iter
         file = str(stretch.path)
         for at, header in batches(stretch.data):
             data = stretch.data[at : at + header.size_bytes]
-            if header.base_offset < asked.start_offset:
+            if header.base_offset < range_.start_offset:
                 continue  # the batch belongs to the previous task
             yield {
-                "topic": asked.topic,
-                "partition": asked.partition,
+                "topic": range_.topic,
+                "partition": range_.partition,
                 "file": file,
                 "position": stretch.position + at,
                 "isValid": computed_crc(data, 0, header.size_bytes) == header.crc if checks else None,

@@ -134,10 +134,10 @@ def compare(
 def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
     """Returns one row per value, with its counts and the ranks of its places. The function also returns the names of
     the value's columns."""
-    wanted, wanted_there = _expressions(on), _expressions(on if output_on is None else output_on)
-    if len(wanted) != len(wanted_there):
-        raise ValueError(f"{len(wanted)} columns of the input, and {len(wanted_there)} of the output")
-    ours, theirs = input_df.select(*wanted), output_df.select(*wanted_there)
+    expressions, expressions_there = _expressions(on), _expressions(on if output_on is None else output_on)
+    if len(expressions) != len(expressions_there):
+        raise ValueError(f"{len(expressions)} columns of the input, and {len(expressions_there)} of the output")
+    ours, theirs = input_df.select(*expressions), output_df.select(*expressions_there)
     names = _free_names(ours.columns)
     for name, one, other in zip(names, ours.schema, theirs.schema, strict=True):
         if one.dataType != other.dataType:
@@ -145,7 +145,10 @@ def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | 
                 f"{name} is {one.dataType.simpleString()} in the input and {other.dataType.simpleString()} in the"
                 " output: cast one of them"
             )
-    sides = _side(input_df, wanted, names, is_input=True), _side(output_df, wanted_there, names, is_input=False)
+    sides = (
+        _side(input_df, expressions, names, is_input=True),
+        _side(output_df, expressions_there, names, is_input=False),
+    )
     is_input, rank = F.col("__input"), F.col("__rank")
     counted = (
         sides[0]
@@ -184,13 +187,13 @@ def _with_places(judged: DataFrame) -> DataFrame:
     return judged.withColumns(places)
 
 
-def _side(frame: DataFrame, wanted: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
+def _side(frame: DataFrame, expressions: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
     """Selects the wanted columns, the side, and the place as a single number, because Spark can aggregate numbers
     without sorting."""
     has_place = {"partition", "offset"} <= set(frame.columns)
     place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
     rank = place if has_place else F.lit(None).cast("long")
-    columns = [column.alias(name) for column, name in zip(wanted, names, strict=True)]
+    columns = [column.alias(name) for column, name in zip(expressions, names, strict=True)]
     return frame.select(*columns, F.lit(is_input).alias("__input"), rank.alias("__rank"))
 
 
@@ -203,10 +206,10 @@ def _expressions(on: On) -> list[Column]:
 
 def _free_names(names: list[str]) -> list[str]:
     """Makes column names unique and distinct from the other columns of the result."""
-    taken = {"verdict", "input_count", "output_count", *_RANKS}
+    used_names = {"verdict", "input_count", "output_count", *_RANKS}
     found: list[str] = []
     for name in names:
-        while name in taken or name in found:
+        while name in used_names or name in found:
             name = f"{name}_"
         found.append(name.replace("`", "'").replace(".", "_"))
     return found

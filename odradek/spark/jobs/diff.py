@@ -83,14 +83,16 @@ def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = Fals
     or retention may have deleted records earlier on one side."""
     ours, theirs = _bounds(spark, left), _bounds(spark, right)
     both = set(ours.keys() & theirs.keys()) if overlap else ours.keys() | theirs.keys()
-    asked_left, asked_right = (_asked(one, other, both, overlap) for one, other in ((ours, theirs), (theirs, ours)))
+    requested_left, requested_right = (
+        _requested(one, other, both, overlap) for one, other in ((ours, theirs), (theirs, ours))
+    )
     left, right = (each.with_options(**{"kafka.isolation.level": "read_uncommitted"}) for each in (left, right))
     batches = different_batches(
-        _read(spark, left, asked_left, _BATCH, "batches"), _read(spark, right, asked_right, _BATCH, "batches")
+        _read(spark, left, requested_left, _BATCH, "batches"), _read(spark, right, requested_right, _BATCH, "batches")
     ).persist(StorageLevel.DISK_ONLY)
     try:
         counts = {(row[0], row[1]): row[2] for row in batches.groupBy("topic", "partition").count().collect()}
-        markers = _markers(spark, left, right, asked_left, asked_right) if counts else {}
+        markers = _markers(spark, left, right, requested_left, requested_right) if counts else {}
         numbers = F.sequence(F.floor(F.col("baseOffset") / BLOCK), F.floor(F.col("lastOffset") / BLOCK))
         data = batches.where("not isControl")
         blocks = data.select("topic", "partition", F.explode(numbers).alias("block")).distinct()
@@ -101,8 +103,8 @@ def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = Fals
         if not spans:
             return _result(both, ours, theirs, counts, markers, {}, [])
         records = different_records(
-            _within(_read(spark, left, _clipped(asked_left, spans), None, "records"), blocks),
-            _within(_read(spark, right, _clipped(asked_right, spans), None, "records"), blocks),
+            _within(_read(spark, left, _clipped(requested_left, spans), None, "records"), blocks),
+            _within(_read(spark, right, _clipped(requested_right, spans), None, "records"), blocks),
         ).persist(StorageLevel.DISK_ONLY)
         try:
             by_kind = records.groupBy("topic", "partition", "difference").count().collect()
@@ -164,12 +166,12 @@ def _of_one_side(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Data
 
 
 def _markers(
-    spark: SparkSession, left: Input, right: Input, asked_left: OffsetBounds, asked_right: OffsetBounds
+    spark: SparkSession, left: Input, right: Input, requested_left: OffsetBounds, requested_right: OffsetBounds
 ) -> dict[tuple[str, int], int]:
     keys = ["topic", "partition", "baseOffset", "producerId", "controlType"]
     ours, theirs = (
-        _read(spark, each, asked, _MARKER, "batches").where("isControl").select(keys)
-        for each, asked in ((left, asked_left), (right, asked_right))
+        _read(spark, each, requested, _MARKER, "batches").where("isControl").select(keys)
+        for each, requested in ((left, requested_left), (right, requested_right))
     )
     places = _of_one_side(ours, theirs, keys).select("topic", "partition", "baseOffset").distinct()
     return {(row[0], row[1]): row[2] for row in places.groupBy("topic", "partition").count().collect()}
@@ -186,7 +188,7 @@ def _bounds(spark: SparkSession, source: Input) -> OffsetBounds:
     return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
-def _asked(one: OffsetBounds, other: OffsetBounds, partitions: Any, overlap: bool) -> OffsetBounds:
+def _requested(one: OffsetBounds, other: OffsetBounds, partitions: Any, overlap: bool) -> OffsetBounds:
     found = {}
     for each in partitions:
         if each in one:
@@ -197,9 +199,9 @@ def _asked(one: OffsetBounds, other: OffsetBounds, partitions: Any, overlap: boo
     return found
 
 
-def _clipped(asked: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
+def _clipped(requested: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
     found = {}
-    for each, (start, end) in asked.items():
+    for each, (start, end) in requested.items():
         if each in spans:
             start, end = max(start, spans[each][0]), min(end, spans[each][1])
             if start < end:
@@ -207,11 +209,11 @@ def _clipped(asked: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
     return found
 
 
-def _read(spark: SparkSession, source: Input, asked: OffsetBounds, schema: str | None, view: str) -> DataFrame:
-    """Reads the offsets in `asked`, which are given by partition."""
+def _read(spark: SparkSession, source: Input, requested: OffsetBounds, schema: str | None, view: str) -> DataFrame:
+    """Reads the offsets in `requested`, which are given by partition."""
     options: dict[str, dict[str, Any]] = {"startingOffsets": {}, "endingOffsets": {}}
     assigned: dict[str, list[int]] = {}
-    for (topic, partition), (start, end) in sorted(asked.items()):
+    for (topic, partition), (start, end) in sorted(requested.items()):
         assigned.setdefault(topic, []).append(partition)
         options["startingOffsets"].setdefault(topic, {})[str(partition)] = start
         options["endingOffsets"].setdefault(topic, {})[str(partition)] = end
@@ -235,8 +237,10 @@ def _shown(spark: SparkSession, left: Input, right: Input, rows: list[Any]) -> l
         }
         for each, offsets in wanted.items():
             if offsets:
-                asked = {each: (min(offsets), max(offsets) + 1)}
-                for one in _read(spark, source, asked, None, "records").where(F.col("offset").isin(offsets)).collect():
+                requested = {each: (min(offsets), max(offsets) + 1)}
+                for one in (
+                    _read(spark, source, requested, None, "records").where(F.col("offset").isin(offsets)).collect()
+                ):
                     found[one["topic"], one["partition"], one["offset"]] = {n: shown(one[n]) for n in _CONTENT}
         sides.append(found)
     return [

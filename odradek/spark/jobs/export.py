@@ -111,12 +111,12 @@ class TopicExport:
             starting = reader.resolve(self._options.starting, partitions)
             ending = reader.resolve(self._options.ending, partitions)
             ids = {topic: bytes.fromhex(topic_id) for topic, topic_id in reader.topic_ids.items()}
-            told = {  # topic ids in the format of partition.metadata
+            topic_ids = {  # topic ids in the format of partition.metadata
                 topic: base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
                 for topic, topic_id in ids.items()
                 if any(topic_id)
             }
-            return SourceBounds(reader.earliest(partitions), starting, ending, told)
+            return SourceBounds(reader.earliest(partitions), starting, ending, topic_ids)
         finally:
             reader.close()
 

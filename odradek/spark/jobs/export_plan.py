@@ -138,12 +138,12 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
     allows_loss  continue if records were deleted before they were exported
     """
     done = {} if previous is None else previous.end
-    known = {} if previous is None else previous.topic_ids
+    previous_ids = {} if previous is None else previous.topic_ids
     for topic, one in bounds.topic_ids.items():
-        if known.get(topic, one) != one:
+        if previous_ids.get(topic, one) != one:
             raise ExportError(
-                f"{topic} is not the topic that was exported so far, but was created anew (its id was {known[topic]},"
-                f" and is {one}): export it into another directory"
+                f"{topic} is not the topic that was exported so far, but was created anew (its id was"
+                f" {previous_ids[topic]}, and is {one}): export it into another directory"
             )
     start = {}
     for each, latest in bounds.latest.items():
@@ -166,10 +166,10 @@ def next_plan(
     previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[ExportChunk], topic_ids: Mapping[str, str]
 ) -> Plan:
     """Returns the plan after `previous`. Partitions and topics that are not read in this plan keep their positions."""
-    kept = {} if previous is None else previous.end
-    known = {} if previous is None else previous.topic_ids
+    previous_end = {} if previous is None else previous.end
+    previous_ids = {} if previous is None else previous.topic_ids
     number = 0 if previous is None else previous.number + 1
-    return Plan(number, kept | start, kept | end, tuple(chunks), {**known, **topic_ids})
+    return Plan(number, previous_end | start, previous_end | end, tuple(chunks), {**previous_ids, **topic_ids})
 
 
 def cut(start: Offsets, end: Offsets, max_records: int) -> list[ExportChunk]:
@@ -197,18 +197,18 @@ class ExportDirectory:
     def open(self, identity: Mapping[str, Any]) -> None:
         """Opens the directory for plans with this `identity`. Raises ExportError if the directory has other
         contents."""
-        wanted = {"layout": LAYOUT, **identity}
+        expected = {"layout": LAYOUT, **identity}
         path = self._state / "export.json"
         if not path.exists():
             if self.root.exists() and any(each.name != STATE for each in self.root.iterdir()):
                 raise ExportError(f"{self.root} is not empty, and holds no export: name a directory that is new")
             self._plans.mkdir(parents=True, exist_ok=True)
-            create(path, wanted)
+            create(path, expected)
         found = _read(path)
-        different = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+        different = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if different:
-            told = ", ".join(f"{name} {found.get(name)!r}, now {wanted.get(name)!r}" for name in different)
-            raise ExportError(f"{self.root} was exported otherwise ({told}): export into another directory")
+            changes = ", ".join(f"{name} {found.get(name)!r}, now {expected.get(name)!r}" for name in different)
+            raise ExportError(f"{self.root} was exported otherwise ({changes}): export into another directory")
 
     def last_plan(self) -> Plan | None:
         numbers = [int(path.stem) for path in self._plans.glob("*.json") if path.stem.isdigit()]

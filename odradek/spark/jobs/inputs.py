@@ -67,22 +67,22 @@ class Input:
 
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
     """Parses an input as typed by a user. Checks the file system, but contacts no cluster. Raises InputError."""
-    wanted = tuple(topics)
+    requested = tuple(topics)
     if text.startswith(SCHEME):
-        return _of_a_cluster(text, wanted)
+        return _of_a_cluster(text, requested)
     if "://" in text:
         raise InputError(f"{text}: records are read from {SCHEME}HOST:PORT/TOPIC, or from a directory that is mounted")
     path = Path(text).expanduser()
     if path.is_dir():
-        return _of_a_directory(text, path, wanted)
+        return _of_a_directory(text, path, requested)
     if path.exists():
         raise InputError(f"{text} is a file: name the data directory, or the directory of a topic's partition")
     parent, topic = path.parent, path.name
     if parent.is_dir():
         found = topics_in(parent)
         if topic in found:
-            if wanted and wanted != (topic,):
-                raise InputError(f"{text} names the topic {topic}, and --topic {', '.join(wanted)}: say one of them")
+            if requested and requested != (topic,):
+                raise InputError(f"{text} names the topic {topic}, and --topic {', '.join(requested)}: say one of them")
             return Input(text, path=parent.resolve(), topics=(topic,))
         if found:
             raise InputError(f"there is no topic {topic!r} in {parent}; there are {_some(found)}")
@@ -109,27 +109,27 @@ def topics_in(path: Path) -> list[str]:
     return sorted({found[0] for each in path.iterdir() if each.is_dir() and (found := partition_of(each))})
 
 
-def _of_a_cluster(text: str, wanted: tuple[str, ...]) -> Input:
+def _of_a_cluster(text: str, requested: tuple[str, ...]) -> Input:
     servers, _, topic = text.removeprefix(SCHEME).partition("/")
     if not all(re.fullmatch(r"(\[[^\]]+\]|[^:\s]+):\d+", each) for each in servers.split(",")):
         raise InputError(f"{text}: it takes {SCHEME}HOST:PORT/TOPIC")
     topics = tuple(each for each in topic.split(",") if each)
-    if topics and wanted and topics != wanted:
-        raise InputError(f"{text} names a topic, and --topic {', '.join(wanted)}: say one of them")
-    topics = topics or wanted
+    if topics and requested and topics != requested:
+        raise InputError(f"{text} names a topic, and --topic {', '.join(requested)}: say one of them")
+    topics = topics or requested
     if not topics:
         raise InputError(f"{text}: name a topic, as in {text.rstrip('/')}/TOPIC")
     return Input(text, bootstrap_servers=servers, topics=topics)
 
 
-def _of_a_directory(text: str, path: Path, wanted: tuple[str, ...]) -> Input:
+def _of_a_directory(text: str, path: Path, requested: tuple[str, ...]) -> Input:
     found = topics_in(path)
     if not found:
         raise InputError(f"{text}: no logs are in this directory (TOPIC-0/00000000000000000000.log)")
-    missing = [each for each in wanted if each not in found]
+    missing = [each for each in requested if each not in found]
     if missing:
         raise InputError(f"there is no topic {', '.join(missing)} in {text}; there are {_some(found)}")
-    return Input(text, path=path.resolve(), topics=wanted)
+    return Input(text, path=path.resolve(), topics=requested)
 
 
 def _some(topics: Iterable[str], most: int = 10) -> str:

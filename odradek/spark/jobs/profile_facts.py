@@ -36,10 +36,10 @@ class Distribution:
 
     def quantile(self, share: float) -> float:
         """Returns the upper end of the bucket that contains this quantile, or 0 if there are no values."""
-        wanted, seen = share * self.total, 0
+        target, seen = share * self.total, 0
         for number in sorted(self.counts):
             seen += self.counts[number]
-            if seen >= wanted:
+            if seen >= target:
                 return bucket_bounds(number)[1]
         return 0
 

@@ -40,18 +40,18 @@ def page(profile: Profile, made: datetime) -> str:
 
 def _tiles(profile: Profile) -> str:
     log = profile.log
-    told = [(f"{profile.records:,}", "records")]
+    facts = [(f"{profile.records:,}", "records")]
     if log is not None:
-        told += [(size(log.size_bytes), "in the log"), (f"{profile.compression_ratio or 0:.2f}×", "payload to log")]
-    told += [
+        facts += [(size(log.size_bytes), "in the log"), (f"{profile.compression_ratio or 0:.2f}×", "payload to log")]
+    facts += [
         (size(profile.payload_bytes), "keys and values"),
         (f"{len(profile.partitions):,}", "partitions"),
         (f"{profile.distinct_keys:,}", "keys, about"),
         (f"{profile.skew:.2f}×", "largest partition to mean"),
     ]
     if log is not None:
-        told.append((f"{log.batches:,}", "batches"))
-    tiles = [f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for value, name in told]
+        facts.append((f"{log.batches:,}", "batches"))
+    tiles = [f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for value, name in facts]
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
@@ -183,18 +183,18 @@ def _card(title: str, note: str, chart: str, more: str = "", *, is_wide: bool = 
     return f"<section{kind}><h2>{escape(title)}</h2><p>{escape(note)}</p>{chart}{more}</section>"
 
 
-def _columns(values: Distribution, told: Callable[[float], str]) -> list[Bar]:
+def _columns(values: Distribution, show: Callable[[float], str]) -> list[Bar]:
     total = values.total or 1
     return [
-        Bar(told(each.start), each.values, f"{each.values:,} ({each.values / total:.1%}), below {told(each.end)}")
+        Bar(show(each.start), each.values, f"{each.values:,} ({each.values / total:.1%}), below {show(each.end)}")
         for each in values.by_doubling()
     ]
 
 
-def _quantiles(values: Distribution, told: Callable[[float], str], mean: float | None = None) -> str:
-    rows = [(name, told(values.quantile(share))) for name, share in (("half", 0.5), ("90 %", 0.9), ("99 %", 0.99))]
-    rows.append(("all", told(values.quantile(1))))
-    return _list([(f"{name} ≤", value) for name, value in rows] + ([("mean", told(mean))] if mean is not None else []))
+def _quantiles(values: Distribution, show: Callable[[float], str], mean: float | None = None) -> str:
+    rows = [(name, show(values.quantile(share))) for name, share in (("half", 0.5), ("90 %", 0.9), ("99 %", 0.99))]
+    rows.append(("all", show(values.quantile(1))))
+    return _list([(f"{name} ≤", value) for name, value in rows] + ([("mean", show(mean))] if mean is not None else []))
 
 
 def _list(rows: list[tuple[str, str]]) -> str:

@@ -123,14 +123,14 @@ class _ProcessOutput:
             yield
             return
         sys.stderr.flush()
-        kept = os.dup(2)
+        saved_fd = os.dup(2)
         try:
             with open(self._path, "ab") as file:
                 os.dup2(file.fileno(), 2)
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(saved_fd, 2)
+            os.close(saved_fd)
 
     def text(self) -> str:
         return "" if self._path is None else self._path.read_text(errors="replace")[-_LAST_CHARACTERS:]
@@ -171,13 +171,13 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
         yield
         return
     tracker = context.statusTracker()
-    known: set[int] = set()
+    stage_ids: set[int] = set()
 
     def counts() -> tuple[int, int]:
         for job in tracker.getActiveJobsIds():
             info = tracker.getJobInfo(job)
-            known.update(info.stageIds if info is not None else ())
-        stages = [stage for stage in map(tracker.getStageInfo, sorted(known)) if stage is not None]
+            stage_ids.update(info.stageIds if info is not None else ())
+        stages = [stage for stage in map(tracker.getStageInfo, sorted(stage_ids)) if stage is not None]
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
 
     with drawn(title, counts, stream):
@@ -188,7 +188,7 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
     """Draws a progress bar within the block, and erases it at the end. `counts` returns the numbers of finished and
     planned tasks, and is called from a separate thread."""
-    begun = time.monotonic()
+    started_s = time.monotonic()
     ended = threading.Event()
 
     def draw() -> None:
@@ -197,7 +197,7 @@ def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, ever
                 done, planned = counts()
             except Exception:  # the session is being stopped
                 return
-            to.write("\r" + bar(title, done, planned, time.monotonic() - begun) + "\x1b[K")
+            to.write("\r" + bar(title, done, planned, time.monotonic() - started_s) + "\x1b[K")
             to.flush()
 
     thread = threading.Thread(target=draw, name="progress", daemon=True)

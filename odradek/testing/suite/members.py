@@ -75,11 +75,11 @@ def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
     settled = stage.kafka.requests()[-1]["number"]
     received += poll_drivers([first, second], 2)
     time.sleep(REBALANCE_PAUSE_S)
-    asked = stage.kafka.requests(api="Fetch", client_id=JUDGED)
+    fetches = stage.kafka.requests(api="Fetch", client_id=JUDGED)
     second_partitions = fetched_partitions(
-        (each for each in asked if each["connection"] not in first_connections), settled
+        (each for each in fetches if each["connection"] not in first_connections), settled
     )
-    first_fetches = [each for each in asked if each["connection"] in first_connections]
+    first_fetches = [each for each in fetches if each["connection"] in first_connections]
     has_sessions = any(each["request"].get("sessionEpoch", FINAL) > FULL for each in first_fetches)
     return HandOver(received, fetched_partitions(first_fetches, settled) & second_partitions, has_sessions)
 
@@ -122,12 +122,12 @@ def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> li
             return received
 
 
-def fetched_partitions(asked: Requests, since: int) -> set[int]:
+def fetched_partitions(fetches: Requests, since: int) -> set[int]:
     """Returns the partitions that are fetched by Fetch requests with a number above `since`, either directly or through
     their fetch sessions."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}
-    for each in asked:
+    for each in fetches:
         request = each["request"]
         session = sessions.setdefault(each["connection"], set())
         if request.get("sessionEpoch", FINAL) in (FULL, FINAL):

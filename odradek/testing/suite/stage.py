@@ -36,8 +36,8 @@ class ScenarioCluster:
 
     def driver(self, **environment: str) -> DrivenClient:
         """Starts a driver. Settings such as `group="g"` become environment variables such as ODRADEK_GROUP."""
-        told = {f"ODRADEK_{name.upper()}": value for name, value in environment.items()}
-        driver = self._start({"ODRADEK_BOOTSTRAP": self.kafka.bootstrap, **told}, self._log)
+        variables = {f"ODRADEK_{name.upper()}": value for name, value in environment.items()}
+        driver = self._start({"ODRADEK_BOOTSTRAP": self.kafka.bootstrap, **variables}, self._log)
         self.drivers.append(driver)
         return driver
 
@@ -84,8 +84,8 @@ class ScenarioCluster:
         async def leave() -> None:
             cluster = Cluster(self.kafka.bootstrap, client_id=CLIENT_ID)
             await cluster.start()
-            gone = [MemberIdentity(member_id=each.member_id) for each in members]
-            await cluster.ask(LeaveGroupRequest(group_id=GROUP, members=gone), LeaveGroupResponse)
+            leaving = [MemberIdentity(member_id=each.member_id) for each in members]
+            await cluster.ask(LeaveGroupRequest(group_id=GROUP, members=leaving), LeaveGroupResponse)
             await cluster.close()
 
         _run(leave())

@@ -153,10 +153,10 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import AclFilter, describe_acls
 
     pattern = PatternType.PREFIXED if options.resource_pattern_type == "prefixed" else PatternType.MATCH
-    wanted = [AclFilter(each.type, each.name, options.principal, pattern_type=pattern) for each in _resources(options)]
+    filters = [AclFilter(each.type, each.name, options.principal, pattern_type=pattern) for each in _resources(options)]
     found = [
         acl
-        for each in wanted or [AclFilter(principal=options.principal)]
+        for each in filters or [AclFilter(principal=options.principal)]
         for acl in await describe_acls(admin.requests, each)
     ]
     rows = [_row(acl) for acl in sorted(dict.fromkeys(found), key=lambda acl: tuple(map(str, _row(acl).values())))]

@@ -125,7 +125,7 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def alter(admin: Admin, options: argparse.Namespace) -> None:
-    wanted = resource(options)
-    await admin.alter_configs({wanted: changes(options.add_config, options.delete_config)})
-    kind = wanted.type.name.lower().replace("_", " ")
-    print(f"Changed the settings of {f'the {kind} {wanted.name}' if wanted.name else 'all brokers'}.")
+    target = resource(options)
+    await admin.alter_configs({target: changes(options.add_config, options.delete_config)})
+    kind = target.type.name.lower().replace("_", " ")
+    print(f"Changed the settings of {f'the {kind} {target.name}' if target.name else 'all brokers'}.")

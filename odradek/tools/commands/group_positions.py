@@ -53,10 +53,10 @@ async def positions(
     rows = {}
     for name, (committed, assigned) in groups.items():
         whole = {each for topic in {each.topic for each in named[name]} for each in by_topic.get(topic, ())}
-        gone = {each for each in assigned if each.topic not in by_topic}
+        missing = {each for each in assigned if each.topic not in by_topic}
         rows[name] = [
             Position(each, committed[each].offset if each in committed else None, ends.get(each))
-            for each in sorted({*committed, *gone} | whole)
+            for each in sorted({*committed, *missing} | whole)
         ]
     return rows
 

@@ -76,37 +76,37 @@ async def plan(
         raise CommandError(f"the group {options.names[0]} has no offsets", NOT_FOUND)
     partitions = sorted(committed) if options.all_topics else await selected(admin, options.topic)
     first, end = await _offsets(admin, partitions, EARLIEST), await _offsets(admin, partitions, LATEST)
-    wanted = first if options.to_earliest else end
+    targets = first if options.to_earliest else end
     if options.to_datetime is not None:
         since = await admin.list_offsets(dict.fromkeys(partitions, options.to_datetime))
-        wanted = {each: found.offset if found else end[each] for each, found in since.items()}
+        targets = {each: found.offset if found else end[each] for each, found in since.items()}
     elif getattr(options, "to_offset", None) is not None:
-        wanted = dict.fromkeys(partitions, options.to_offset)
+        targets = dict.fromkeys(partitions, options.to_offset)
     elif getattr(options, "to_current", False):
-        wanted = {each: committed.get(each, end[each]) for each in partitions}
+        targets = {each: committed.get(each, end[each]) for each in partitions}
     elif getattr(options, "shift_by", None) is not None:
         if missing := [each for each in partitions if each not in committed]:
             raise CommandError(f"{missing[0].topic}-{missing[0].partition} has no committed offset to shift")
-        wanted = {each: committed[each] + options.shift_by for each in partitions}
-    return {each: min(max(wanted[each], first[each]), end[each]) for each in partitions}
+        targets = {each: committed[each] + options.shift_by for each in partitions}
+    return {each: min(max(targets[each], first[each]), end[each]) for each in partitions}
 
 
 async def _offsets(admin: Admin, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
     found = await admin.list_offsets(dict.fromkeys(partitions, at))
-    return {each: told.offset for each, told in found.items() if told is not None}
+    return {each: position.offset for each, position in found.items() if position is not None}
 
 
 async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
     """Returns the partitions that the user selected. Each topic is given as TOPIC or TOPIC:0,1."""
-    wanted: list[tuple[str, str | None]] = []
+    targets: list[tuple[str, str | None]] = []
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
         if parts is None:
             raise ValueError(f"{text!r} is not TOPIC or TOPIC:0,1")
-        wanted.append((parts[1], parts[2]))
-    described = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted)) if wanted else {}
+        targets.append((parts[1], parts[2]))
+    described = await admin.describe_topics(dict.fromkeys(topic for topic, _ in targets)) if targets else {}
     found: list[TopicPartition] = []
-    for topic, indexes in wanted:
+    for topic, indexes in targets:
         there = {each.partition for each in described[topic].partitions}
         chosen = there if indexes is None else {int(index) for index in indexes.split(",")}
         if missing := chosen - there:
@@ -255,17 +255,17 @@ async def _members_and_offsets(
         if error.is_retriable:
             raise
         return None
-    known = [each.lag for each in started.values() if each.lag is not None]
-    return description, GroupLag(sum(known) if known else None, len(started) - len(known))
+    lags = [each.lag for each in started.values() if each.lag is not None]
+    return description, GroupLag(sum(lags) if lags else None, len(started) - len(lags))
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    told = [await described(admin, name) for name in names(options)]
+    descriptions = [await described(admin, name) for name in names(options)]
     if options.topology:
-        _print_topologies(told, as_json=options.json)
+        _print_topologies(descriptions, as_json=options.json)
         return
-    found = [each.group for each in told]
-    if not _print_view(told, options):
+    found = [each.group for each in descriptions]
+    if not _print_view(descriptions, options):
         held = {
             group.group_id: (
                 await admin.list_group_offsets(group.group_id),
@@ -290,31 +290,31 @@ async def describe_share(admin: Admin, options: argparse.Namespace) -> None:
     if not _print_view([ShownGroup(each, None) for each in found], options):
         rows = [
             {"group": group.group_id, "topic": each.topic, "partition": each.partition}
-            | {"start_offset": told.start_offset, "lag": told.lag}
+            | {"start_offset": position.start_offset, "lag": position.lag}
             for group in found
-            for each, told in (await admin.list_share_group_offsets(group.group_id)).items()
+            for each, position in (await admin.list_share_group_offsets(group.group_id)).items()
         ]
         columns = headings("group topic partition start_offset lag", start_offset="START-OFFSET")
         print_rows(rows, columns, as_json=options.json, empty="The share group has no offsets.")
 
 
-def _print_topologies(told: list[ShownGroup], *, as_json: bool) -> None:
-    if others := [each.group.group_id for each in told if each.streams is None]:
+def _print_topologies(descriptions: list[ShownGroup], *, as_json: bool) -> None:
+    if others := [each.group.group_id for each in descriptions if each.streams is None]:
         raise CommandError(f"{others[0]} is not a streams group: only streams groups have a topology")
-    rows = [row for each in told if each.streams is not None for row in topology_rows(each.streams)]
+    rows = [row for each in descriptions if each.streams is not None for row in topology_rows(each.streams)]
     print_rows(rows, TOPOLOGY_COLUMNS, as_json=as_json, empty="The group has no topology.")
 
 
-def _print_view(told: list[ShownGroup], options: argparse.Namespace) -> bool:
+def _print_view(descriptions: list[ShownGroup], options: argparse.Namespace) -> bool:
     """Prints the members or states of the groups if the options request that. Returns whether they do."""
     rows: list[Row]
     if options.members:
-        in_tasks = [row for each in told if each.streams is not None for row in member_rows(each.streams)]
+        in_tasks = [row for each in descriptions if each.streams is not None for row in member_rows(each.streams)]
         rows = [
             {"group": group.group_id, "member": member.member_id, "instance": member.group_instance_id}
             | {"client": member.client_id, "host": member.host}
             | {"partitions": [f"{topic}-{index}" for topic, index in member.assignment]}
-            for group, streams in told
+            for group, streams in descriptions
             if streams is None
             for member in group.members
         ]
@@ -330,7 +330,7 @@ def _print_view(told: list[ShownGroup], options: argparse.Namespace) -> bool:
         rows = [
             {"group": group.group_id, "type": group.type, "state": group.state, "epoch": group.epoch}
             | {"assignor": group.assignor or None, "coordinator": group.coordinator, "members": len(group.members)}
-            for group, _ in told
+            for group, _ in descriptions
         ]
         columns = headings("group type state epoch assignor coordinator members")
         print_rows(rows, columns, as_json=options.json, empty="")
@@ -388,8 +388,8 @@ async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
 
 async def reset_share(admin: Admin, options: argparse.Namespace) -> None:
     (group,) = options.names
-    told = await admin.list_share_group_offsets(group)
-    before = {each: found.start_offset for each, found in told.items() if found.start_offset is not None}
+    descriptions = await admin.list_share_group_offsets(group)
+    before = {each: found.start_offset for each, found in descriptions.items() if found.start_offset is not None}
     after = await plan(admin, options, before)
     if options.execute and not options.dry_run:
         await admin.alter_share_group_offsets(group, after)

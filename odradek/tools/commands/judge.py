@@ -446,12 +446,17 @@ def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
 
 
 def _status(
-    found: Sequence[Software], known: Sequence[IgnoredRule], reasons: Iterable[str], ended: CommandEnd, *, strict: bool
+    found: Sequence[Software],
+    ignored: Sequence[IgnoredRule],
+    reasons: Iterable[str],
+    ended: CommandEnd,
+    *,
+    strict: bool,
 ) -> int:
     from odradek.testing.judge import verdicts as kinds
 
     reasons = set(reasons)
-    for each in known:
+    for each in ignored:
         verdicts = [software.verdicts[each.rule].verdict for software in found if each.rule in software.verdicts]
         if each.rule not in reasons:
             complain("odradek judge", f"--ignore {each.rule} expired on {each.until}")

@@ -41,14 +41,14 @@ def run(options: argparse.Namespace) -> int:
     from odradek.testing.recording_proxy import RecordingProxy
 
     host, port = options.listen
-    told = f"{host}:{port}"
+    upstream = f"{host}:{port}"
 
     def warn(address: tuple[str, int]) -> None:
         where = f"{address[0]}:{address[1]}"
         complain(
             "odradek record",
             f"the broker advertises {where}, so clients bypass this recording after their first requests: set"
-            f" advertised.listeners of the broker to {told}",
+            f" advertised.listeners of the broker to {upstream}",
         )
 
     try:

@@ -91,22 +91,22 @@ async def encoder_of(options: argparse.Namespace) -> RecordEncoder:
     """Returns an encoder for the schemas in the options, which are fetched from the registry. Raises CommandError."""
     registry = registry_client(options)
     found: dict[str, _Schema] = {}
-    for part, wanted in formats_of(options).items():
+    for part, expected in formats_of(options).items():
         if part == "value" and options.schema_id is not None:
             schema = await asyncio.to_thread(_of_id, registry, options.schema_id)
         else:
             subject = options.subject if part == "value" and options.subject else f"{options.topic}-{part}"
             schema = await asyncio.to_thread(_of_subject, registry, subject)
-        _require_type(schema, part, wanted)
+        _require_type(schema, part, expected)
         found[part] = schema
     return RecordEncoder(found)
 
 
-def _require_type(schema: _Schema, part: str, wanted: str) -> None:
-    if TYPES[wanted] not in (None, schema.kind):
+def _require_type(schema: _Schema, part: str, expected: str) -> None:
+    if TYPES[expected] not in (None, schema.kind):
         right = next(name for name, kind in TYPES.items() if kind == schema.kind)
         raise CommandError(
-            f"the schema {schema.schema_id} is {schema.kind}, not {TYPES[wanted]}: give --{part}-format {right}"
+            f"the schema {schema.schema_id} is {schema.kind}, not {TYPES[expected]}: give --{part}-format {right}"
         )
 
 

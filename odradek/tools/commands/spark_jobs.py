@@ -225,7 +225,7 @@ def run_export(options: argparse.Namespace) -> int:
     from odradek.spark.jobs.inputs import input_of
 
     source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
-    begun = time.monotonic()
+    started_s = time.monotonic()
     with session(options, "export") as spark:
         from odradek.spark.jobs.export import ExportOptions, export, export_source
         from odradek.spark.jobs.shown import size
@@ -238,7 +238,7 @@ def run_export(options: argparse.Namespace) -> int:
             options.to,
             ExportOptions(not options.no_dates, options.compression, options.allow_data_loss),
         )
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started_s
     if options.json:
         print_object(
             {

@@ -87,15 +87,15 @@ class DescribedTopic(NamedTuple):
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
     """Prints the descriptions of topics in blocks. Each block is printed before the next one is requested."""
-    wanted = list(dict.fromkeys(names(options) or await admin.list_topics()))
+    chosen = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:
-            for block in blocks(wanted, TOPICS_PER_REQUEST):
+            for block in blocks(chosen, TOPICS_PER_REQUEST):
                 for name, (topic, configs, partitions) in (await _described(admin, block)).items():
                     head = {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": configs}
                     array.add(head | {"partitions": partitions})
         return
-    for block in blocks(wanted, TOPICS_PER_REQUEST):
+    for block in blocks(chosen, TOPICS_PER_REQUEST):
         for name, found in (await _described(admin, block)).items():
             _print_topic(name, found)
 

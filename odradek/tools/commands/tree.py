@@ -282,9 +282,9 @@ STATUSES = (
 DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
 
 
-def parser(wanted: str | None = None) -> CommandParser:
-    """Returns the parser of all commands. Adds only the options of the command `wanted`, or the options of all commands
-    if it is None."""
+def parser(command_name: str | None = None) -> CommandParser:
+    """Returns the parser of all commands. Adds only the options of the command `command_name`, or the options of all
+    commands if it is None."""
     top = CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
@@ -294,7 +294,7 @@ def parser(wanted: str | None = None) -> CommandParser:
             name, help=command.summary, description=text, epilog=f"examples:\n{examples}" if examples else None
         )
         one.set_defaults(parser=one)
-        if wanted in (None, name):
+        if command_name in (None, name):
             module, _, function = (command.setup or f"{name}.configure").partition(".")
             getattr(import_module(f"odradek.tools.commands.{module}"), function)(one)
     return top
@@ -360,7 +360,7 @@ def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text
         text = option_of_file(str(error.filename), options) + text
     elif isinstance(error, ClientError):
         first, _, rest = text.partition("\n")
-        if meant := asyncio.run(suggestion(options, error)):
-            first = f"{first.rstrip('.')}.{meant}"
+        if suggested := asyncio.run(suggestion(options, error)):
+            first = f"{first.rstrip('.')}.{suggested}"
         text = f"{first}\n{rest}" if rest else first
     return with_connection(as_typed(text, options), typed)

@@ -94,8 +94,8 @@ async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySetti
             found = await admin.describe_cluster()
     except ClientError as error:
         return BrokerFacts(reached, refusal=str(error))
-    told = await asyncio.gather(*(reach(each.host, each.port) for each in found.brokers))
-    return BrokerFacts(reached, advertised=tuple(told))
+    probed = await asyncio.gather(*(reach(each.host, each.port) for each in found.brokers))
+    return BrokerFacts(reached, advertised=tuple(probed))
 
 
 def address_of(text: str) -> tuple[str, int]:

@@ -211,10 +211,10 @@ def diagnose_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
         return
     given = {address.host for address in facts.bootstrap}
     for address in facts.advertised:
-        yield _told(address, are_all_local=all(is_local(host) for host in given))
+        yield _diagnosis(address, are_all_local=all(is_local(host) for host in given))
 
 
-def _told(address: ProbedAddress, *, are_all_local: bool) -> Diagnosis:
+def _diagnosis(address: ProbedAddress, *, are_all_local: bool) -> Diagnosis:
     about = f"advertised address {address}"
     if address.error is None and (are_all_local or not is_local(address.host)):
         return Diagnosis(Severity.OK, about, "is where clients are sent, and is reachable from this machine")

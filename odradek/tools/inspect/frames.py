@@ -97,12 +97,12 @@ def response_fields(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
 
 
 def read_recording(data: bytes, _: int) -> Iterator[Finding]:
-    asked: dict[int, tuple[int, int]] = {}  # API and version of the exchanges that have no response yet
+    open_requests: dict[int, tuple[int, int]] = {}  # API and version of the exchanges that have no response yet
     try:
         recording = Recording(BytesIO(data).read)
         for entry in recording.entries():
             try:
-                fields = _fields(entry, asked)
+                fields = _fields(entry, open_requests)
             except (MalformedMessage, KeyError, ValueError) as error:
                 fields = {"unreadable": str(error), "bytes": len(entry.body)}
             about = {
@@ -121,7 +121,7 @@ def read_recording(data: bytes, _: int) -> Iterator[Finding]:
         yield Damage(0, str(error))
 
 
-def _fields(entry: Recorded, asked: dict[int, tuple[int, int]]) -> dict[str, Any]:
+def _fields(entry: Recorded, open_requests: dict[int, tuple[int, int]]) -> dict[str, Any]:
     if entry.kind in (Kind.OPENED, Kind.EVENT):
         told: dict[str, Any] = json.loads(entry.body)
         return told
@@ -129,9 +129,9 @@ def _fields(entry: Recorded, asked: dict[int, tuple[int, int]]) -> dict[str, Any
         if len(entry.body) < REQUEST_START.size:  # a masked secret, or bytes that are not a request
             return {"bytes": len(entry.body)}
         header, _ = read_request_header(entry.body)
-        asked[entry.exchange] = header.api_key, header.api_version
+        open_requests[entry.exchange] = header.api_key, header.api_version
         return request_fields(entry.body)
-    known = asked.pop(entry.exchange, None) if entry.kind is not Kind.WRITTEN else None
+    known = open_requests.pop(entry.exchange, None) if entry.kind is not Kind.WRITTEN else None
     if entry.kind is not Kind.ANSWERED or known is None or len(entry.body) <= LENGTH_BYTES:
         return {}
     return response_fields(entry.body, *known)

@@ -57,8 +57,8 @@ def test_a_checkpoint_of_sparks_source_knows_no_ids_and_goes_on() -> None:
 
 def test_of_a_topic_that_was_made_anew_no_offset_is_kept() -> None:
     position = StreamPosition(READ | {OTHER: 5}, IDS | {"u": "cc"})
-    assert position.kept({"t": "bb", "u": "cc"}) == {OTHER: 5}
-    assert position.kept({}) == READ | {OTHER: 5}
+    assert position.retained({"t": "bb", "u": "cc"}) == {OTHER: 5}
+    assert position.retained({}) == READ | {OTHER: 5}
 
 
 def test_a_checkpoint_keeps_the_ids_of_its_topics_beside_the_offsets() -> None:

@@ -167,7 +167,7 @@ def _quoted(password: str) -> str:
 
 
 def parse_listeners_and_users(
-    told: object, users: object, nodes: int, source: ListenersAndUsers | None = None
+    value: object, users: object, nodes: int, source: ListenersAndUsers | None = None
 ) -> ListenersAndUsers:
     """Parses the fields `listeners` and `users` of a request to create a cluster. Raises Problem.
 
@@ -177,8 +177,8 @@ def parse_listeners_and_users(
     inherited = ListenersAndUsers() if source is None else source.forked()
     named = {**inherited.users, **_users(users)}
     listeners = inherited.listeners
-    if told is not None:
-        listeners = _listeners(told, nodes)
+    if value is not None:
+        listeners = _listeners(value, nodes)
     if users is not None and not any(one.mechanisms or one.client_auth != "none" for one in listeners):
         raise Problem(
             400, "users need a listener at which they can log in: add one with SASL or client_auth", field="users"
@@ -206,9 +206,9 @@ def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
     )
 
 
-def _users(told: object) -> dict[str, str]:
+def _users(value: object) -> dict[str, str]:
     found = {}
-    for name, password in mapping({} if told is None else told, "users").items():
+    for name, password in mapping({} if value is None else value, "users").items():
         if not USER_NAME.fullmatch(name):
             raise Problem(
                 400,
@@ -223,11 +223,11 @@ def _users(told: object) -> dict[str, str]:
     return found
 
 
-def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
-    if not isinstance(told, list) or not 1 <= len(told) <= MAX_LISTENERS:
+def _listeners(value: object, nodes: int) -> tuple[ChosenListener, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_LISTENERS:
         raise invalid_field("listeners", f"a list of 1 to {MAX_LISTENERS} listeners")
     found: list[ChosenListener] = []
-    for index, each in enumerate(told):
+    for index, each in enumerate(value):
         one = _listener(each, f"listeners[{index}]", nodes)
         if any(one.name == other.name for other in found):
             raise Problem(400, f"two listeners are named {one.name}", field=f"listeners[{index}].name")
@@ -238,8 +238,8 @@ def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
     return tuple(found)
 
 
-def _listener(told: object, field: str, nodes: int) -> ChosenListener:
-    found = mapping(told, field)
+def _listener(value: object, field: str, nodes: int) -> ChosenListener:
+    found = mapping(value, field)
     check_known_fields(
         found, ("name", "protocol", "port", "ports", "mechanisms", "client_auth", "certificate", "client_ca"), field
     )
@@ -281,39 +281,39 @@ def _ports(found: Mapping[str, object], field: str, nodes: int) -> tuple[int, ..
                 field=f"{field}.port",
             )
         return (whole_number(found["port"], f"{field}.port", 0, 65535),)
-    told = found.get("ports")
-    if told is None:
+    value = found.get("ports")
+    if value is None:
         return ()
-    if not isinstance(told, list) or len(told) != nodes:
+    if not isinstance(value, list) or len(value) != nodes:
         raise invalid_field(f"{field}.ports", f"a list of {nodes} ports, one for each node")
-    return tuple(whole_number(port, f"{field}.ports[{index}]", 0, 65535) for index, port in enumerate(told))
+    return tuple(whole_number(port, f"{field}.ports[{index}]", 0, 65535) for index, port in enumerate(value))
 
 
-def _mechanisms(told: object, field: str) -> tuple[str, ...]:
-    if told is None:
+def _mechanisms(value: object, field: str) -> tuple[str, ...]:
+    if value is None:
         return MECHANISMS
-    if not isinstance(told, list) or not told:
+    if not isinstance(value, list) or not value:
         raise invalid_field(field, f"a list with some of {', '.join(MECHANISMS)}")
-    return tuple(dict.fromkeys(_one_of(each, f"{field}[{index}]", MECHANISMS) for index, each in enumerate(told)))
+    return tuple(dict.fromkeys(_one_of(each, f"{field}[{index}]", MECHANISMS) for index, each in enumerate(value)))
 
 
-def _certificate(told: object, field: str) -> KeyAndChain | None:
-    if told is None:
+def _certificate(value: object, field: str) -> KeyAndChain | None:
+    if value is None:
         return None
-    found = mapping(told, field)
+    found = mapping(value, field)
     check_known_fields(found, ("key", "chain"), field)
     return KeyAndChain(_pem(found.get("key"), f"{field}.key"), _pem(found.get("chain"), f"{field}.chain"))
 
 
-def _pem(told: object, field: str) -> str:
-    found = text(told, field)
+def _pem(value: object, field: str) -> str:
+    found = text(value, field)
     if "-----BEGIN " not in found or len(found) > MAX_PEM_LENGTH:
         raise invalid_field(field, "text in PEM format, not the path of a file")
     return found
 
 
-def _one_of(told: object, field: str, allowed: Sequence[str]) -> str:
-    if told not in allowed:
+def _one_of(value: object, field: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
         raise invalid_field(field, f"one of {', '.join(allowed)}")
-    assert isinstance(told, str)
-    return told
+    assert isinstance(value, str)
+    return value

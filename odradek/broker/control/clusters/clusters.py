@@ -523,10 +523,10 @@ class Clusters:
     async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
         """Stops the broker of a cluster, and replaces its files with a copy."""
         await self._end(cluster)
-        gone = sibling_path(cluster.directory, "gone")
-        cluster.directory.rename(gone)
+        removed = sibling_path(cluster.directory, "gone")
+        cluster.directory.rename(removed)
         copied.rename(cluster.directory)
-        await remove([gone])
+        await remove([removed])
 
     async def _remove_cluster(self, cluster: Cluster) -> None:
         self.set_lease(cluster, None)

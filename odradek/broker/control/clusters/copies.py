@@ -99,7 +99,7 @@ class _ChangedFiles:
     def __init__(self, directory: str, to: str) -> None:
         self._directory = directory
         self._to = to
-        self._gone: list[str] = []
+        self._removed: list[str] = []
         self._folders: list[str] = []
         self._files: list[OpenedFile] = []
 
@@ -117,10 +117,10 @@ class _ChangedFiles:
         try:
             self._files.append(_open_file(self._directory, name))
         except (FileNotFoundError, NotADirectoryError):
-            self._gone.append(name)
+            self._removed.append(name)
 
     def write(self) -> None:
-        for name in self._gone:
+        for name in self._removed:
             _remove_one(f"{self._to}/{name}")
         for name in self._folders:
             os.makedirs(f"{self._to}/{name}", exist_ok=True)
@@ -185,9 +185,9 @@ def _leave_only(folders: Iterable[str], names: Iterable[str], there: str) -> Non
     old_folders, old_names = _paths_below(there)
     for name in set(old_names).difference(names):
         os.unlink(f"{there}/{name}")
-    kept = set(folders)
+    retained = set(folders)
     for folder in reversed(old_folders):
-        if folder not in kept:
+        if folder not in retained:
             os.rmdir(f"{there}/{folder}")
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 FIELD = "seed"
 
 
-async def parse_seed(told: object, topics: Container[str]) -> SeedPlan:
+async def parse_seed(value: object, topics: Container[str]) -> SeedPlan:
     """Parses the field `seed` in a thread, because a megabyte of YAML takes seconds. Raises Problem.
 
-    told    the seed as an object, or as a string in JSON or YAML
+    value   the seed as an object, or as a string in JSON or YAML
     topics  names of the topics in the field `topics`, which the seed must not name again
     """
     # Imported here because most clusters have no seed.
@@ -27,7 +27,7 @@ async def parse_seed(told: object, topics: Container[str]) -> SeedPlan:
     from odradek.seeds.plan import SeedError
 
     try:
-        plan = await asyncio.to_thread(plan_of_field, told, FIELD)
+        plan = await asyncio.to_thread(plan_of_field, value, FIELD)
         for topic in plan.topics:
             if topic.name in topics:
                 raise topic.place.error(

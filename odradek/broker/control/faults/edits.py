@@ -248,7 +248,7 @@ class _PathWalk:
         self.values = _Values(schema, vars(sys.modules[answer.__module__]))
         self._schema = schema
         self._at = at
-        self._known = schema.fields
+        self._fields = schema.fields
         self.path: list[str | int] = []
         self.fields: list[Field] = []
         self.is_element = False
@@ -274,9 +274,9 @@ class _PathWalk:
         if field is not None and field.is_array and not self.is_element:
             name = path_text(self.path)
             raise invalid_field(self._at, f"a path with an element of the array {name}, such as {name}[0] or {name}[*]")
-        found = find_field(self._known, step, self._at)
+        found = find_field(self._fields, step, self._at)
         self.fields.append(found)
-        self._known = self._schema.structs.get(found.type, ())
+        self._fields = self._schema.structs.get(found.type, ())
         self.is_element = False
         self.path.append(found.attribute)
 

@@ -79,7 +79,7 @@ class Faults:
 
     def use_clock(self, time: ControlledTime) -> None:
         """Uses this clock from now on."""
-        self.timers = self.exchanges.kept.time = time
+        self.timers = self.exchanges.recent.time = time
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
         """Applies the rules to a broker that has just started."""
@@ -93,11 +93,11 @@ class Faults:
         self._serving = self._nodes = None
         self.holds.end()
 
-    def add(self, told: object) -> list[Rule]:
+    def add(self, definition: object) -> list[Rule]:
         """Parses one rule or a list of rules, and adds all of them. If a rule is invalid, raises Problem and adds
         none."""
         parsed: dict[str, Rule] = {}
-        for each in told if isinstance(told, list) else [told]:
+        for each in definition if isinstance(definition, list) else [definition]:
             self._numbers += 1
             rule = parse_rule(each, f"rule-{self._numbers}")
             if rule.name in self.rules or rule.name in parsed:
@@ -142,16 +142,16 @@ class Faults:
         """
         if name is not None and name not in self.rules:
             raise Problem(404, f"there is no rule named {name}")
-        gone = list(self.rules.values()) if name is None else [self.rules[name]]
-        for rule in gone:
+        removed = list(self.rules.values()) if name is None else [self.rules[name]]
+        for rule in removed:
             del self.rules[rule.name]
-        kept = {rule.do.hold for rule in self.rules.values()}
+        remaining = {rule.do.hold for rule in self.rules.values()}
         effects: list[Deferred[None]] = []
-        for rule in gone:
-            if rule.do.hold is not None and rule.do.hold not in kept:
+        for rule in removed:
+            if rule.do.hold is not None and rule.do.hold not in remaining:
                 effects += self.holds.release(rule.do.hold).effects
         self.install()
-        return gone, effects
+        return removed, effects
 
     def action(self, point: Point, occurrence: Occurrence) -> Action:
         """Returns the action of the first rule that acts on this request or step and does not only observe it.
@@ -199,7 +199,7 @@ class Faults:
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
             observers: list[ObserverFactory] = [recorder.observer_of(node) for recorder in self.recorders]
             if self.exchanges.are_kept:
-                observers.append(self.exchanges.kept)
+                observers.append(self.exchanges.recent)
             server.requests = answering
             observe(server, observers)
 
@@ -236,10 +236,10 @@ class FaultyRequests(RequestFilter):
 
     def _occurrence(self, frame: memoryview, connection: ConnectionInfo) -> Occurrence | None:
         """Decodes the request for the rules. Returns None if no rule can match it."""
-        asked = api_and_version(frame)
-        if asked is None:
+        head = api_and_version(frame)
+        if head is None:
             return None
-        number, version = asked
+        number, version = head
         api = API_OF_KEY.get(number)
         if api is None or not any(rule.may_match(api, version) for rule in self.faults.rules.values()):
             return None

@@ -240,13 +240,13 @@ class Rule:
         return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
 
     def as_json(self) -> dict[str, object]:
-        told = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
+        fields = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
         if "when" in self.match:
-            told["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}
+            fields["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}
         do = mapping(self.source["do"], "do")
         if "edit" in do:
-            told["do"] = {**do, "edit": edits_as_json(mapping(do["edit"], "do.edit"))}
-        return {**told, "unmade": self.failed_edits, "unmade_because": self.edit_failure}
+            fields["do"] = {**do, "edit": edits_as_json(mapping(do["edit"], "do.edit"))}
+        return {**fields, "unmade": self.failed_edits, "unmade_because": self.edit_failure}
 
     def record_failed_edit(self, why: str) -> None:
         """Takes back a hit, because the edits could not be applied to the response."""
@@ -264,15 +264,15 @@ def parse_rule(value: object, name: str) -> Rule:
 
     name  the name to give to the rule if it has none
     """
-    told = mapping(value, "rule")
-    check_known_fields(told, {"name", "match", "at", "do", "unused", *COUNTS})
-    match = dict(mapping(told.get("match", {}), "match"))
+    fields = mapping(value, "rule")
+    check_known_fields(fields, {"name", "match", "at", "do", "unused", *COUNTS})
+    match = dict(mapping(fields.get("match", {}), "match"))
     counts = {each: match.pop(each) for each in COUNTS if each in match}
-    counts |= {each: told[each] for each in COUNTS if each in told}
+    counts |= {each: fields[each] for each in COUNTS if each in fields}
     check_known_fields(match, MATCHES, "match")
-    at = _point(told.get("at", "received"))
+    at = _point(fields.get("at", "received"))
     check_known_fields(match, MATCHES_BY_POINT.get(at, MATCHES), "match")
-    if told.get("unused", "ok") != "ok":
+    if fields.get("unused", "ok") != "ok":
         raise invalid_field("unused", '"ok"')
     api = _api(match.get("api"))
     for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
@@ -284,20 +284,20 @@ def parse_rule(value: object, name: str) -> Rule:
     probability = counts.get("probability", 1.0)
     if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
         raise invalid_field("probability", "a number from 0 to 1")
-    if "do" not in told:
+    if "do" not in fields:
         raise invalid_field("do", "an object with one of " + ", ".join(sorted(ACTIONS)))
     return Rule(
-        name=text(told.get("name", name), "name"),
+        name=text(fields.get("name", name), "name"),
         match=match,
         at=at,
-        do=_action(mapping(told["do"], "do"), at, api, _versions(match.get("versions"))),
-        source=told,
+        do=_action(mapping(fields["do"], "do"), at, api, _versions(match.get("versions"))),
+        source=fields,
         apis=None if api is None else frozenset({api}),
         versions=_versions(match.get("versions")),
         when=_comparisons(match.get("when"), api),
         after=whole_number(counts.get("after", 0), "after"),
         every=whole_number(counts.get("every", 1), "every", 1),
-        may_be_unused="unused" in told,
+        may_be_unused="unused" in fields,
         times=None if counts.get("times") is None else whole_number(counts["times"], "times", 1),
         probability=float(probability),
         random=Random(whole_number(counts.get("seed", 0), "seed")),
@@ -371,23 +371,23 @@ def _when_told(value: object) -> object:
 
 
 def _action(
-    told: Mapping[str, object], at: Point, api: ApiKey | None, versions: tuple[int, int] | None = None
+    fields: Mapping[str, object], at: Point, api: ApiKey | None, versions: tuple[int, int] | None = None
 ) -> Action:
-    check_known_fields(told, ACTIONS, "do")
-    if not told:
+    check_known_fields(fields, ACTIONS, "do")
+    if not fields:
         raise invalid_field("do", "one of " + ", ".join(sorted(ACTIONS)))
-    for each in told:
+    for each in fields:
         if at not in POINTS_BY_ACTION.get(each, frozenset(Point)):
             points = ", ".join(sorted(point.value for point in POINTS_BY_ACTION[each]))
             raise Problem(400, f"do.{each} cannot be used at {at.value}", field="at", allowed=points)
     for each in ("drop", "observe"):
-        if told.get(each, True) is not True:
+        if fields.get(each, True) is not True:
             raise invalid_field(f"do.{each}", "true")
-    if told.get("disconnect", True) not in (True, "fin", "rst"):
+    if fields.get("disconnect", True) not in (True, "fin", "rst"):
         raise invalid_field("do.disconnect", 'true, "fin" or "rst"')
-    partitions = told.get("partitions")
+    partitions = fields.get("partitions")
     if partitions is not None:
-        if "error" not in told or not isinstance(partitions, list) or not partitions:
+        if "error" not in fields or not isinstance(partitions, list) or not partitions:
             raise invalid_field(
                 "do.partitions", "a list of partition numbers, and can be used only together with do.error"
             )
@@ -397,28 +397,28 @@ def _action(
             )
         partitions = frozenset(whole_number(each, "do.partitions") for each in partitions)
     error = None
-    if "error" in told:
-        name = text(told["error"], "do.error")
+    if "error" in fields:
+        name = text(fields["error"], "do.error")
         if name not in ErrorCode.__members__:
             raise unknown_field("do.error", name, ErrorCode.__members__)
         error = ErrorCode[name]
     return Action(
         error=error,
         partitions=partitions,
-        edits=tuple(_edits(told, api, versions)),
-        delay_ms=whole_number(told.get("delay_ms", 0), "do.delay_ms", 0, MAX_DELAY_MS),
-        hold=None if "hold" not in told else text(told["hold"], "do.hold"),
+        edits=tuple(_edits(fields, api, versions)),
+        delay_ms=whole_number(fields.get("delay_ms", 0), "do.delay_ms", 0, MAX_DELAY_MS),
+        hold=None if "hold" not in fields else text(fields["hold"], "do.hold"),
         slow_bytes_per_s=None
-        if "slow_bytes_per_s" not in told
-        else whole_number(told["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
-        drops="drop" in told,
-        disconnects="disconnect" in told,
-        resets=told.get("disconnect") == "rst",
+        if "slow_bytes_per_s" not in fields
+        else whole_number(fields["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
+        drops="drop" in fields,
+        disconnects="disconnect" in fields,
+        resets=fields.get("disconnect") == "rst",
     )
 
 
-def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, int] | None) -> Iterator[Edit]:
-    if "throttle_ms" in told:
+def _edits(fields: Mapping[str, object], api: ApiKey | None, versions: tuple[int, int] | None) -> Iterator[Edit]:
+    if "throttle_ms" in fields:
         if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
             raise Problem(
                 400,
@@ -426,13 +426,13 @@ def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, 
                 field="match.api",
             )
         yield parse_edit(
-            api, "throttleTimeMs", whole_number(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions
+            api, "throttleTimeMs", whole_number(fields["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions
         )
-    if "edit" not in told:
+    if "edit" not in fields:
         return
     if api is None:
         raise Problem(
             400, "do.edit needs match.api, because it changes fields of an answer of that API", field="match.api"
         )
-    for path, value in mapping(told["edit"], "do.edit").items():
+    for path, value in mapping(fields["edit"], "do.edit").items():
         yield parse_edit(api, path, value, versions)

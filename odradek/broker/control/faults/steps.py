@@ -262,7 +262,7 @@ class FaultyMarkers:
         if not self._faults.rules and not self._held and not self._released:
             self._plain.write(markers, then)
             return
-        known: list[dict[TopicPartition, ErrorCode]] = []  # errors from rules; later also the results of the writer
+        outcomes: list[dict[TopicPartition, ErrorCode]] = []  # errors from rules; later also the results of the writer
         passed: list[TxnMarker] = []
         for number, marker in enumerate(markers):
             codes: dict[TopicPartition, ErrorCode] = {}
@@ -277,20 +277,20 @@ class FaultyMarkers:
                     codes[place] = action.error
                 else:
                     going.append(place)
-            known.append(codes)
+            outcomes.append(codes)
             passed.append(replace(marker, partitions=going))
         sent = [number for number, marker in enumerate(passed) if marker.partitions or not markers[number].partitions]
         if not sent:
-            then(known)
+            then(outcomes)
             return
 
         def written(results: Sequence[PartitionCodes]) -> None:
             for number, codes in zip(sent, results, strict=True):
-                known[number].update(codes)
+                outcomes[number].update(codes)
                 for place, code in codes.items():
                     if code is ErrorCode.NONE:
                         self._released.discard(_key(markers[number], place))
-            then(known)
+            then(outcomes)
 
         self._plain.write([passed[number] for number in sent], written)
 

@@ -30,7 +30,7 @@ from odradek.broker.http.guard import LOCAL, refusal
 from odradek.broker.http.json_answer import json_answer
 from odradek.broker.http.page.routes import CONTROLLED
 from odradek.broker.http.pages import AccessRefused
-from odradek.broker.network.kept_exchanges import MAX_EXCHANGES
+from odradek.broker.network.recent_exchanges import MAX_EXCHANGES
 from odradek.broker.runtime.starting import CannotStart
 from odradek.control_calls import table
 from odradek.control_calls.call import CallField, ControlCall, FieldKind
@@ -183,11 +183,15 @@ class Routes:
             return last_requests(cluster, request)
         query = request.query
         check_known_fields(query, table.REQUESTS.query_names - {"limit"})
-        seen = request.headers.get("Last-Event-ID")
-        since = number_given("since", query.get("since", "0")) if seen is None else number_given("Last-Event-ID", seen)
+        last_event_id = request.headers.get("Last-Event-ID")
+        since = (
+            number_given("since", query.get("since", "0"))
+            if last_event_id is None
+            else number_given("Last-Event-ID", last_event_id)
+        )
         exchanges = cluster.faults.exchanges
-        told = EventCursor(exchanges, since, query.get("api"), query.get("client_id"))
-        return await send_requests(exchanges, told, request, HEADERS, lambda: self._is_there(cluster))
+        cursor = EventCursor(exchanges, since, query.get("api"), query.get("client_id"))
+        return await send_requests(exchanges, cursor, request, HEADERS, lambda: self._is_there(cluster))
 
     def _is_there(self, cluster: Cluster) -> bool:
         return any(each is cluster for each in self._clusters)
@@ -381,9 +385,9 @@ async def add_faults(cluster: Cluster, request: web.Request, found: SentFields) 
 
 
 async def remove_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    gone, effects = cluster.faults.remove(request.match_info.get("name"))
+    removed, effects = cluster.faults.remove(request.match_info.get("name"))
     await effects_are_there(cluster, effects)
-    return [rule.as_json() for rule in gone]
+    return [rule.as_json() for rule in removed]
 
 
 async def holds(cluster: Cluster, request: web.Request, found: SentFields) -> object:

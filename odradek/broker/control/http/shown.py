@@ -72,11 +72,11 @@ class PageClusters:
 
 def row(cluster: Cluster) -> dict[str, JsonValue]:
     faults = cluster.faults
-    told = cluster.as_json()
+    facts = cluster.as_json()
     return {
         "id": cluster.id,
-        "bootstrap": str(told["bootstrap"]),
-        "state": str(told["state"]),
+        "bootstrap": str(facts["bootstrap"]),
+        "state": str(facts["state"]),
         "nodes": len(cluster.node_ids),
         "ttl_s": cluster.ttl_s,
         "frozen": cluster.time.is_frozen,
@@ -93,13 +93,13 @@ def is_unused(rule: Rule) -> bool:
 
 
 def rule_row(rule: Rule) -> JsonValue:
-    told = cast("View", rule.as_json())
+    facts = cast("View", rule.as_json())
     return {
         "name": rule.name,
         "at": rule.at.value,
         "match": cast("View", rule.match),
-        "do": told["do"],
-        "counts": {name: told[name] for name in ("after", "every", "times", "probability", "seed") if name in told},
+        "do": facts["do"],
+        "counts": {name: facts[name] for name in ("after", "every", "times", "probability", "seed") if name in facts},
         "matched": rule.matched,
         "hits": rule.hits,
         "unused": is_unused(rule),

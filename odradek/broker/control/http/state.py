@@ -182,14 +182,14 @@ def sessions(cluster: Cluster) -> Iterator[Row]:
     def named(topic: str | bytes, index: int) -> str:
         return f"{topic if isinstance(topic, str) else names.get(topic, topic.hex())}-{index}"
 
-    kept = [
+    stored = [
         (node.id, session)
         for node in cluster.running_nodes
         for session in (
             node.requests.dispatcher.broker if isinstance(node.requests, NodeRequests) else broker
         ).fetch_sessions
     ]
-    for node_id, session in kept:
+    for node_id, session in stored:
         yield {
             "type": "fetch",
             "node": node_id,

@@ -47,24 +47,24 @@ Facts: TypeAlias = Mapping[str, object]
 
 
 async def wait(
-    cluster: Cluster, told: Mapping[str, object], timeout_ms: int, is_disconnected: Callable[[], bool]
+    cluster: Cluster, condition: Mapping[str, object], timeout_ms: int, is_disconnected: Callable[[], bool]
 ) -> tuple[bool, Facts]:
     """Waits for a condition. Returns whether it was met in time, and the current state of its subject. Raises Problem.
 
     is_disconnected  returns whether the client has disconnected, which ends the wait
     """
-    kind = _checked(told)
-    told = {**DEFAULTS.get(kind, {}), **told}
+    kind = _checked(condition)
+    condition = {**DEFAULTS.get(kind, {}), **condition}
     look = OBSERVATIONS[kind]
     loop = asyncio.get_running_loop()
     until_s = loop.time() + timeout_ms / 1000
-    wanted = [name for name in KINDS[kind] - PLACES if name in told]
-    facts: Facts = {kind: told[kind]}
+    expected = [name for name in KINDS[kind] - PLACES if name in condition]
+    facts: Facts = {kind: condition[kind]}
     while True:
         cluster.require_there()
         if not cluster.is_restarting:
-            facts = look(cluster, told)
-            if "error" not in facts and all(_is_met(name, told[name], facts.get(name)) for name in wanted):
+            facts = look(cluster, condition)
+            if "error" not in facts and all(_is_met(name, condition[name], facts.get(name)) for name in expected):
                 return True, facts
         if loop.time() >= until_s or is_disconnected():
             return False, facts
@@ -84,83 +84,86 @@ async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]])
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
-def _is_met(name: str, wanted: object, found: object) -> bool:
-    if name in AT_LEAST and isinstance(found, int) and isinstance(wanted, int):
-        return found >= wanted
+def _is_met(name: str, expected: object, found: object) -> bool:
+    if name in AT_LEAST and isinstance(found, int) and isinstance(expected, int):
+        return found >= expected
     if name == "owns":
-        return isinstance(found, list) and isinstance(wanted, list) and set(wanted) <= set(found)
-    return found == wanted
+        return isinstance(found, list) and isinstance(expected, list) and set(expected) <= set(found)
+    return found == expected
 
 
-def _checked(told: Mapping[str, object]) -> str:
-    kinds = [name for name in KINDS if name in told and SUBJECTS.get(name) not in told]
+def _checked(condition: Mapping[str, object]) -> str:
+    kinds = [name for name in KINDS if name in condition and SUBJECTS.get(name) not in condition]
     if len(kinds) != 1:
-        for name in told:
+        for name in condition:
             if not any(name in each for each in KINDS.values()) and name not in KINDS:
                 raise unknown_field(name, name, KINDS)
         raise Problem(400, "a condition must name exactly one thing to wait for", allowed=", ".join(KINDS))
     kind = kinds[0]
-    check_known_fields(told, KINDS[kind] | {kind})
-    text(told[kind], kind)
-    asked = KINDS[kind] - PLACES
+    check_known_fields(condition, KINDS[kind] | {kind})
+    text(condition[kind], kind)
+    criteria = KINDS[kind] - PLACES
     for name in ("group",) if kind == "member" else ("topic", "offset") if kind == "share_group" else ():
-        if name not in told:
+        if name not in condition:
             raise Problem(400, f"{kind} needs {name}", field=name)
-    if not asked & told.keys() and kind not in DEFAULTS:
+    if not criteria & condition.keys() and kind not in DEFAULTS:
         raise Problem(
-            400, f"the condition names a {kind}, but not the state to wait for", allowed=", ".join(sorted(asked))
+            400, f"the condition names a {kind}, but not the state to wait for", allowed=", ".join(sorted(criteria))
         )
-    for name in told:
+    for name in condition:
         if name in ("state", "group", "topic"):
-            if name != "state" or told[name] is not None:  # null means to wait until the subject does not exist
-                text(told[name], name)
+            if name != "state" or condition[name] is not None:  # null means to wait until the subject does not exist
+                text(condition[name], name)
         elif name == "idle":
-            if not isinstance(told[name], bool):
+            if not isinstance(condition[name], bool):
                 raise invalid_field(name, "true or false")
         elif name == "owns":
-            owns = told[name]
+            owns = condition[name]
             if not isinstance(owns, list) or not all(isinstance(each, str) for each in owns):
                 raise invalid_field(name, "a list of partitions such as orders-0, or of tasks such as 0_2")
         elif name != kind:
-            whole_number(told[name], name)
+            whole_number(condition[name], name)
     return kind
 
 
-def _transaction(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return transaction_row(cluster.running.broker, str(told["transaction"]))
+def _transaction(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    return transaction_row(cluster.running.broker, str(condition["transaction"]))
 
 
-def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return group_row(cluster.running.broker, str(told["group"]))
+def _group(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    return group_row(cluster.running.broker, str(condition["group"]))
 
 
-def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return partition_row(cluster, str(told["topic"]), whole_number(told.get("partition", 0), "partition"))
+def _topic(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    return partition_row(cluster, str(condition["topic"]), whole_number(condition.get("partition", 0), "partition"))
 
 
-def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    rule = cluster.faults.rules.get(str(told["fault"]))
+def _fault(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    rule = cluster.faults.rules.get(str(condition["fault"]))
     if rule is None:
-        raise unknown_field("fault", str(told["fault"]), cluster.faults.rules)
+        raise unknown_field("fault", str(condition["fault"]), cluster.faults.rules)
     found: Facts = {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
     return {**found, "unmade_because": rule.edit_failure} if rule.failed_edits else found
 
 
-def _hold(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return {"hold": told["hold"], "waiting": cluster.faults.holds.counts().get(str(told["hold"]), 0)}
+def _hold(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    return {"hold": condition["hold"], "waiting": cluster.faults.holds.counts().get(str(condition["hold"]), 0)}
 
 
-def _member(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return member(cluster.running.broker, str(told["group"]), str(told["member"]))
+def _member(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    return member(cluster.running.broker, str(condition["group"]), str(condition["member"]))
 
 
-def _share_record(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    index, offset = whole_number(told.get("partition", 0), "partition"), whole_number(told["offset"], "offset")
-    return share_record(cluster.running.broker, str(told["share_group"]), str(told["topic"]), index, offset)
+def _share_record(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    index, offset = (
+        whole_number(condition.get("partition", 0), "partition"),
+        whole_number(condition["offset"], "offset"),
+    )
+    return share_record(cluster.running.broker, str(condition["share_group"]), str(condition["topic"]), index, offset)
 
 
-def _client(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return client(cluster, str(told["client"]))
+def _client(cluster: Cluster, condition: Mapping[str, object]) -> Facts:
+    return client(cluster, str(condition["client"]))
 
 
 OBSERVATIONS: Mapping[str, Callable[[Cluster, Mapping[str, object]], Facts]] = {

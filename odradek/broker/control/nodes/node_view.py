@@ -401,10 +401,10 @@ class NodeRequests(RequestFilter):
     def _coordinators(self, frame: memoryview) -> Collection[int | None]:
         """Returns the nodes that coordinate the groups, transactions or share partitions of a request. The result is
         empty if the request names none."""
-        asked = api_and_version(frame)
-        if asked is None:
+        requested = api_and_version(frame)
+        if requested is None:
             return ()
-        number, version = asked
+        number, version = requested
         api = API_OF_KEY.get(number)
         coordinator = None if api is None else facts_of(api).coordinator
         if coordinator is None or not self.dispatcher.serves(number, version):
@@ -440,10 +440,10 @@ def keys_of(request: Struct, coordinator: Coordinator) -> Iterator[str]:
         case Coordinator.TRANSACTION:
             yield from keys_in(request, TRANSACTION_FIELDS)
         case Coordinator.SHARE:
-            asked = cast("StateRequestForm[RequestedPartition]", request)
-            for topic in asked.topics:
+            requested = cast("StateRequestForm[RequestedPartition]", request)
+            for topic in requested.topics:
                 for each in topic.partitions:
-                    yield coordinator_key(SharePartitionKey(asked.group_id, topic.topic_id, each.partition))
+                    yield coordinator_key(SharePartitionKey(requested.group_id, topic.topic_id, each.partition))
 
 
 def keys_in(request: Struct, fields: Collection[str]) -> Iterator[str]:

@@ -143,9 +143,9 @@ class Nodes:
         records: list[Message] = []
         for node in self:
             if node.id != first_id:
-                known = broker.metadata.image.brokers.get(node.id)  # the node's registration from before a restart
+                existing = broker.metadata.image.brokers.get(node.id)  # the node's registration from before a restart
                 epoch = broker.metadata.image.next_offset + len(records)
-                records += self._registration(node, epoch, None if known is None else known.rack)
+                records += self._registration(node, epoch, None if existing is None else existing.rack)
         await self._commit(records)
         await self._change_leaders((topic, index, one.replicas[0]) for topic, index, one in self._partitions())
 
@@ -239,9 +239,9 @@ class Nodes:
         broker = self._serving.broker
         if len(self._ids) == 1:
             raise Problem(409, "a cluster of one node has no followers")
-        known = broker.metadata.image.brokers[node.id]
-        records = self._registration(node, known.broker_epoch, rack)
-        await self._commit(records[:1] if known.is_fenced else records)
+        existing = broker.metadata.image.brokers[node.id]
+        records = self._registration(node, existing.broker_epoch, rack)
+        await self._commit(records[:1] if existing.is_fenced else records)
         for partition in broker.partitions:
             partition.leader_epoch_changed()  # wakes waiting fetches, whose responses name the new preferred replica
 
@@ -418,16 +418,16 @@ class Nodes:
             if place is None or topic is None:  # the topic has been deleted
                 continue
             name, index, leader = place
-            known = topic.partitions[index]
+            existing = topic.partitions[index]
             change = PartitionChangeRecord(
                 partition_id=index,
                 topic_id=topic.topic_id,
                 leader=leader,
-                isr=[node.id for node in self.running] or known.isr,
+                isr=[node.id for node in self.running] or existing.isr,
             )
-            new = [node.id for node in self if node.id not in known.replicas]
+            new = [node.id for node in self if node.id not in existing.replicas]
             if new:  # a fork may have more nodes than its source
-                change.replicas = [*known.replicas, *new]
+                change.replicas = [*existing.replicas, *new]
                 change.directories = self._directories(change.replicas)
             changes.append(change)
             led.append((name, index))
@@ -490,39 +490,39 @@ class Nodes:
         return answer.outcome()
 
 
-def parse_nodes(told: object) -> int | list[int]:
+def parse_nodes(value: object) -> int | list[int]:
     """Parses the field `nodes` of a request: the number of nodes, or their ids. Raises Problem."""
-    if not isinstance(told, list):
-        if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MAX_NODES:
+    if not isinstance(value, list):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
             raise invalid_field("nodes", f"a whole number from 1 to {MAX_NODES}, or a list of node ids")
-        return told
-    if not 1 <= len(told) <= MAX_NODES:
+        return value
+    if not 1 <= len(value) <= MAX_NODES:
         raise invalid_field("nodes", f"a list of 1 to {MAX_NODES} node ids, or their number")
     ids: list[int] = []
-    for index, each in enumerate(told):
+    for index, each in enumerate(value):
         ids.append(whole_number(each, f"nodes[{index}]", 0, LAST_NODE_ID))
         if each in ids[:index]:
             raise invalid_field(f"nodes[{index}]", f"different from nodes[{ids.index(each)}], which is also {each}")
     return ids
 
 
-def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Sequence[int]:
+def chosen_ids(requested: int | Sequence[int] | None, existing: Sequence[int]) -> Sequence[int]:
     """Returns the ids of all nodes of a new cluster. Raises Problem.
 
     asked  the requested number of nodes or their ids; None for the known ids only
     known  ids that must come first: those of the forked cluster, or the broker's own id
     """
-    if asked is None:
-        return known
-    if isinstance(asked, int):
-        asked = [*known, *range(max(known) + 1, max(known) + 1 + asked - len(known))][:asked]
-    if list(asked[: len(known)]) != list(known):
+    if requested is None:
+        return existing
+    if isinstance(requested, int):
+        requested = [*existing, *range(max(existing) + 1, max(existing) + 1 + requested - len(existing))][:requested]
+    if list(requested[: len(existing)]) != list(existing):
         raise invalid_field(
-            "nodes", f"a list that begins with the ids of the existing nodes: {', '.join(map(str, known))}"
+            "nodes", f"a list that begins with the ids of the existing nodes: {', '.join(map(str, existing))}"
         )
-    if max(asked) > LAST_NODE_ID:
+    if max(requested) > LAST_NODE_ID:
         raise invalid_field("nodes", f"chosen so that no node id exceeds {LAST_NODE_ID}")
-    return asked
+    return requested
 
 
 def ids_of_nodes(
@@ -534,15 +534,15 @@ def ids_of_nodes(
     settings  settings of the cluster, whose `node.id` must be the id of the first node
     source    node ids of the forked cluster; None without a fork
     """
-    told = settings.get("node.id")
-    if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
+    value = settings.get("node.id")
+    if value is not None and (not value.isdecimal() or int(value) > LAST_NODE_ID):
         raise invalid_field("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
     if source is not None:
         ids = chosen_ids(nodes, source)
     elif nodes is None or isinstance(nodes, int):
-        ids = chosen_ids(nodes, [int(told or BROKER_SETTINGS["node.id"].default or "")])
+        ids = chosen_ids(nodes, [int(value or BROKER_SETTINGS["node.id"].default or "")])
     else:
         ids = nodes
-    if told is not None and int(told) != ids[0]:
+    if value is not None and int(value) != ids[0]:
         raise invalid_field("settings.node.id", f"{ids[0]}, the id of the first node")
     return ids

@@ -63,10 +63,10 @@ class OddRequests(RequestFilter):
         self._is_first = node == serving.broker.config.node_id
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
-        asked = api_and_version(frame)
-        if asked is None or not connection.is_authenticated:
+        request_key = api_and_version(frame)
+        if request_key is None or not connection.is_authenticated:
             return self.plain.start(frame, connection)
-        number, version = asked
+        number, version = request_key
         api = API_OF_KEY.get(number)
         if api is None or facts_of(api).is_login or not self._dispatcher.serves(number, version):
             return self.plain.start(frame, connection)
@@ -104,11 +104,11 @@ class OddRequests(RequestFilter):
     def _forget_connection(self, key: int) -> None:
         self.odd.connections.pop(key, None)
 
-    def _close_if_idle(self, connection: ConnectionInfo, seen: int) -> None:
+    def _close_if_idle(self, connection: ConnectionInfo, request_count: int) -> None:
         watched = self.odd.connections.get(connection.connection_id)
         if watched is None or self.odd.is_over:
             return
-        if watched.requests != seen or watched.in_flight or connection.unsent_bytes():
+        if watched.requests != request_count or watched.in_flight or connection.unsent_bytes():
             requests = watched.requests
             self._timers.after(IDLE_MS, lambda: self._close_if_idle(connection, requests))
             return
@@ -131,8 +131,8 @@ class OddRequests(RequestFilter):
         form = answer_form(api.value, version)
         if api is ApiKey.METADATA and not self._is_first:
             position = form.body_at(data, has_length=True)
-            asked = version.to_bytes(2) + request.encoded
-            data = data[:position] + self.odd.metadata_before(asked, data[position:])
+            request_key = version.to_bytes(2) + request.encoded
+            data = data[:position] + self.odd.metadata_before(request_key, data[position:])
         decoded = form.read(data, has_length=True)
         message = decoded.message
         self.odd.reshape(message, request.message)

@@ -26,10 +26,10 @@ SESSION_MS = 1_800_000  # the default of group.max.session.timeout.ms
 NO_PARTITIONS = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"  # an empty ConsumerProtocolAssignment, version 0
 
 
-async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Facts:
+async def log_start_behind_commit(client: PresetClient, parameters: Parameters) -> Facts:
     """The group has committed an offset, and records were deleted after that, so that the log now begins later."""
-    topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
-    records = told.number("records", 2)
+    topic, partition, group = parameters.text("topic"), parameters.number("partition"), parameters.text("group")
+    records = parameters.number("records", 2)
     await client.topic(topic, partition + 1)
     log = client.log(topic, partition)
     missing = records - (log.log_end_offset - log.log_start_offset)
@@ -41,10 +41,10 @@ async def log_start_behind_commit(client: PresetClient, told: Parameters) -> Fac
     return {"group": group, "committed_offset": committed, **client.offsets(topic, partition)}
 
 
-async def log_end_before_commit(client: PresetClient, told: Parameters) -> Facts:
+async def log_end_before_commit(client: PresetClient, parameters: Parameters) -> Facts:
     """The group has committed the end of the log, and then an unclean election lost the last `lost` records."""
-    topic, partition, group = told.text("topic"), told.number("partition"), told.text("group")
-    records, lost = told.number("records", 1), told.number("lost", 1)
+    topic, partition, group = parameters.text("topic"), parameters.number("partition"), parameters.text("group")
+    records, lost = parameters.number("records", 1), parameters.number("lost", 1)
     nodes = client.cluster.running_nodes
     await client.topic(topic, partition + 1)
     log = client.log(topic, partition)
@@ -64,33 +64,33 @@ async def _commit(client: PresetClient, group: str, topic: str, partition: int, 
     await client.ask(request, OffsetCommitResponse, max_version=9)
 
 
-async def static_twin(client: PresetClient, told: Parameters) -> Facts:
+async def static_twin(client: PresetClient, parameters: Parameters) -> Facts:
     """A second member, the twin, joins the group with the same group.instance.id. In a classic group, the member that
     joined first is fenced. In a KIP-848 group, the member that joins second is refused; that is the twin if a client
     has already joined.
     """
-    topic, group, instance = told.text("topic"), told.text("group"), told.text("instance")
-    protocol = told.word("protocol", ("classic", "consumer"))
+    topic, group, instance = parameters.text("topic"), parameters.text("group"), parameters.text("instance")
+    protocol = parameters.word("protocol", ("classic", "consumer"))
     await client.topic(topic)
     await client.coordinator(GROUP, group)
     if protocol == "consumer":
         return {"member_id": (await _join(client, group, topic, instance))[0], "protocol": protocol}
     joined = await client.ask(
-        _join_request(group, topic, told.text("assignor"), instance), JoinGroupResponse, max_version=9
+        _join_request(group, topic, parameters.text("assignor"), instance), JoinGroupResponse, max_version=9
     )
     return {"member_id": joined.member_id, "generation": joined.generation_id, "protocol": protocol}
 
 
-async def classic_rebalance(client: PresetClient, told: Parameters) -> Facts:
+async def classic_rebalance(client: PresetClient, parameters: Parameters) -> Facts:
     """A classic group is in the middle of a rebalance. It waits for the assignment of its leader, or for a member that
     does not rejoin. The group continues when the clock passes the rebalance timeout.
     """
-    topic, group = told.text("topic"), told.text("group")
-    state = told.word("state", ("CompletingRebalance", "PreparingRebalance"))
-    timeout_ms = told.number("rebalance_timeout_ms", 1)
+    topic, group = parameters.text("topic"), parameters.text("group")
+    state = parameters.word("state", ("CompletingRebalance", "PreparingRebalance"))
+    timeout_ms = parameters.number("rebalance_timeout_ms", 1)
     await client.topic(topic)
     await client.coordinator(GROUP, group)
-    request = _join_request(group, topic, told.text("assignor"), None, timeout_ms)
+    request = _join_request(group, topic, parameters.text("assignor"), None, timeout_ms)
     first = await client.ask(request, JoinGroupResponse, max_version=BEFORE_MEMBER_IDS)
     if state == "PreparingRebalance":
         sync = SyncGroupRequest(
@@ -118,11 +118,11 @@ def _join_request(
     )
 
 
-async def revocation_outstanding(client: PresetClient, told: Parameters) -> Facts:
+async def revocation_outstanding(client: PresetClient, parameters: Parameters) -> Facts:
     """A member of a KIP-848 group owns all partitions of the topic and sends no heartbeats. New members get no
     partition until the clock passes its session timeout, 45 s.
     """
-    topic, group, partitions = told.text("topic"), told.text("group"), told.number("partitions", 1)
+    topic, group, partitions = parameters.text("topic"), parameters.text("group"), parameters.number("partitions", 1)
     await client.topic(topic, partitions)
     await client.coordinator(GROUP, group)
     member_id, epoch = await _join(client, group, topic, None)
@@ -134,11 +134,11 @@ async def revocation_outstanding(client: PresetClient, told: Parameters) -> Fact
     return {"group": group, "member_id": member_id, "member_epoch": answer.member_epoch}
 
 
-async def stale_member_epoch(client: PresetClient, told: Parameters) -> Facts:
+async def stale_member_epoch(client: PresetClient, parameters: Parameters) -> Facts:
     """The group has a new epoch, but the next heartbeat response still contains the old one. The heartbeat of this
     member after that is fenced.
     """
-    group, other = told.text("group"), told.text("other_topic")
+    group, other = parameters.text("group"), parameters.text("other_topic")
     await client.topic(other)
     await client.coordinator(GROUP, group)
     describe = ConsumerGroupDescribeRequest(group_ids=[group])

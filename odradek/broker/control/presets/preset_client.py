@@ -138,17 +138,17 @@ class PresetClient:
 
     async def topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Creates a topic unless it exists. Raises Problem if the topic exists with fewer partitions."""
-        known = self.broker.metadata.image.topics.get(name)
-        if known is not None and len(known.partitions) < partitions:
+        existing = self.broker.metadata.image.topics.get(name)
+        if existing is not None and len(existing.partitions) < partitions:
             raise Problem(409, f"topic {name} has fewer than {partitions} partitions", field="topic")
-        if known is None:
-            wanted = CreatableTopic(
+        if existing is None:
+            creation = CreatableTopic(
                 name=name,
                 num_partitions=partitions,
                 replication_factor=1,
                 configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
             )
-            await self.ask(CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
+            await self.ask(CreateTopicsRequest(topics=[creation]), CreateTopicsResponse)
 
     async def coordinator(self, key_type: int, key: str) -> None:
         """Looks up the coordinator of a key, so that the coordinator's internal topic is created if needed."""

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.core import TransactionCore
 
 
-async def epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Facts:
+async def epoch_nearly_exhausted(client: PresetClient, parameters: Parameters) -> Facts:
     """The transactional id has only `epochs_left` epochs left, as if its producer had been restarted many times."""
-    name = told.text("transactional_id")
+    name = parameters.text("transactional_id")
     producer = await client.producer(name)
-    epoch = LAST_USABLE_EPOCH - told.number("epochs_left")
+    epoch = LAST_USABLE_EPOCH - parameters.number("epochs_left")
 
     def raised(txn: Txn) -> None:
         if txn.state is TxnState.ONGOING:
@@ -37,17 +37,17 @@ async def epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Fact
     return producer.facts()
 
 
-async def kept_epoch_nearly_exhausted(client: PresetClient, told: Parameters) -> Facts:
+async def kept_epoch_nearly_exhausted(client: PresetClient, parameters: Parameters) -> Facts:
     """A prepared transaction has a new owner, who has kept it. The owner's own producer id has only `epochs_left`
     epochs left; each further owner that keeps the transaction uses up one.
     """
-    name = told.text("transactional_id")
-    prepared = await prepared_transaction(client, told)
+    name = parameters.text("transactional_id")
+    prepared = await prepared_transaction(client, parameters)
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=NEVER_MS, enable2_pc=True, keep_prepared_txn=True
     )
     owner = await client.ask(request, InitProducerIdResponse)
-    epoch = max(LAST_USABLE_EPOCH - told.number("epochs_left"), owner.producer_epoch)
+    epoch = max(LAST_USABLE_EPOCH - parameters.number("epochs_left"), owner.producer_epoch)
 
     def raised(txn: Txn) -> None:
         txn.next_producer_epoch = epoch
@@ -73,23 +73,27 @@ def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], 
         raise Problem(409, f"the coordinator of {transactional_id} cannot store the new state now: try again")
 
 
-async def producer_ids_nearly_used(client: PresetClient, told: Parameters) -> Facts:
+async def producer_ids_nearly_used(client: PresetClient, parameters: Parameters) -> Facts:
     """The broker's block of producer ids has only `ids_left` ids left; later ids come from the next block."""
-    left = told.number("ids_left", 0, BLOCK_SIZE - 1)
+    left = parameters.number("ids_left", 0, BLOCK_SIZE - 1)
     producer = await client.producer(None)
     while BLOCK_SIZE - 1 - producer.producer_id % BLOCK_SIZE != left:
         producer = await client.producer(None)
     return {"last_producer_id": producer.producer_id, "first_of_next_block": producer.producer_id + left + 1}
 
 
-async def sequence_wrap(client: PresetClient, told: Parameters) -> Facts:
+async def sequence_wrap(client: PresetClient, parameters: Parameters) -> Facts:
     """An idempotent producer has written a batch with sequence numbers just below 2^31. It can write `sequences_left`
     more records before the sequence numbers start again at 0, which may happen in the middle of a batch.
     """
-    topic, partition, records = told.text("topic"), told.number("partition"), told.number("records", 1)
+    topic, partition, records = (
+        parameters.text("topic"),
+        parameters.number("partition"),
+        parameters.number("records", 1),
+    )
     await client.topic(topic, partition + 1)
     producer = await client.producer(None)
-    first = INT32_MAX - told.number("sequences_left") - records + 1
+    first = INT32_MAX - parameters.number("sequences_left") - records + 1
     producer.next_sequences[topic, partition] = first
     await client.produce(topic, partition, [b"before the end"] * records, producer)
     facts = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}

@@ -18,7 +18,7 @@ ANYBODY = "User:*"
 TOPIC_OPERATIONS = ("READ", "WRITE", "DESCRIBE")
 
 
-async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
+async def rights_withdrawn(client: PresetClient, parameters: Parameters) -> Facts:
     """A permission on a topic that clients had is now denied to `principal`; all other permissions remain. The cluster
     needs an authorizer, and must allow access if no ACL matches.
     """
@@ -26,8 +26,8 @@ async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
     if not config.authorizer_class_name or not allows_everyone(config.allow_everyone_if_no_acl_found):
         needed = "authorizer.class.name and allow.everyone.if.no.acl.found=true"
         raise Problem(409, f"the cluster needs {needed}", field="settings", allowed=needed)
-    topic, principal = told.text("topic"), told.text("principal")
-    operation = Operation[told.word("operation", TOPIC_OPERATIONS)]
+    topic, principal = parameters.text("topic"), parameters.text("principal")
+    operation = Operation[parameters.word("operation", TOPIC_OPERATIONS)]
     await client.topic(topic)
     rights = ((ANYBODY, Operation.ALL, Permission.ALLOW), (principal, operation, Permission.DENY))
     creations = [
@@ -46,15 +46,15 @@ async def rights_withdrawn(client: PresetClient, told: Parameters) -> Facts:
     return {"topic": topic, "principal": principal, "operation": operation.name}
 
 
-async def expiring_token(client: PresetClient, told: Parameters) -> Facts:
+async def expiring_token(client: PresetClient, parameters: Parameters) -> Facts:
     """A delegation token of `owner` expires after `lives_ms` on the cluster's clock. To log in with the token, clients
     use SCRAM with `tokenauth`, and `token_id` and `hmac` as user name and password.
     """
     if not client.broker.config.delegation_token_secret_key:
         setting = "delegation.token.secret.key"
         raise Problem(409, f"the cluster needs {setting}", field="settings", allowed=setting)
-    request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=told.number("lives_ms", 1))
-    owner = client.logged_in(told.text("owner"))
+    request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=parameters.number("lives_ms", 1))
+    owner = client.logged_in(parameters.text("owner"))
     token = await owner.ask(request, CreateDelegationTokenResponse)
     return {
         "owner": f"{token.principal_type}:{token.principal_name}",

@@ -111,10 +111,10 @@ class PresetShareMember:
         await self._heartbeat(0)
 
 
-async def _member(client: PresetClient, told: Parameters, records: int) -> PresetShareMember:
+async def _member(client: PresetClient, parameters: Parameters, records: int) -> PresetShareMember:
     """Returns a new member of a share group that reads from the beginning. The function also ensures that the topic has
     at least `records` records."""
-    topic, group = told.text("topic"), told.text("group")
+    topic, group = parameters.text("topic"), parameters.text("group")
     await client.topic(topic)
     log = client.log(topic, 0)
     missing = records - (log.log_end_offset - log.log_start_offset)
@@ -126,20 +126,20 @@ async def _member(client: PresetClient, told: Parameters, records: int) -> Prese
     return member
 
 
-async def share_lock_limit(client: PresetClient, told: Parameters) -> Facts:
+async def share_lock_limit(client: PresetClient, parameters: Parameters) -> Facts:
     """The share partition has reached its limit of acquisition locks, so further records cannot be acquired."""
     limit = client.broker.config.group_share_partition_max_record_locks
-    member = await _member(client, told, limit + told.number("more"))
+    member = await _member(client, parameters, limit + parameters.number("more"))
     acquired = 0
     while acquired < limit:
         acquired += sum(last - first + 1 for first, last, _ in await member.acquire_some(BATCH_RECORDS))
     return {"group": member.group, "member_id": member.member_id, "acquired": acquired}
 
 
-async def last_delivery(client: PresetClient, told: Parameters) -> Facts:
+async def last_delivery(client: PresetClient, parameters: Parameters) -> Facts:
     """The first record of the share partition can be delivered only once more, after many deliveries and releases."""
-    limit = told.number("limit", 2, 25)
-    member = await _member(client, told, 1)
+    limit = parameters.number("limit", 2, 25)
+    member = await _member(client, parameters, 1)
     await client.group_config(member.group, "share.delivery.count.limit", str(limit))
     first = count = 0
     while count < limit - 1:
@@ -149,7 +149,7 @@ async def last_delivery(client: PresetClient, told: Parameters) -> Facts:
     return {"group": member.group, "offset": first, "delivery_count": count, "limit": limit}
 
 
-async def tx_pending(client: PresetClient, told: Parameters) -> Facts:
+async def tx_pending(client: PresetClient, parameters: Parameters) -> Facts:
     """The first record of the share partition is acknowledged in an open transaction, so its state is TX_PENDING. If
     needed, the feature odradek.share.transactions is enabled.
     """
@@ -158,8 +158,8 @@ async def tx_pending(client: PresetClient, told: Parameters) -> Facts:
             feature=SHARE_TRANSACTIONS, max_version_level=SHARE_TRANSACTIONS_LEVEL, upgrade_type=1
         )
         await client.ask(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
-    member = await _member(client, told, 1)
-    producer = await client.producer(told.text("transactional_id"), told.number("timeout_ms"))
+    member = await _member(client, parameters, 1)
+    producer = await client.producer(parameters.text("transactional_id"), parameters.number("timeout_ms"))
     first, last, _ = (await member.acquire_some(1))[0]
     batch = TxnShareAcknowledgeBatch(first_offset=first, last_offset=last, acknowledge_types=[ACCEPT])
     place = TxnShareAcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])

@@ -24,43 +24,43 @@ LEAVE_EPOCH = -1
 REBALANCE_TIMEOUT_MS = 300_000  # max.poll.interval.ms, which Kafka Streams sends
 
 
-async def streams_revocation_outstanding(client: PresetClient, told: Parameters) -> Facts:
+async def streams_revocation_outstanding(client: PresetClient, parameters: Parameters) -> Facts:
     """A member of a streams group owns all tasks of a topology that reads the topic, and sends no heartbeats. New
     members get no task until the clock passes its session timeout, 45 s. The group has no initial rebalance delay.
     """
-    topic, group, partitions = told.text("topic"), told.text("group"), told.number("partitions", 1)
+    topic, group, partitions = parameters.text("topic"), parameters.text("group"), parameters.number("partitions", 1)
     await client.topic(topic, partitions)
     await client.coordinator(GROUP, group)
-    known = group_facts.group(client.broker, group)
-    if known is not None and known.members:
+    existing = group_facts.group(client.broker, group)
+    if existing is not None and existing.members:
         raise Problem(409, f"the group {group} already has members, which own the tasks", field="group")
     await client.group_config(group, "streams.initial.rebalance.delay.ms", "0")
     joined = await _join(client, group, topic)
     return {"group": group, "member_id": joined.member_id, "member_epoch": joined.member_epoch}
 
 
-async def missing_source_topic(client: PresetClient, told: Parameters) -> Facts:
+async def missing_source_topic(client: PresetClient, parameters: Parameters) -> Facts:
     """The topology of a streams group reads a topic that does not exist. If it existed, it has been deleted. The next
     heartbeat makes the group NotReady. Members have no tasks, and get the status MISSING_SOURCE_TOPICS.
     """
-    topic, group = told.text("topic"), told.text("group")
+    topic, group = parameters.text("topic"), parameters.text("group")
     await client.coordinator(GROUP, group)
-    known = group_facts.group(client.broker, group)
-    if known is not None and known.type != "streams":
-        raise Problem(409, f"the group {group} is not a streams group, but of type {known.type}", field="group")
+    existing = group_facts.group(client.broker, group)
+    if existing is not None and existing.type != "streams":
+        raise Problem(409, f"the group {group} is not a streams group, but of type {existing.type}", field="group")
     if topic in client.broker.metadata.image.topics:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=30_000)
         await client.ask(request, DeleteTopicsResponse)
-    if known is None:
+    if existing is None:
         await _join(client, group, topic)
     return {"group": group, "topic": topic}
 
 
-async def stale_topology(client: PresetClient, told: Parameters) -> Facts:
+async def stale_topology(client: PresetClient, parameters: Parameters) -> Facts:
     """A streams group without members has a topology with the epoch `epoch`. A member with a lower topology epoch can
     join with any topology, but gets the status STALE_TOPOLOGY in each heartbeat.
     """
-    topic, group, epoch = told.text("topic"), told.text("group"), told.number("epoch", 1)
+    topic, group, epoch = parameters.text("topic"), parameters.text("group"), parameters.number("epoch", 1)
     await client.topic(topic)
     joined = await _join(client, group, topic, epoch)
     request = StreamsGroupHeartbeatRequest(group_id=group, member_id=joined.member_id, member_epoch=LEAVE_EPOCH)

@@ -129,12 +129,12 @@ async def make_topics(cluster: Cluster, partitions: Mapping[str, int]) -> None:
                 await client.topic(name, count)
 
 
-async def bring_about(cluster: Cluster, name: str, told: Mapping[str, object]) -> Facts:
+async def bring_about(cluster: Cluster, name: str, values: Mapping[str, object]) -> Facts:
     """Applies a preset, and returns the facts that a test needs about the resulting state. Raises Problem."""
     preset = PRESETS.get(name)
     if preset is None:
         raise unknown_field("preset", name, PRESETS)
-    parameters = Parameters(told, preset.defaults)
+    parameters = Parameters(values, preset.defaults)
     known = set(cluster.faults.rules)
     try:
         async with cluster.change():

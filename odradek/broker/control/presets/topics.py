@@ -13,32 +13,37 @@ from odradek.protocol.messages.delete_topics_response import DeleteTopicsRespons
 HEADER_ALLOWANCE_BYTES = 100  # allowance in max.message.bytes for the headers of the batch and its records
 
 
-async def recreated_topic(client: PresetClient, told: Parameters) -> Facts:
+async def recreated_topic(client: PresetClient, parameters: Parameters) -> Facts:
     """A topic was deleted and created again with the same name. It has a new topic id, and its offsets start at 0."""
-    name = told.text("topic")
-    known = client.broker.metadata.image.topics.get(name)
-    if known is None:
+    name = parameters.text("topic")
+    existing = client.broker.metadata.image.topics.get(name)
+    if existing is None:
         await client.topic(name)
-        known = client.broker.metadata.image.topics[name]
-    partitions = told.number("partitions") or len(known.partitions)
+        existing = client.broker.metadata.image.topics[name]
+    partitions = parameters.number("partitions") or len(existing.partitions)
     await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000), DeleteTopicsResponse)
     await client.topic(name, partitions)
-    return {"topic": name, "partitions": partitions, "old_id": known.topic_id.hex(), "id": client.topic_id(name).hex()}
+    return {
+        "topic": name,
+        "partitions": partitions,
+        "old_id": existing.topic_id.hex(),
+        "id": client.topic_id(name).hex(),
+    }
 
 
-async def more_partitions(client: PresetClient, told: Parameters) -> Facts:
+async def more_partitions(client: PresetClient, parameters: Parameters) -> Facts:
     """The topic gets more partitions while clients use it."""
-    name, more = told.text("topic"), told.number("more", 1, 1_000)
+    name, more = parameters.text("topic"), parameters.number("more", 1, 1_000)
     await client.topic(name)
     count = len(client.broker.metadata.image.topics[name].partitions) + more
-    wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    await client.ask(CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000), CreatePartitionsResponse)
+    creation = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    await client.ask(CreatePartitionsRequest(topics=[creation], timeout_ms=30_000), CreatePartitionsResponse)
     return {"topic": name, "partitions": count}
 
 
-async def large_batch(client: PresetClient, told: Parameters) -> Facts:
+async def large_batch(client: PresetClient, parameters: Parameters) -> Facts:
     """A batch that is larger than the clients' fetch size lies between two small ones."""
-    topic, size = told.text("topic"), told.number("size_bytes", 1, 64 * 1024 * 1024)
+    topic, size = parameters.text("topic"), parameters.number("size_bytes", 1, 64 * 1024 * 1024)
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
     await client.topic(topic, 1, {"max.message.bytes": str(size + HEADER_ALLOWANCE_BYTES)})
@@ -48,16 +53,16 @@ async def large_batch(client: PresetClient, told: Parameters) -> Facts:
     return {**client.offsets(topic, 0), "large_offset": offset, "size_bytes": size}
 
 
-async def throttled_client(client: PresetClient, told: Parameters) -> Facts:
+async def throttled_client(client: PresetClient, parameters: Parameters) -> Facts:
     """Responses to Produce and Fetch throttle the client for `throttle_ms`."""
-    name, throttle_ms = told.text("client_id"), told.number("throttle_ms", 1)
+    name, throttle_ms = parameters.text("client_id"), parameters.number("throttle_ms", 1)
     rules = [
         {
             "name": f"throttled-client {name} {api}",
             "match": {"api": api, "client_id": name},
             "at": "applied",
             "do": {"throttle_ms": throttle_ms},
-            "times": told.number("times", 1),
+            "times": parameters.number("times", 1),
             "unused": "ok",
         }
         for api in ("Produce", "Fetch")
@@ -66,9 +71,9 @@ async def throttled_client(client: PresetClient, told: Parameters) -> Facts:
     return {"client_id": name, "throttle_ms": throttle_ms, "rules": [rule.name for rule in added]}
 
 
-async def compacted_hole(client: PresetClient, told: Parameters) -> Facts:
+async def compacted_hole(client: PresetClient, parameters: Parameters) -> Facts:
     """A compacted log has a hole, because only the last of several records with the same key is left."""
-    topic, records = told.text("topic"), told.number("records", 2)
+    topic, records = parameters.text("topic"), parameters.number("records", 2)
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
     configs = {

@@ -10,100 +10,100 @@ MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
-async def open_transaction(client: PresetClient, told: Parameters) -> Facts:
+async def open_transaction(client: PresetClient, parameters: Parameters) -> Facts:
     """Committed records are followed by those of an open transaction, whose producer is dead."""
-    topic, partition = told.text("topic"), told.number("partition")
+    topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
-    if told.number("records"):
-        await client.produce(topic, partition, [b"committed"] * told.number("records"))
-    producer = await client.producer(told.text("transactional_id"), told.number("timeout_ms"))
-    await client.produce(topic, partition, [b"open"] * told.number("open_records"), producer)
+    if parameters.number("records"):
+        await client.produce(topic, partition, [b"committed"] * parameters.number("records"))
+    producer = await client.producer(parameters.text("transactional_id"), parameters.number("timeout_ms"))
+    await client.produce(topic, partition, [b"open"] * parameters.number("open_records"), producer)
     return {**producer.facts(), **client.offsets(topic, partition)}
 
 
-async def dead_producer(client: PresetClient, told: Parameters) -> Facts:
+async def dead_producer(client: PresetClient, parameters: Parameters) -> Facts:
     """A dead producer has left an open transaction. When the next owner of the transactional id aborts it, its markers
     are held, so the abort does not complete until the hold is released.
     """
-    topic, name = told.text("topic"), told.text("transactional_id")
+    topic, name = parameters.text("topic"), parameters.text("transactional_id")
     await client.topic(topic)
     producer = await client.producer(name)
     await client.produce(topic, 0, [b"open"], producer)
     rule = {
         "at": "marker",
         "match": {"producer_id": producer.producer_id},
-        "do": {"hold": told.text("hold")},
+        "do": {"hold": parameters.text("hold")},
         "times": 1,
     }
     added = client.cluster.faults.add({"name": f"dead-producer {name}", "unused": "ok", **rule})
-    return {**producer.facts(), "hold": told.text("hold"), "rule": added[0].name}
+    return {**producer.facts(), "hold": parameters.text("hold"), "rule": added[0].name}
 
 
-async def half_written_markers(client: PresetClient, told: Parameters) -> Facts:
+async def half_written_markers(client: PresetClient, parameters: Parameters) -> Facts:
     """A transaction with two partitions is decided. Its marker is in partition 0, and is held before partition 1."""
-    topic, name = told.text("topic"), told.text("transactional_id")
-    is_commit = told.word("decision", ("commit", "abort")) == "commit"
+    topic, name = parameters.text("topic"), parameters.text("transactional_id")
+    is_commit = parameters.word("decision", ("commit", "abort")) == "commit"
     await client.topic(topic, 2)
     producer = await client.producer(name)
     for partition in (0, 1):
         await client.produce(topic, partition, [b"decided"], producer)
     match = {"producer_id": producer.producer_id, "topic": topic, "partition": 1}
-    rule = {"at": "marker", "match": match, "do": {"hold": told.text("hold")}, "times": 1}
+    rule = {"at": "marker", "match": match, "do": {"hold": parameters.text("hold")}, "times": 1}
     added = client.cluster.faults.add({"name": f"half-written-markers {name}", **rule})
     facts = producer.facts()
     await client.end(producer, committed=is_commit)
-    return {**facts, "hold": told.text("hold"), "rule": added[0].name}
+    return {**facts, "hold": parameters.text("hold"), "rule": added[0].name}
 
 
-async def aborted_tail(client: PresetClient, told: Parameters) -> Facts:
+async def aborted_tail(client: PresetClient, parameters: Parameters) -> Facts:
     """Committed records are followed only by aborted records and their markers."""
-    topic, partition = told.text("topic"), told.number("partition")
+    topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
-    if told.number("records"):
-        await client.produce(topic, partition, [b"committed"] * told.number("records"))
-    producer = await client.producer(told.text("transactional_id"))
-    for _ in range(told.number("transactions")):
+    if parameters.number("records"):
+        await client.produce(topic, partition, [b"committed"] * parameters.number("records"))
+    producer = await client.producer(parameters.text("transactional_id"))
+    for _ in range(parameters.number("transactions")):
         await client.produce(topic, partition, [b"aborted"], producer)
         await client.end(producer, committed=False)
     return client.offsets(topic, partition)
 
 
-async def lone_marker(client: PresetClient, told: Parameters) -> Facts:
+async def lone_marker(client: PresetClient, parameters: Parameters) -> Facts:
     """The log begins with the marker of an aborted transaction, whose records have been deleted."""
-    topic, partition = told.text("topic"), told.number("partition")
+    topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
-    producer = await client.producer(told.text("transactional_id"))
+    producer = await client.producer(parameters.text("transactional_id"))
     await client.produce(topic, partition, [b"aborted"], producer)
     await client.end(producer, committed=False)
     log = client.log(topic, partition)
     await client.delete_records(topic, partition, log.log_end_offset - 1)
-    if told.number("records"):
-        await client.produce(topic, partition, [b"behind the marker"] * told.number("records"))
+    if parameters.number("records"):
+        await client.produce(topic, partition, [b"behind the marker"] * parameters.number("records"))
     return client.offsets(topic, partition)
 
 
-async def empty_aborted_transaction(client: PresetClient, told: Parameters) -> Facts:
+async def empty_aborted_transaction(client: PresetClient, parameters: Parameters) -> Facts:
     """A partition has the abort marker of a transaction, but no records of it. Committed records of the same producer
     follow.
     """
-    topic, partition = told.text("topic"), told.number("partition")
+    topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
-    producer = await client.producer(told.text("transactional_id"))
+    producer = await client.producer(parameters.text("transactional_id"))
     await client.add_partition(producer, topic, partition)
     await client.end(producer, committed=False)
-    await client.produce(topic, partition, [b"committed"] * told.number("records"), producer)
+    await client.produce(topic, partition, [b"committed"] * parameters.number("records"), producer)
     await client.end(producer, committed=True)
     return client.offsets(topic, partition)
 
 
-async def abort_across_segments(client: PresetClient, told: Parameters) -> Facts:
+async def abort_across_segments(client: PresetClient, parameters: Parameters) -> Facts:
     """Aborted records end a segment, and their marker begins the next; committed records follow."""
-    topic, name = told.text("topic"), told.text("transactional_id")
+    topic, name = parameters.text("topic"), parameters.text("transactional_id")
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
     await client.topic(topic, 1, {"segment.ms": "1000", "segment.jitter.ms": "0"})
     producer = await client.producer(name)
-    await client.produce(topic, 0, [b"aborted"] * told.number("records"), producer)
+    await client.produce(topic, 0, [b"aborted"] * parameters.number("records"), producer)
     await client.cluster.time.advance(2_000, client.cluster.wait_until_idle)
     await client.end(producer, committed=False)
     await client.produce(topic, 0, [b"committed"])
@@ -111,7 +111,7 @@ async def abort_across_segments(client: PresetClient, told: Parameters) -> Facts
     return {**client.offsets(topic, 0), "segments": segments}
 
 
-async def expired_producer_ids(client: PresetClient, told: Parameters) -> Facts:
+async def expired_producer_ids(client: PresetClient, parameters: Parameters) -> Facts:
     """The clock has advanced until the producer ids in all partitions have expired."""
     config = client.broker.config
     ms = config.producer_id_expiration_ms + config.producer_id_expiration_check_interval_ms + MINUTE_MS
@@ -119,7 +119,7 @@ async def expired_producer_ids(client: PresetClient, told: Parameters) -> Facts:
     return {"advanced_ms": ms, "now_ms": client.cluster.time.now_ms()}
 
 
-async def expired_transactional_ids(client: PresetClient, told: Parameters) -> Facts:
+async def expired_transactional_ids(client: PresetClient, parameters: Parameters) -> Facts:
     """The clock has advanced until all transactional ids without an open transaction have expired."""
     config = client.broker.config
     ms = config.transactional_id_expiration_ms + 2 * 60 * MINUTE_MS
@@ -127,28 +127,28 @@ async def expired_transactional_ids(client: PresetClient, told: Parameters) -> F
     return {"advanced_ms": ms, "now_ms": client.cluster.time.now_ms()}
 
 
-async def prepared_transaction(client: PresetClient, told: Parameters) -> Facts:
+async def prepared_transaction(client: PresetClient, parameters: Parameters) -> Facts:
     """A two-phase producer prepared a transaction `days` ago, and its external coordinator has not decided it yet."""
     if not client.broker.config.transaction_two_phase_commit_enable:
         setting = "transaction.two.phase.commit.enable"
         raise Problem(409, f"the cluster needs {setting}=true", field="settings", allowed=f"{setting}=true")
-    topic, days = told.text("topic"), told.number("days")
+    topic, days = parameters.text("topic"), parameters.number("days")
     await client.topic(topic)
-    producer = await client.producer(told.text("transactional_id"), 0, two_phase=True)
+    producer = await client.producer(parameters.text("transactional_id"), 0, two_phase=True)
     await client.produce(topic, 0, [b"prepared"], producer)
     await client.cluster.time.advance(days * DAY_MS, client.cluster.wait_until_idle)
     return {**producer.facts(), **client.offsets(topic, 0)}
 
 
-async def coordinator_loading(client: PresetClient, told: Parameters) -> Facts:
+async def coordinator_loading(client: PresetClient, parameters: Parameters) -> Facts:
     """The coordinator of a key is loading its log, and does not finish before the hold is released."""
-    kind, key = told.word("type", ("group", "transaction")), told.text("key")
+    kind, key = parameters.word("type", ("group", "transaction")), parameters.text("key")
     nodes = client.cluster.running_nodes
     if not nodes.running:
         raise Problem(409, "no node is running: start one")
     await client.coordinator(TRANSACTION if kind == "transaction" else 0, key)
     topic = "__transaction_state" if kind == "transaction" else "__consumer_offsets"
-    rule = {"at": "loading", "match": {"topic": topic}, "do": {"hold": told.text("hold")}, "times": 1}
+    rule = {"at": "loading", "match": {"topic": topic}, "do": {"hold": parameters.text("hold")}, "times": 1}
     added = client.cluster.faults.add({"name": f"coordinator-loading {kind} {key}", **rule})
     await nodes.move_coordinator(kind, key, nodes.running[0])
-    return {"type": kind, "key": key, "hold": told.text("hold"), "rule": added[0].name}
+    return {"type": kind, "key": key, "hold": parameters.text("hold"), "rule": added[0].name}

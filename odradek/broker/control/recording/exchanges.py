@@ -1,6 +1,6 @@
 """Decodes the most recent requests of a cluster and their responses, as the clients saw them after all rules.
 
-The bytes are stored by `odradek/broker/network/kept_exchanges.py`.
+The bytes are stored by `odradek/broker/network/recent_exchanges.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.control.problems import Problem
-from odradek.broker.network.kept_exchanges import HEAD_BYTES, KeptExchanges
+from odradek.broker.network.recent_exchanges import HEAD_BYTES, RecentExchanges
 from odradek.protocol.api_facts import API_OF_KEY
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import MalformedMessage
@@ -22,14 +22,14 @@ from odradek.protocol.messages import request_class
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.kept_exchanges import KeptExchange, ObservedClient, PacedClock
+    from odradek.broker.network.recent_exchanges import ObservedClient, PacedClock, RecentExchange
 
 
 class Exchanges:
     """The most recent exchanges of a cluster, which are decoded only when they are read."""
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
-        self.kept = KeptExchanges(time, now_s)
+        self.recent = RecentExchanges(time, now_s)
         self.are_kept = True
         self.readers = 0  # number of clients that receive the exchanges as server-sent events
 
@@ -45,41 +45,41 @@ class Exchanges:
         client_id  selects the exchanges of this client; None for all clients
         """
         self.require()
-        for each_number, each in self.kept.last():
-            told = None if each_number <= number else self.decoded(each_number, each, api, client_id)
-            if told is not None:
-                yield told
+        for each_number, each in self.recent.last():
+            event = None if each_number <= number else self.decoded(each_number, each, api, client_id)
+            if event is not None:
+                yield event
 
     @property
     def dropped(self) -> int:
         """The number of the newest exchange that was discarded."""
-        self.kept.trim()
-        return self.kept.dropped
+        self.recent.trim()
+        return self.recent.dropped
 
-    def completed(self) -> Iterator[tuple[int, KeptExchange]]:
+    def completed(self) -> Iterator[tuple[int, RecentExchange]]:
         """Yields the exchanges that have been answered, or whose connection has closed, with their numbers; oldest
         first."""
-        return ((number, each) for number, each in self.kept.last() if each.answered is not None)
+        return ((number, each) for number, each in self.recent.last() if each.answered is not None)
 
     def decoded(
-        self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
+        self, number: int, exchange: RecentExchange, api: str | None, client_id: str | None
     ) -> dict[str, object] | None:
         """Decodes an exchange. Returns None if it belongs to another API or client, or is not a Kafka request."""
         kind = kind_of(exchange.request)
         if kind is None or (api is not None and kind[0].kafka_name != api):
             return None
-        told = as_json(number, exchange, *kind)
-        return told if client_id is None or told["client_id"] == client_id else None
+        event = as_json(number, exchange, *kind)
+        return event if client_id is None or event["client_id"] == client_id else None
 
     def client(self, connection: ConnectionInfo) -> ClientState | None:
         """Returns the client of a connection, or None before its first request."""
-        found = self.kept.clients.get(id(connection))
+        found = self.recent.clients.get(id(connection))
         return None if found is None else client_state(found)
 
     def clients(self) -> Iterator[ClientState]:
         """Returns the clients of all open connections. Raises Problem if the cluster does not keep its exchanges."""
         self.require()
-        return map(client_state, self.kept.clients.values())
+        return map(client_state, self.recent.clients.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,17 @@ def client_id_in(frame: bytes) -> str | None:
 
 def kind_of(frame: bytes) -> tuple[ApiKey, int] | None:
     """Returns the API and version of a request, or None if the frame is not a Kafka request of a known version."""
-    asked = api_and_version(frame, HEAD_BYTES)
-    if asked is None:
+    head = api_and_version(frame, HEAD_BYTES)
+    if head is None:
         return None
-    number, version = asked
+    number, version = head
     api = API_OF_KEY.get(number)
     if api is None or not request_class(number).MIN_VERSION <= version <= request_class(number).MAX_VERSION:
         return None
     return api, version
 
 
-def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> dict[str, object]:
+def as_json(number: int, exchange: RecentExchange, api: ApiKey, version: int) -> dict[str, object]:
     """Decodes an exchange to JSON.
 
     The field `answered_ms` is None while the client waits for the response. The field `closed` is true if the
@@ -148,7 +148,7 @@ def as_json(number: int, exchange: KeptExchange, api: ApiKey, version: int) -> d
 
 
 def _decoded_request(
-    exchange: KeptExchange, api: ApiKey, version: int
+    exchange: RecentExchange, api: ApiKey, version: int
 ) -> tuple[str | None, Mapping[str, object] | None]:
     _, _, _, request, request_bytes, _ = exchange.received
     if len(request) < request_bytes:

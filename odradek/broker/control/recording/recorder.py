@@ -212,8 +212,8 @@ class Recorder:
             self.gathers = self._loop.call_later(BLOCK_INTERVAL_S, self._hand_over)
 
     def _take_entries(self) -> PackedEntries:
-        taken, self.waiting = self.waiting, PackedEntries()
-        return taken
+        entries, self.waiting = self.waiting, PackedEntries()
+        return entries
 
     def _hand_over(self) -> None:
         if self.gathers is not None:
@@ -253,12 +253,12 @@ class RecordedConnection(ExchangeObserver):
 
     __slots__ = (
         "_arrived_us",
-        "_asked",
         "_ended",
         "_exchange",
         "_is_pipelined",
         "_masked",
         "_recorder",
+        "_request_count",
         "_run_read",
         "_sends_tokens",
         "_size_bytes",
@@ -283,7 +283,7 @@ class RecordedConnection(ExchangeObserver):
         self.waiting_since_us = NOT_WAITING
         self._arrived_us = self._exchange = self._size_bytes = 0
         self._run_read = 0  # number of the read whose requests are in the last run
-        self._asked = self._ended = 0  # numbers of requests and completed exchanges on this connection
+        self._request_count = self._ended = 0  # numbers of requests and completed exchanges on this connection
         self.unwritten_read = 0
         self.is_sure = True
         self.is_listed = self._is_pipelined = False
@@ -297,14 +297,14 @@ class RecordedConnection(ExchangeObserver):
 
     @property
     def unanswered(self) -> int:
-        return self._asked - self._ended
+        return self._request_count - self._ended
 
     def request_received(self, frame: memoryview) -> bool:
         recorder, info = self._recorder, self.info
         if recorder.is_closed:
             return False
         size = self._size_bytes = len(frame)
-        self._asked += 1
+        self._request_count += 1
         recorder.exchanges += 1
         self._exchange = recorder.exchanges
         is_harmless = size >= FRAME_START_BYTES and recorder.harmless[frame[1]] and info.is_authenticated
@@ -364,7 +364,7 @@ class RecordedConnection(ExchangeObserver):
         """Determines the earliest time at which the last request may have arrived. Returns the flags of the request."""
         arrived_us = self._recorder.tick_before_us
         flags = 0
-        if self._asked - self._ended > 1 or self.waiting_since_us != NOT_WAITING:
+        if self._request_count - self._ended > 1 or self.waiting_since_us != NOT_WAITING:
             flags = BEHIND
             if NOT_WAITING != self.waiting_since_us < arrived_us:
                 arrived_us = self.waiting_since_us
@@ -391,7 +391,7 @@ class RecordedConnection(ExchangeObserver):
             self._sends_tokens = True
         if self._masked is None:
             self._masked = {}
-        self._masked[self._asked] = masked
+        self._masked[self._request_count] = masked
         return masked
 
     def response_sent(self, chunks: list[Chunk]) -> None:
@@ -399,7 +399,7 @@ class RecordedConnection(ExchangeObserver):
         if self.unseen:
             self.unseen -= 1
             return
-        if recorder.is_closed or self._asked == self._ended:
+        if recorder.is_closed or self._request_count == self._ended:
             return
         waiting = recorder.waiting
         self._ended += 1
@@ -463,7 +463,7 @@ class RecordedConnection(ExchangeObserver):
             return
         self._note_unchecked(False)
         if is_newest:
-            self._asked -= 1
+            self._request_count -= 1
         else:
             self._ended += 1
         exchange = self._exchange if is_newest else 0

@@ -112,8 +112,11 @@ def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | 
     except KafkaError as error:
         return error.code
     # Older request versions contain neither the protocol type nor the protocol name.
-    for asked, actual in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
-        if asked is not None and actual is not None and asked != actual:
+    for requested, actual in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if requested is not None and actual is not None and requested != actual:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return None
 

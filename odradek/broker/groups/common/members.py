@@ -183,21 +183,21 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Replay.
 
     def _replay_member(self, key: Any, value: Any) -> None:
-        known = self.members.get(key.member_id)
+        existing = self.members.get(key.member_id)
         if value is None:
-            if known is not None:
-                self._forget_instance(known)
+            if existing is not None:
+                self._forget_instance(existing)
                 del self.members[key.member_id]
             return
-        member = self.stored_member(known, key.member_id, value)
-        if known is not None and known.instance_id != member.instance_id:
-            self._forget_instance(known)
+        member = self.stored_member(existing, key.member_id, value)
+        if existing is not None and existing.instance_id != member.instance_id:
+            self._forget_instance(existing)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = key.member_id
         self.members[key.member_id] = member
 
     @abstractmethod
-    def stored_member(self, known: M | None, member_id: str, value: Any) -> M:
+    def stored_member(self, existing: M | None, member_id: str, value: Any) -> M:
         """Returns the member with the fields from its subscription record. The fields from its assignment record are
         unchanged."""
 

@@ -228,8 +228,8 @@ def _check_protocol_names(group: ConsumerGroup, member: ConsumerMember, request:
     """Raises INCONSISTENT_GROUP_PROTOCOL if the request contains a different protocol type or name. Older request
     versions contain neither."""
     name = _common_protocol(group, member)
-    for asked, actual in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
-        if asked is not None and asked != actual:
+    for requested, actual in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
+        if requested is not None and requested != actual:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 

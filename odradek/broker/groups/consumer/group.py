@@ -125,8 +125,8 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         """Ignores the partition metadata that Kafka 4.0 recorded. The metadata hash in the epoch record has replaced
         it."""
 
-    def stored_member(self, known: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
-        return with_subscription(known or ConsumerMember(member_id), value)
+    def stored_member(self, existing: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
+        return with_subscription(existing or ConsumerMember(member_id), value)
 
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)

@@ -55,17 +55,21 @@ def reconcile(
 
 def _move_towards_target(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
     target = {topic_id: partitions for topic_id, partitions in goal.target.items() if topic_id in goal.subscribed}
-    kept, dropped = _split_assignment(
+    retained, dropped = _split_assignment(
         member.assigned, lambda topic_id, partition: partition in target.get(topic_id, ())
     )
     if dropped and (owned is None or overlaps(owned, dropped)):
         return replace(
-            member, previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=dropped
+            member,
+            previous_epoch=member.epoch,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned=retained,
+            revoking=dropped,
         )
-    assigned = {topic_id: dict(partitions) for topic_id, partitions in kept.items()}
+    assigned = {topic_id: dict(partitions) for topic_id, partitions in retained.items()}
     state = MemberState.STABLE
     for topic_id, partitions in target.items():
-        for partition in sorted(partitions - kept.get(topic_id, {}).keys()):
+        for partition in sorted(partitions - retained.get(topic_id, {}).keys()):
             if goal.is_taken(topic_id, partition):
                 state = MemberState.UNRELEASED_PARTITIONS
             else:
@@ -75,24 +79,28 @@ def _move_towards_target(goal: Goal, member: ConsumerMember, owned: Partitions |
 
 def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
     """Revokes partitions of topics to which the member is no longer subscribed, without waiting for a new target."""
-    kept, dropped = _split_assignment(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
+    retained, dropped = _split_assignment(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
     if not dropped:
         return member
     revoking = {topic_id: dict(partitions) for topic_id, partitions in member.revoking.items()}
     for topic_id, partitions in dropped.items():
         revoking.setdefault(topic_id, {}).update(partitions)
     return replace(
-        member, previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
+        member,
+        previous_epoch=member.epoch,
+        state=MemberState.UNREVOKED_PARTITIONS,
+        assigned=retained,
+        revoking=revoking,
     )
 
 
 def _split_assignment(assigned: Assigned, stays: Callable[[bytes, int], bool]) -> tuple[Assigned, Assigned]:
-    kept: dict[bytes, dict[int, int]] = {}
+    retained: dict[bytes, dict[int, int]] = {}
     dropped: dict[bytes, dict[int, int]] = {}
     for topic_id, partitions in assigned.items():
         for partition, since in partitions.items():
-            (kept if stays(topic_id, partition) else dropped).setdefault(topic_id, {})[partition] = since
-    return kept, dropped
+            (retained if stays(topic_id, partition) else dropped).setdefault(topic_id, {})[partition] = since
+    return retained, dropped
 
 
 def follow_group_epoch(turn: ConsumerTurn) -> None:

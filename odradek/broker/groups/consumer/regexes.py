@@ -39,15 +39,15 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
     """Starts the REGEX timer if a resolution is due. `may_see` returns whether the sender of the heartbeat may see a
     topic; the resolution omits the topics that the sender may not see."""
     group, memory = turn.group, turn.group.memory
-    wanted = group.wanted_regexes()
-    if not wanted or memory.may_see is not None:
+    requested = group.wanted_regexes()
+    if not requested or memory.may_see is not None:
         return
     # If the group has no resolved expressions, a resolution is due regardless of the time of the previous one.
     refreshed_ms = memory.refreshed_ms if group.regexes else None
     if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + MIN_INTERVAL_MS:
         return
     is_due = (
-        not wanted <= group.regexes.keys()
+        not requested <= group.regexes.keys()
         or refreshed_ms is None
         or turn.cluster.version != memory.refreshed_version
         or turn.now_ms > refreshed_ms + turn.config.regex_refresh_interval_ms
@@ -72,10 +72,10 @@ def resolve(turn: ConsumerTurn) -> None:
         return
     has_moved = False
     for regex, topics in sorted(found.topics.items()):
-        known = group.regexes.get(regex)
-        if known is None or known.topics != topics:
+        resolved = group.regexes.get(regex)
+        if resolved is None or resolved.topics != topics:
             turn.write(regex_record(group.group_id, regex, topics, found.version, turn.now_ms))
-            has_moved |= topics != (frozenset() if known is None else known.topics)
+            has_moved |= topics != (frozenset() if resolved is None else resolved.topics)
     turn.set_memory(replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=found.version))
     if has_moved:
         turn.bump_epoch()

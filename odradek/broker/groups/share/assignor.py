@@ -50,11 +50,11 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
     free = dict.fromkeys(partitions, sharers)
     got: dict[str, list[P]] = {}
     for member_id, before in held.items():
-        kept = got[member_id] = []
+        retained = got[member_id] = []
         for partition in before:
-            if len(kept) < wishes[member_id] and free.get(partition, 0) > 0:
+            if len(retained) < wishes[member_id] and free.get(partition, 0) > 0:
                 free[partition] -= 1
-                kept.append(partition)
+                retained.append(partition)
     for member_id, wish in wishes.items():
         mine = got[member_id]
         # Partitions with the fewest members come first, so that every partition gets a member.

@@ -97,8 +97,8 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
         if value is None:
             self.members.pop(key.member_id, None)
             return
-        known = self.members.get(key.member_id) or ShareMember(key.member_id)
-        self.members[key.member_id] = with_subscription(known, value)
+        existing = self.members.get(key.member_id) or ShareMember(key.member_id)
+        self.members[key.member_id] = with_subscription(existing, value)
 
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)

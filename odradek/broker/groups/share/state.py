@@ -52,7 +52,7 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     group, state = turn.group, turn.group.state
     since = group.memory.initializing_since
     is_stale = since is None or not since <= turn.now_ms < since + turn.config.initialize_retry_interval_ms
-    wanted: dict[Pair, int] = {}
+    selected: dict[Pair, int] = {}
     names = dict(state.names)
     for topic in turn.topics():
         added = added_partitions(turn, topic)
@@ -60,17 +60,19 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
             if partition in state.initialized.get(topic.topic_id, ()):
                 continue
             if is_stale or partition not in state.initializing.get(topic.topic_id, ()):
-                wanted[topic.topic_id, partition] = START_OFFSET if partition in added else UNDECIDED
+                selected[topic.topic_id, partition] = START_OFFSET if partition in added else UNDECIDED
                 names[topic.topic_id] = topic.name
-    if not wanted:
+    if not selected:
         return None
-    begun = partitions_of([*pairs_of(state.initializing), *wanted])
-    turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
+    initializing = partitions_of([*pairs_of(state.initializing), *selected])
+    turn.put_state(
+        state._replace(names=names, initializing=initializing, deleting=state.deleting - initializing.keys())
+    )
     turn.set_memory(replace(turn.group.memory, initializing_since=turn.now_ms))
     # Topics whose deletion was interrupted are not included, so that any state that the deletion left behind is
     # replaced.
-    if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
-    return StateRequest(turn.group.epoch, wanted, if_missing)
+    if_missing = frozenset(pair for pair in selected if pair[0] not in state.deleting)
+    return StateRequest(turn.group.epoch, selected, if_missing)
 
 
 def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
@@ -81,10 +83,10 @@ def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
     records written before the first fetch would be lost. Up to Kafka 4.3 they were lost: docs/spec/kafka-4.4.md#s5-3,
     S2.
     """
-    known = turn.group.state.initialized.get(topic.topic_id)
-    if not known or turn.registry.config.rules < KafkaRules.KAFKA_4_4:
+    initialized = turn.group.state.initialized.get(topic.topic_id)
+    if not initialized or turn.registry.config.rules < KafkaRules.KAFKA_4_4:
         return range(0)
-    return range(max(known) + 1, topic.partition_count)
+    return range(max(initialized) + 1, topic.partition_count)
 
 
 def state_begun(
@@ -143,8 +145,10 @@ def alter_offsets(
         if topic is not None:
             names[topic_id] = topic.name
     fresh = [pair for pair in start_offsets if pair[1] not in state.initialized.get(pair[0], ())]
-    begun = partitions_of([*pairs_of(state.initializing), *fresh])
-    turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
+    initializing = partitions_of([*pairs_of(state.initializing), *fresh])
+    turn.put_state(
+        state._replace(names=names, initializing=initializing, deleting=state.deleting - initializing.keys())
+    )
     return turn.outcome(StateRequest(turn.group.epoch, start_offsets))
 
 
@@ -159,26 +163,26 @@ def begin_deletion(
     group = require_empty(registry, group_id, may_be_missing=False)
     assert group is not None
     state = group.state
-    wanted = None if topics is None else set(topics)
-    meant = {topic_id for topic_id, name in state.names.items() if wanted is None or name in wanted}
-    gone: dict[bytes, frozenset[int]] = {}
-    for topic_id in meant:
+    selected = None if topics is None else set(topics)
+    selected_ids = {topic_id for topic_id, name in state.names.items() if selected is None or name in selected}
+    deleted: dict[bytes, frozenset[int]] = {}
+    for topic_id in selected_ids:
         indexes = state.initialized.get(topic_id, frozenset()) | state.initializing.get(topic_id, frozenset())
         topic = registry.cluster.topic_of_id(topic_id)
         if topic_id in state.deleting and topic is not None:  # an earlier deletion of this topic was interrupted
             indexes |= frozenset(range(topic.partition_count))
         if indexes:
-            gone[topic_id] = indexes
+            deleted[topic_id] = indexes
     turn = ShareTurn(registry, group, now_ms)
     turn.put_state(
         StatePartitions(
             state.names,
-            {topic_id: indexes for topic_id, indexes in state.initializing.items() if topic_id not in meant},
-            {topic_id: indexes for topic_id, indexes in state.initialized.items() if topic_id not in meant},
-            state.deleting | gone.keys(),
+            {topic_id: indexes for topic_id, indexes in state.initializing.items() if topic_id not in selected_ids},
+            {topic_id: indexes for topic_id, indexes in state.initialized.items() if topic_id not in selected_ids},
+            state.deleting | deleted.keys(),
         )
     )
-    return turn.outcome(gone)
+    return turn.outcome(deleted)
 
 
 def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Outcome[bool]:
@@ -199,13 +203,13 @@ def missing_topic_records(registry: GroupRegistry) -> Sequence[CoordinatorRecord
         if not isinstance(group, ShareGroup):
             continue
         state = group.state
-        gone = {topic_id for topic_id in state.names if registry.cluster.topic_of_id(topic_id) is None}
-        if gone:
+        deleted = {topic_id for topic_id in state.names if registry.cluster.topic_of_id(topic_id) is None}
+        if deleted:
             left = StatePartitions(
-                {topic_id: name for topic_id, name in state.names.items() if topic_id not in gone},
-                {topic_id: indexes for topic_id, indexes in state.initializing.items() if topic_id not in gone},
-                {topic_id: indexes for topic_id, indexes in state.initialized.items() if topic_id not in gone},
-                state.deleting - gone,
+                {topic_id: name for topic_id, name in state.names.items() if topic_id not in deleted},
+                {topic_id: indexes for topic_id, indexes in state.initializing.items() if topic_id not in deleted},
+                {topic_id: indexes for topic_id, indexes in state.initialized.items() if topic_id not in deleted},
+                state.deleting - deleted,
             )
             records.append(state_record(group.group_id, left))
     return records

@@ -106,8 +106,10 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
 
     def put_state(self, state: StatePartitions) -> None:
         """Records which partitions have share state. Names of topics without share state are omitted."""
-        kept = state.initializing.keys() | state.initialized.keys() | state.deleting
-        state = state._replace(names={topic_id: name for topic_id, name in state.names.items() if topic_id in kept})
+        referenced = state.initializing.keys() | state.initialized.keys() | state.deleting
+        state = state._replace(
+            names={topic_id: name for topic_id, name in state.names.items() if topic_id in referenced}
+        )
         if state != self.group.state:
             self.write(state_record(self.group.group_id, state))
 

@@ -166,8 +166,8 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
         self._replay_epoch(key, value)
         self.metadata = GroupMetadata(self.epoch) if value is None else metadata_of(value)
 
-    def stored_member(self, known: StreamsMember | None, member_id: str, value: Any) -> StreamsMember:
-        return with_metadata(known or StreamsMember(member_id), value)
+    def stored_member(self, existing: StreamsMember | None, member_id: str, value: Any) -> StreamsMember:
+        return with_metadata(existing or StreamsMember(member_id), value)
 
     def stored_target(self, value: Any) -> TaskRoles:
         return target_of(value)

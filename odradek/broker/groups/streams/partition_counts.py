@@ -78,15 +78,15 @@ class PartitionCounts:
             place = heappop(this_round)
             subtopology = subtopologies[place]
             open_sinks = [name for name in subtopology.repartition_sinks if name not in self.decided]
-            known = [
+            counts = [
                 self.decided[name] if name in self.decided else self.existing[name]
                 for name in subtopology.read_topics()
                 if name in self.decided or name not in self.repartition_topics
             ]
-            if open_sinks and known:
+            if open_sinks and counts:
                 waiting.discard(place)
                 for name in open_sinks:
-                    self.decided[name] = max(known)
+                    self.decided[name] = max(counts)
                     for reader in readers.pop(name, ()):
                         if reader in waiting:
                             waiting.remove(reader)

@@ -103,12 +103,12 @@ def _move_towards_target(
             assigned=HeldTasks(_with_epochs(active, assigned.active), standby, warmup),
             revoking=revoking,
         )
-    wanted, wanted_standby = _difference(target.active, active), _difference(target.standby, standby)
+    missing, missing_standby = _difference(target.active, active), _difference(target.standby, standby)
     state, received = StreamsMemberState.STABLE, HeldTasks()
-    if wanted or wanted_standby:
+    if missing or missing_standby:
         holders = goal.unreleased_tasks()
-        given, given_standby = _difference(wanted, holders.active), _difference(wanted_standby, holders.standby)
-        if given != wanted or given_standby != wanted_standby:
+        given, given_standby = _difference(missing, holders.active), _difference(missing_standby, holders.standby)
+        if given != missing or given_standby != missing_standby:
             state = StreamsMemberState.UNRELEASED_TASKS
         new = {each: dict.fromkeys(sorted(given[each]), goal.epoch) for each in given}
         received = HeldTasks(new, given_standby)

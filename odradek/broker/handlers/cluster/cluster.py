@@ -77,8 +77,8 @@ def describe_quorum(
     partitions are reported as unknown.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
-    if asked == [(CLUSTER_METADATA, [0])]:
+    requested = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
+    if requested == [(CLUSTER_METADATA, [0])]:
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
         # The response lists no listeners of the node, because no other node is part of the quorum. At kraft.version 0,
         # the node's directory is not recorded.
@@ -97,7 +97,7 @@ def describe_quorum(
                     for index in indexes
                 ],
             )
-            for name, indexes in asked
+            for name, indexes in requested
         ]
     )
 

@@ -127,8 +127,8 @@ def election_response(
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image
-    wanted = request.topic_partitions
-    if wanted == []:
+    requested = request.topic_partitions
+    if requested == []:
         return ElectLeadersResponse()
     try:
         election = ElectionType(request.election_type)
@@ -145,14 +145,14 @@ def election_response(
                 if error is None
                 else PartitionResult(partition_id=index, error_code=error.code.value, error_message=error.message)
                 for index, error in errors
-                if wanted is not None or error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+                if requested is not None or error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
             ],
         )
 
-    if wanted is None:
+    if requested is None:
         named = [(topic.name, list(range(len(topic.partitions)))) for topic in image.topics.values()]
     else:
-        named = [(topic.topic, topic.partitions) for topic in wanted]
+        named = [(topic.topic, topic.partitions) for topic in requested]
     return ElectLeadersResponse(replica_election_results=[results(*each) for each in named])
 
 
@@ -223,5 +223,5 @@ def wanted_partitions(request: DescribeLogDirsRequest, broker: HandlerBroker) ->
     """Returns the requested partitions that exist on this broker, and ignores the others."""
     if request.topics is None:
         return list(broker.partitions)
-    wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return [partition for partition in broker.partitions if (partition.topic, partition.index) in wanted]
+    requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return [partition for partition in broker.partitions if (partition.topic, partition.index) in requested]

@@ -160,8 +160,10 @@ async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
     """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state remains. In that
     case the group remains too, and the deletion can be repeated."""
     shard = broker.groups.shard_for(group_id)
-    gone = await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
-    refusals = await group_state.delete_state(broker, group_id, gone)
+    deleted = await wait_for_answer(
+        shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms))
+    )
+    refusals = await group_state.delete_state(broker, group_id, deleted)
     for error in refusals.values():
         raise error
 

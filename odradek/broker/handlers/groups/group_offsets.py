@@ -57,16 +57,16 @@ def _offset_commit(
     image = broker.metadata.image
     checked_at = image.topics_version
     refused: RefusedTopics = {}
-    known = []
+    accepted_topics = []
     for topic in request.topics:
         accepted = check_topic(topic, context, image, refused, by_id=by_id)
         if accepted is not None:
-            known.append(accepted)
+            accepted_topics.append(accepted)
         yield
     if image.topics_version != checked_at:  # a deleted topic's offsets must not be stored
-        again = (check_topic(topic, context, image, refused, by_id=by_id) for topic in known)
-        known = [topic for topic in again if topic is not None]
-    if not known:
+        again = (check_topic(topic, context, image, refused, by_id=by_id) for topic in accepted_topics)
+        accepted_topics = [topic for topic in again if topic is not None]
+    if not accepted_topics:
         return OffsetCommitResponse(topics=list(refused.values()))
     version = context.api_version
     accepted_request = OffsetCommitRequest(
@@ -75,7 +75,7 @@ def _offset_commit(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
-        topics=known,
+        topics=accepted_topics,
     )
     try:
         return broker.groups.shard_for(request.group_id).submit(
@@ -98,24 +98,24 @@ def check_topic(
 ) -> OffsetCommitRequestTopic | None:
     """Returns the topic with its name, its id and its existing partitions, or None if nothing remains. Partitions that
     are refused are added to `refused`."""
-    known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+    topic_image = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
     key = topic.topic_id if by_id else topic.name
-    if by_id and known is None:
+    if by_id and topic_image is None:
         refuse(refused, key, refusals(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
         return None
     try:
-        context.require(Operation.READ, ResourceType.TOPIC, topic.name if known is None else known.name)
+        context.require(Operation.READ, ResourceType.TOPIC, topic.name if topic_image is None else topic_image.name)
     except KafkaError as error:
         refuse(refused, key, refusals(topic, topic.partitions, error.code))
         return None
-    count = 0 if known is None else len(known.partitions)
+    count = 0 if topic_image is None else len(topic_image.partitions)
     existing = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
     if len(existing) < len(topic.partitions):
         missing = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
         refuse(refused, key, refusals(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    if known is None or not existing:
+    if topic_image is None or not existing:
         return None
-    return OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=existing)
+    return OffsetCommitRequestTopic(name=topic_image.name, topic_id=topic_image.topic_id, partitions=existing)
 
 
 def refusals(
@@ -133,9 +133,9 @@ def refusals(
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
     """Merges a result into the other results for the same topic."""
-    known = refused.setdefault(key, topic)
-    if known is not topic:
-        known.partitions += topic.partitions
+    earlier = refused.setdefault(key, topic)
+    if earlier is not topic:
+        earlier.partitions += topic.partitions
 
 
 def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -204,9 +204,9 @@ def merged_deletion(
     if not refused:
         return answered
     for topic in answered.topics:
-        known = refused.get(topic.name)
-        if known is None:
+        earlier = refused.get(topic.name)
+        if earlier is None:
             refused[topic.name] = topic
         else:
-            known.partitions += topic.partitions
+            earlier.partitions += topic.partitions
     return OffsetDeleteResponse(error_code=answered.error_code, topics=list(refused.values()))

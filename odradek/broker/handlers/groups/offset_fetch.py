@@ -51,7 +51,7 @@ def offset_fetch(
     """Handles an OffsetFetch in pieces of several topics, because a request may name a very large number of topics for
     one group."""
     version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
-    asked: list[OffsetFetchRequestGroup] = []
+    requested: list[OffsetFetchRequestGroup] = []
     places: list[int] = []  # for each piece, the position of its group in the request
     entries = AnswerEntries()
     groups = (
@@ -61,14 +61,14 @@ def offset_fetch(
     )
     for place, group in enumerate(groups):
         for piece in pieces(group, group.topics if version >= FIRST_VERSION_WITH_SEVERAL_GROUPS else request.topics):
-            asked.append(piece)
+            requested.append(piece)
             places.append(place)
             answer = fetch_group(piece, request.require_stable, context, broker)
             answers.append(start_coroutine(count_entries(answer, entries, version)))
             found = 0 if isinstance(answer, Deferred) else len(answer.topics)
             for _ in range(1 + max(found, len(piece.topics or ()))):
                 yield
-    return start_coroutine(merge_when_answered(answers, asked, places, version))
+    return start_coroutine(merge_when_answered(answers, requested, places, version))
 
 
 async def count_entries(
@@ -85,7 +85,7 @@ async def count_entries(
 
 async def merge_when_answered(
     answers: list[NowOrLater[OffsetFetchResponse]],
-    asked: list[OffsetFetchRequestGroup],
+    requested: list[OffsetFetchRequestGroup],
     places: list[int],
     version: int,
 ) -> OffsetFetchResponse:
@@ -93,7 +93,7 @@ async def merge_when_answered(
     group."""
     arrived: list[OffsetFetchResponse | KafkaError] = await wait_for_all(answers)
     found: list[OffsetFetchResponse] = []
-    for piece, answer in zip(asked, arrived, strict=True):
+    for piece, answer in zip(requested, arrived, strict=True):
         if isinstance(answer, KafkaError):
             found.append(in_version(group_error(piece, answer.code, version), version))
         else:
@@ -149,24 +149,24 @@ def add(so_far: Part, more: Part) -> None:
 
 
 def fetch_group(
-    asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: HandlerBroker
+    requested: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetFetchResponseGroup]:
     try:
-        context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, requested.group_id)
         image, by_id = broker.metadata.image, context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-        group, refused = asked, list[OffsetFetchResponseTopics]()
-        if asked.topics is not None:
-            group, refused = split_refused_topics(asked, asked.topics, context, image, by_id=by_id)
+        group, refused = requested, list[OffsetFetchResponseTopics]()
+        if requested.topics is not None:
+            group, refused = split_refused_topics(requested, requested.topics, context, image, by_id=by_id)
         return broker.groups.shard_for(group.group_id).submit(
             lambda core, _: core.fetch_offsets(group, require_stable=require_stable),
             finish=partial(complete_response, refused=refused, context=context, image=image if by_id else None),
         )
     except KafkaError as error:
-        return group_error(asked, error.code, context.api_version)
+        return group_error(requested, error.code, context.api_version)
 
 
 def split_refused_topics(
-    asked: OffsetFetchRequestGroup,
+    requested: OffsetFetchRequestGroup,
     topics: list[OffsetFetchRequestTopics],
     context: RequestContext,
     image: MetadataImage,
@@ -179,11 +179,11 @@ def split_refused_topics(
     for topic in topics:
         name = topic.name
         if by_id:
-            known = image.topics_by_id.get(topic.topic_id)
-            if known is None:
+            topic_image = image.topics_by_id.get(topic.topic_id)
+            if topic_image is None:
                 refused.append(topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
-            name = known.name
+            name = topic_image.name
         try:
             context.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
         except KafkaError as error:
@@ -193,7 +193,7 @@ def split_refused_topics(
             OffsetFetchRequestTopics(name=name, topic_id=topic.topic_id, partition_indexes=topic.partition_indexes)
         )
     group = OffsetFetchRequestGroup(
-        group_id=asked.group_id, member_id=asked.member_id, member_epoch=asked.member_epoch, topics=wanted
+        group_id=requested.group_id, member_id=requested.member_id, member_epoch=requested.member_epoch, topics=wanted
     )
     return group, refused
 
@@ -213,10 +213,10 @@ def complete_response(
         except KafkaError:
             continue
         if image is not None and topic.topic_id == ZERO_UUID:
-            known = image.topics.get(topic.name)
-            if known is None:
+            topic_image = image.topics.get(topic.name)
+            if topic_image is None:
                 continue  # the topic no longer exists, so it has no id
-            topic.topic_id = known.topic_id
+            topic.topic_id = topic_image.topic_id
         topics.append(topic)
     response.topics = topics + refused
     return response
@@ -233,12 +233,12 @@ def topic_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetch
     )
 
 
-def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
+def group_error(requested: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
     """Builds the response for a group that failed as a whole. Version 1 has error codes only for partitions."""
     if version >= FIRST_VERSION_WITH_GROUP_ERROR:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code.value)
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=code.value)
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id, topics=[topic_error(topic, code) for topic in asked.topics or ()]
+        group_id=requested.group_id, topics=[topic_error(topic, code) for topic in requested.topics or ()]
     )
 
 

@@ -151,7 +151,7 @@ async def _create_internal_topics(
         due: Deferred[None] = Deferred()
         broker.timers.after(delay_ms, partial(due.resolve, None))
         await due
-    wanted = [
+    new_topics = [
         NewTopic(
             topic.name,
             topic.partitions,
@@ -161,7 +161,7 @@ async def _create_internal_topics(
         for topic in topics
     ]
     try:
-        results = await broker.auto_creation.create(wanted)
+        results = await broker.auto_creation.create(new_topics)
         errors = {result.name: result.error for result in results if result.error is not None}
     except KafkaError as error:
         errors = {topic.name: error for topic in topics}

@@ -43,7 +43,7 @@ def answer_fetch(
 ) -> NowOrLater[FetchResponse]:
     named_by = NamedBy.TOPIC_ID if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS else NamedBy.TOPIC_NAME
     try:
-        begun = broker.fetch_sessions.start_fetch(
+        session_fetch = broker.fetch_sessions.start_fetch(
             request.session_id,
             request.session_epoch,
             wanted_partitions(request, named_by),
@@ -53,4 +53,4 @@ def answer_fetch(
         )
     except KafkaError as refusal:  # an error of the session belongs to no particular partition
         return FetchResponse(error_code=refusal.code.value)
-    return start_coroutine(make(request, context, broker, begun).answer(), ends_with_client=True)
+    return start_coroutine(make(request, context, broker, session_fetch).answer(), ends_with_client=True)

@@ -98,21 +98,21 @@ class PendingListOffsets:
     def look_up_offsets(self) -> Steps[None]:
         named = Counter[tuple[str, int]]()  # counts the occurrences, because Kafka refuses partitions that occur twice
         for topic in self._request.topics:
-            for wanted in topic.partitions:
-                named[topic.name, wanted.partition_index] += 1
+            for requested in topic.partitions:
+                named[topic.name, requested.partition_index] += 1
                 yield
         # The response has one entry for each topic, even if the request names a topic several times.
         by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         for topic in self._request.topics:
             answers = by_topic.setdefault(topic.name, {})
-            for wanted in topic.partitions:
+            for requested in topic.partitions:
                 yield
-                answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-                if named[topic.name, wanted.partition_index] > 1:
+                answer = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
+                if named[topic.name, requested.partition_index] > 1:
                     answer.error_code = ErrorCode.INVALID_REQUEST.value
                 else:
-                    self._answer(topic.name, wanted, answer)
-                answers.setdefault(wanted.partition_index, answer)
+                    self._answer(topic.name, requested, answer)
+                answers.setdefault(requested.partition_index, answer)
         for name, answers in by_topic.items():
             self.response.topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
             yield
@@ -133,14 +133,14 @@ class PendingListOffsets:
                     self._set_answer(search.answer, found.timestamp, found.offset, found.leader_epoch)
         return self.response
 
-    def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
-        timestamp = wanted.timestamp
+    def _answer(self, topic: str, requested: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
+        timestamp = requested.timestamp
         try:
             self._context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
             if timestamp < 0 and self._context.api_version < FIRST_VERSIONS.get(timestamp, 2**15):
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            partition = self._broker.partitions.get(topic, wanted.partition_index)
-            known_epoch = wanted.current_leader_epoch
+            partition = self._broker.partitions.get(topic, requested.partition_index)
+            known_epoch = requested.current_leader_epoch
             check_leader_epoch(partition, None if known_epoch == NO_EPOCH else known_epoch)
         except KafkaError as refusal:
             answer.error_code = refusal.code.value
@@ -199,21 +199,21 @@ def offset_for_leader_epoch(
 
 
 def epoch_end(
-    context: RequestContext, broker: HandlerBroker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
+    context: RequestContext, broker: HandlerBroker, topic: str, requested: OffsetForLeaderPartition, *, may_all: bool
 ) -> EpochEndOffset:
     """Returns the result for one partition. If `may_all`, the client needs no permission on the topic."""
-    answer = EpochEndOffset(partition=asked.partition)
-    known_epoch = asked.current_leader_epoch
+    answer = EpochEndOffset(partition=requested.partition)
+    known_epoch = requested.current_leader_epoch
     try:
         if not may_all:
             context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        partition = broker.partitions.get(topic, asked.partition)
+        partition = broker.partitions.get(topic, requested.partition)
         check_leader_epoch(partition, None if known_epoch == NO_EPOCH else known_epoch)
     except KafkaError as refusal:
         answer.error_code = refusal.code.value
         return answer
-    if asked.leader_epoch != NO_EPOCH:
-        end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    if requested.leader_epoch != NO_EPOCH:
+        end = partition.log.end_offset_for_epoch(requested.leader_epoch)
         if end is not None:
             answer.leader_epoch, answer.end_offset = end
     return answer

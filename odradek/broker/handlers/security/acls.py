@@ -37,14 +37,14 @@ def describe_acls(
     v2 is flexible. v3 adds USER resources. Needs DESCRIBE on the cluster. Other clients are served while many ACLs are
     compared.
     """
-    wanted = _filter(request)
-    if wanted.has_unset_number:
+    requested = _filter(request)
+    if requested.has_unset_number:
         raise CloseConnection("its filter of ACLs leaves a type, pattern, operation or permission unknown")
     _require(Operation.DESCRIBE, context)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for _, acl in list(broker.metadata.image.acls.items()):
         yield
-        if wanted.matches(acl):
+        if requested.matches(acl):
             key = acl.resource.value, acl.name, acl.pattern.value
             resource = resources.get(key)
             if resource is None:
@@ -71,8 +71,8 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext, broke
     if any(0 in _numbers(each) for each in request.creations):
         raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
-    wanted = [_acl(each) for each in request.creations]
-    created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid, broker.rules))
+    requested = [_acl(each) for each in request.creations]
+    created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, requested, random_uuid, broker.rules))
     return _create_response(await created)
 
 
@@ -82,25 +82,30 @@ def _require(operation: Operation, context: RequestContext) -> None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
-def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def _filter(request_filter: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     return AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        request_filter.resource_type_filter,
+        request_filter.resource_name_filter,
+        request_filter.pattern_type_filter,
+        request_filter.principal_filter,
+        request_filter.host_filter,
+        request_filter.operation,
+        request_filter.permission_type,
     )
 
 
-def _numbers(asked: AclCreation) -> tuple[int, int, int, int]:
-    return asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type
+def _numbers(creation: AclCreation) -> tuple[int, int, int, int]:
+    return (
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
+    )
 
 
-def _acl(asked: AclCreation) -> Acl | KafkaError:
+def _acl(creation: AclCreation) -> Acl | KafkaError:
     try:
-        return acl_changes.new_acl(_numbers(asked), asked.resource_name, asked.principal, asked.host)
+        return acl_changes.new_acl(_numbers(creation), creation.resource_name, creation.principal, creation.host)
     except KafkaError as error:
         return error
 

@@ -74,11 +74,11 @@ async def create_delegation_token(
         if not all(principal.startswith(f"{USER}:") for principal in (owner, *renewers)):
             message = "Owners and renewers of delegation tokens are of the type User"
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, message)
-        wanted = NewToken(owner, context.principal, tuple(renewers), request.max_lifetime_ms)
+        new_token = NewToken(owner, context.principal, tuple(renewers), request.max_lifetime_ms)
         token_id = base64.urlsafe_b64encode(os.urandom(ID_BYTES)).rstrip(b"=").decode()
 
         def turn(image: MetadataImage) -> Decision[DelegationToken]:
-            token, record = create_token(rules, wanted, token_id, context.now_ms)
+            token, record = create_token(rules, new_token, token_id, context.now_ms)
             return Decision(token, (record,))
 
         token = await broker.metadata.submit(turn)

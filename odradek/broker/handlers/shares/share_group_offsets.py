@@ -81,26 +81,29 @@ def _refused_group(group_id: str, error: KafkaError) -> Group:
 
 
 async def _group(
-    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, broker: HandlerBroker, entries: AnswerEntries
+    requested: DescribeShareGroupOffsetsRequestGroup,
+    context: RequestContext,
+    broker: HandlerBroker,
+    entries: AnswerEntries,
 ) -> Group:
     topics: Sequence[tuple[str, Sequence[int]]]
     try:
-        context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        initialized = _initialized_partitions(asked.group_id, broker)
-        if asked.topics is None:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, requested.group_id)
+        initialized = _initialized_partitions(requested.group_id, broker)
+        if requested.topics is None:
             topics = _all_topics(initialized, context, broker)
-        elif any(not topic.partitions for topic in asked.topics):
+        elif any(not topic.partitions for topic in requested.topics):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A topic is listed without partitions.")
         else:
-            topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
+            topics = [(topic.topic_name, topic.partitions) for topic in requested.topics]
     except KafkaError as error:
-        return _refused_group(asked.group_id, error)
+        return _refused_group(requested.group_id, error)
     entries.add(sum(1 + len(partitions) for _, partitions in topics))
     answers = [
-        start_coroutine(_topic(asked.group_id, name, partitions, initialized, context, broker))
+        start_coroutine(_topic(requested.group_id, name, partitions, initialized, context, broker))
         for name, partitions in topics
     ]
-    described = Group(group_id=asked.group_id)
+    described = Group(group_id=requested.group_id)
     for answer in answers:
         described.topics.append(await wait_for_answer(answer))
     return described
@@ -199,7 +202,7 @@ async def alter_share_group_offsets(
     shard = broker.groups.shard_for(group_id)
     shard.read_state(lambda core: core.require_empty_share_group(group_id, may_be_missing=True))
     refused: dict[str, KafkaError] = {}
-    wanted: dict[Pair, int] = {}
+    selected: dict[Pair, int] = {}
     image = broker.metadata.image
     for topic in request.topics:
         try:
@@ -207,15 +210,15 @@ async def alter_share_group_offsets(
         except KafkaError as error:
             refused[topic.topic_name] = error
             continue
-        known = image.topics.get(topic.topic_name)
+        topic_image = image.topics.get(topic.topic_name)
         for partition in topic.partitions:
-            if known is not None and 0 <= partition.partition_index < len(known.partitions):
-                wanted[known.topic_id, partition.partition_index] = partition.start_offset
+            if topic_image is not None and 0 <= partition.partition_index < len(topic_image.partitions):
+                selected[topic_image.topic_id, partition.partition_index] = partition.start_offset
 
     def code_of(name: str, topic_id: bytes, index: int, refusals: Refusals) -> tuple[ErrorCode, str | None]:
         if name in refused:
             return refused[name].code, refused[name].message
-        if (topic_id, index) not in wanted:
+        if (topic_id, index) not in selected:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         error = refusals.get((topic_id, index))
         return (ErrorCode.NONE, None) if error is None else (error.code, error.message)
@@ -223,8 +226,8 @@ async def alter_share_group_offsets(
     def response(refusals: Refusals) -> AlterShareGroupOffsetsResponse:
         topics = []
         for topic in request.topics:
-            known = image.topics.get(topic.topic_name)
-            topic_id = ZERO_UUID if known is None or topic.topic_name in refused else known.topic_id
+            topic_image = image.topics.get(topic.topic_name)
+            topic_id = ZERO_UUID if topic_image is None or topic.topic_name in refused else topic_image.topic_id
             results = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, topic_id=topic_id)
             for partition in topic.partitions:
                 index = partition.partition_index
@@ -237,10 +240,12 @@ async def alter_share_group_offsets(
             topics.append(results)
         return AlterShareGroupOffsetsResponse(responses=topics)
 
-    if not wanted:
+    if not selected:
         return response({})
-    asked = await wait_for_answer(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)))
-    return response(await group_state.initialize_state(broker, group_id, asked))
+    requested = await wait_for_answer(
+        shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, selected, now_ms))
+    )
+    return response(await group_state.initialize_state(broker, group_id, requested))
 
 
 async def delete_share_group_offsets(
@@ -264,31 +269,33 @@ async def delete_share_group_offsets(
             context.require(Operation.READ, ResourceType.TOPIC, topic.topic_name)
         except KafkaError as error:
             refused[topic.topic_name] = error
-    wanted = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
+    selected = [topic.topic_name for topic in request.topics if topic.topic_name not in refused]
 
     def result(
-        name: str, gone: Partitions, refusals: Mapping[bytes, KafkaError]
+        name: str, deleted: Partitions, refusals: Mapping[bytes, KafkaError]
     ) -> DeleteShareGroupOffsetsResponseTopic:
-        known = broker.metadata.image.topics.get(name)
+        topic_image = broker.metadata.image.topics.get(name)
         if name in refused:
             error = refused[name]
-        elif known is None:
+        elif topic_image is None:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        elif known.topic_id not in gone:
+        elif topic_image.topic_id not in deleted:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
-        elif known.topic_id in refusals:
-            error = refusals[known.topic_id]
+        elif topic_image.topic_id in refusals:
+            error = refusals[topic_image.topic_id]
         else:
-            return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=known.topic_id)
+            return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_image.topic_id)
         return DeleteShareGroupOffsetsResponseTopic(
             topic_name=name, error_code=error.code.value, error_message=error.message
         )
 
-    gone = await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)))
+    deleted = await wait_for_answer(
+        shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, selected, now_ms))
+    )
     first: dict[bytes, KafkaError] = {}  # the first error of each topic
-    refusals = await group_state.delete_state(broker, group_id, gone)
+    refusals = await group_state.delete_state(broker, group_id, deleted)
     for (topic_id, _), refusal in refusals.items():
         first.setdefault(topic_id, refusal)
     return DeleteShareGroupOffsetsResponse(
-        responses=[result(topic.topic_name, gone, first) for topic in request.topics]
+        responses=[result(topic.topic_name, deleted, first) for topic in request.topics]
     )

@@ -143,7 +143,7 @@ def ask_each(
     group_id, topics = request.group_id, request.topics
     if group_id == "" or not topics or any(not topic.partitions for topic in topics):
         return response_form(results=[])
-    asked = [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
+    requested = [(topic.topic_id, partition) for topic in topics for partition in topic.partitions]
 
     def refused(partition: int, error: KafkaError) -> P:
         message = error.message or MESSAGES.get(error.code)
@@ -167,7 +167,7 @@ def ask_each(
         results = await wait_for_all(answers)
         given = iter(
             refused(partition.partition, result) if isinstance(result, KafkaError) else result
-            for (_, partition), result in zip(asked, results, strict=True)
+            for (_, partition), result in zip(requested, results, strict=True)
         )
         return response_form(
             results=[
@@ -177,7 +177,7 @@ def ask_each(
 
     def steps() -> Steps[NowOrLater[M]]:
         answers: list[NowOrLater[P]] = []
-        for topic_id, partition in asked:
+        for topic_id, partition in requested:
             answers.append(answer(topic_id, partition))
             yield
         return start_coroutine(together(answers))
@@ -193,11 +193,11 @@ def initialize_share_group_state(
     form = initialized.PartitionResult
 
     def decide(
-        core: StateCore, key: SharePartitionKey, asked: to_initialize.PartitionData, now_ms: int
+        core: StateCore, key: SharePartitionKey, requested: to_initialize.PartitionData, now_ms: int
     ) -> Outcome[initialized.PartitionResult]:
-        check_epochs(broker, state_epoch=asked.state_epoch)
-        outcome = core.initialize(key, asked.state_epoch, asked.start_offset, now_ms)
-        return Outcome(form(partition=asked.partition), outcome.records)
+        check_epochs(broker, state_epoch=requested.state_epoch)
+        outcome = core.initialize(key, requested.state_epoch, requested.start_offset, now_ms)
+        return Outcome(form(partition=requested.partition), outcome.records)
 
     forms = form, initialized.InitializeStateResult, InitializeShareGroupStateResponse
     return ask_each(request, context, broker, decide, forms)
@@ -213,14 +213,14 @@ def read_share_group_state(
     """
 
     def decide(
-        core: StateCore, key: SharePartitionKey, asked: to_read.PartitionData, now_ms: int
+        core: StateCore, key: SharePartitionKey, requested: to_read.PartitionData, now_ms: int
     ) -> Outcome[read.PartitionResult]:
-        check_epochs(broker, leader_epoch=asked.leader_epoch)
-        outcome = core.read(key, asked.leader_epoch, now_ms)
+        check_epochs(broker, leader_epoch=requested.leader_epoch)
+        outcome = core.read(key, requested.leader_epoch, now_ms)
         stored = outcome.response
         assert stored is not None
         result = read.PartitionResult(
-            partition=asked.partition,
+            partition=requested.partition,
             state_epoch=stored.state_epoch,
             start_offset=stored.start_offset,
             state_batches=[stored_batch(read.StateBatch, each) for each in stored.batches],
@@ -243,21 +243,21 @@ def write_share_group_state(
     form = written.PartitionResult
 
     def decide(
-        core: StateCore, key: SharePartitionKey, asked: to_write.PartitionData, now_ms: int
+        core: StateCore, key: SharePartitionKey, requested: to_write.PartitionData, now_ms: int
     ) -> Outcome[written.PartitionResult]:
-        check_epochs(broker, leader_epoch=asked.leader_epoch, state_epoch=asked.state_epoch)
+        check_epochs(broker, leader_epoch=requested.leader_epoch, state_epoch=requested.state_epoch)
         try:
-            pending, resolved = pending_of(asked.txn_staged), resolved_of(asked.txn_resolved)
+            pending, resolved = pending_of(requested.txn_staged), resolved_of(requested.txn_resolved)
         except MalformedMessage as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-        check_order(broker, asked.state_batches)
-        batches = loaded_batches(asked.state_batches)
+        check_order(broker, requested.state_batches)
+        batches = loaded_batches(requested.state_batches)
         write = StateWrite(
-            asked.start_offset, asked.delivery_complete_count, batches, pending=pending, resolved=resolved
+            requested.start_offset, requested.delivery_complete_count, batches, pending=pending, resolved=resolved
         )
         must_sync = any(each.producer_id in broker.two_phase for each in pending)
-        outcome = core.write(key, asked.state_epoch, asked.leader_epoch, write, now_ms, must_sync=must_sync)
-        return Outcome(form(partition=asked.partition), outcome.records, must_sync=outcome.must_sync)
+        outcome = core.write(key, requested.state_epoch, requested.leader_epoch, write, now_ms, must_sync=must_sync)
+        return Outcome(form(partition=requested.partition), outcome.records, must_sync=outcome.must_sync)
 
     return ask_each(request, context, broker, decide, (form, written.WriteStateResult, WriteShareGroupStateResponse))
 
@@ -270,9 +270,9 @@ def delete_share_group_state(
     form = deleted.PartitionResult
 
     def decide(
-        core: StateCore, key: SharePartitionKey, asked: to_delete.PartitionData, now_ms: int
+        core: StateCore, key: SharePartitionKey, requested: to_delete.PartitionData, now_ms: int
     ) -> Outcome[deleted.PartitionResult]:
-        return Outcome(form(partition=asked.partition), core.delete(key).records)
+        return Outcome(form(partition=requested.partition), core.delete(key).records)
 
     return ask_each(request, context, broker, decide, (form, deleted.DeleteStateResult, DeleteShareGroupStateResponse))
 
@@ -287,12 +287,12 @@ def read_share_group_state_summary(
     """
 
     def decide(
-        core: StateCore, key: SharePartitionKey, asked: to_summarize.PartitionData, now_ms: int
+        core: StateCore, key: SharePartitionKey, requested: to_summarize.PartitionData, now_ms: int
     ) -> Outcome[summarized.PartitionResult]:
         summary = core.summarize(key)
         return Outcome(
             summarized.PartitionResult(
-                partition=asked.partition,
+                partition=requested.partition,
                 state_epoch=summary.state_epoch,
                 leader_epoch=summary.leader_epoch,
                 start_offset=summary.start_offset,

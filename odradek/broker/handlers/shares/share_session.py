@@ -51,7 +51,7 @@ def share_fetch(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Renewing locks and fetching records do not go together.")
     if request.share_acquire_mode not in MODES:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no acquire mode {request.share_acquire_mode}.")
-    wanted = [
+    requested = [
         TopicIdPartition(topic.topic_id, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
@@ -70,7 +70,9 @@ def share_fetch(
         TopicIdPartition(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
     try:
-        session = shares.sessions.fetch(key, request.share_session_epoch, wanted, forgotten, context.connection.address)
+        session = shares.sessions.fetch(
+            key, request.share_session_epoch, requested, forgotten, context.connection.address
+        )
     except KafkaError as refusal:
         if refusal.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return refused_later(refusal, request.max_wait_ms, broker)

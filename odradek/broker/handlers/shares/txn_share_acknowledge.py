@@ -54,12 +54,12 @@ async def txn_share_acknowledge(
     refused = refusals(named, context, broker)
     if refused:
         return response_of({each: refused.get(each, NOT_ATTEMPTED) for each in named}, context, broker)
-    wanted = {each: acknowledgements for each, acknowledgements in named.items() if acknowledgements}
-    if not wanted:
+    requested = {each: acknowledgements for each, acknowledgements in named.items() if acknowledgements}
+    if not requested:
         return response_of(dict.fromkeys(named, DONE), context, broker)
     transaction = PendingTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
     who = Acknowledger(request.group_id, request.member_id, request.member_epoch, transaction)
-    results = await acknowledge_in_transaction(wanted, who, broker)
+    results = await acknowledge_in_transaction(requested, who, broker)
     # Partitions without acknowledgements get the same result as the other partitions.
     others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
     return response_of({each: results.get(each, others) for each in named}, context, broker)

@@ -89,8 +89,8 @@ def describe_configs(
     v1 adds sources and synonyms. v3 adds documentation and types. v4 is flexible. Needs DESCRIBE_CONFIGS on the topic,
     the group or the cluster. A group or subscription can be described even if it does not exist.
     """
-    known = {one.value for one in ConfigResourceType}
-    unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
+    known_types = {one.value for one in ConfigResourceType}
+    unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known_types]
     if unknown:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
     results, entries = [], AnswerEntries()
@@ -348,18 +348,18 @@ def list_config_resources(
     """
     context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image
-    wanted = set(request.resource_types)
+    requested_types = set(request.resource_types)
     if context.api_version < FIRST_VERSION_WITH_TYPES:
-        wanted = {ConfigResourceType.CLIENT_METRICS.value}
-    if not wanted:
-        wanted = {one.value for one in ALL}
-    if not wanted <= {one.value for one in ALL}:
+        requested_types = {ConfigResourceType.CLIENT_METRICS.value}
+    if not requested_types:
+        requested_types = {one.value for one in ALL}
+    if not requested_types <= {one.value for one in ALL}:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type.value)
             for resource_type in ALL
-            if resource_type.value in wanted
+            if resource_type.value in requested_types
             for name in _names(image, resource_type)
         ]
     )

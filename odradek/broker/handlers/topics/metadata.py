@@ -87,13 +87,13 @@ def reachable_brokers(context: RequestContext, broker: HandlerBroker) -> Iterato
 def described_topics(
     request: MetadataRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[list[MetadataResponseTopic]]:
-    asked = request.topics
+    requested = request.topics
     described = partial(
         described_topic,
         alive={each.broker_id for each, _ in reachable_brokers(context, broker)},
         are_all_told=context.api_version >= FIRST_VERSION_WITH_OFFLINE_REPLICAS,
     )
-    if asked is None or (not asked and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
+    if requested is None or (not requested and context.api_version < FIRST_VERSION_WITH_NULL_FOR_ALL):
         topics = []
         for topic in list(broker.metadata.image.topics.values()):
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name, Audit.PROBE):
@@ -102,7 +102,7 @@ def described_topics(
         return topics
     names: dict[str, None] = {}  # the requested names in order, without duplicates
     topic_ids: dict[bytes, None] = {}
-    for entry in asked:
+    for entry in requested:
         check_names(entry, context.api_version)
         if entry.topic_id != ZERO_UUID:
             topic_ids[entry.topic_id] = None
@@ -190,7 +190,7 @@ def described_partition(
     code = ErrorCode.NONE
     if offline and not are_all_told:
         code = ErrorCode.REPLICA_NOT_AVAILABLE
-        replicas, isr = ([each for each in told if each in alive] for told in (replicas, isr))
+        replicas, isr = ([each for each in listed if each in alive] for listed in (replicas, isr))
     return MetadataResponsePartition(
         error_code=(ErrorCode.LEADER_NOT_AVAILABLE if leader is None else code).value,
         partition_index=partition.partition_id,

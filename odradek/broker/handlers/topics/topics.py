@@ -51,8 +51,8 @@ async def create_topics(
     topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent once the topics can be written
     to.
     """
-    wanted, refusals, describable = await done_in_slices(_requested_topics(request, context))
-    results = await broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
+    requested, refusals, describable = await done_in_slices(_requested_topics(request, context))
+    results = await broker.auto_creation.create(requested, validate_only=request.validate_only, charge=_charge(context))
     return await done_in_slices(_create_response(results + refusals, describable, context, broker))
 
 
@@ -75,12 +75,12 @@ def _requested_topics(
         TopicResult(name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
         for name in sorted(names - allowed)
     ]
-    wanted: list[NewTopic] = []
+    requested: list[NewTopic] = []
     for topic in request.topics:
         if topic.name in allowed:
-            wanted.append(_new_topic(topic))
+            requested.append(_new_topic(topic))
         yield
-    return wanted, refusals, describable
+    return requested, refusals, describable
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
@@ -232,8 +232,8 @@ def _sorted_by_permission(
     refusals: list[DeletedTopic] = []
     for name, topic_id in wishes:
         yield
-        known = image.topics_by_id.get(topic_id)
-        actual_name = name if known is None else known.name
+        topic_image = image.topics_by_id.get(topic_id)
+        actual_name = name if topic_image is None else topic_image.name
         if actual_name is None:
             allowed.append((name, topic_id))  # the response will report that the id does not exist
             continue

@@ -84,7 +84,7 @@ async def list_transactions(
     partition of `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
-    wanted = TransactionFilter(
+    selection = TransactionFilter(
         states,
         frozenset(request.producer_id_filters),
         None if request.duration_filter < 0 else request.duration_filter,
@@ -95,13 +95,13 @@ async def list_transactions(
     found: list[ListedTransaction] = []
 
     def collect(shard: Shard[TransactionCore]) -> None:
-        txns.extend(shard.read_state(lambda core: core.candidates(wanted)))
+        txns.extend(shard.read_state(lambda core: core.candidates(selection)))
 
     def show() -> Iterator[None]:
         for txn in txns:
             transactional_id = txn.transactional_id
             if (
-                wanted.selects(txn, now_ms)
+                selection.selects(txn, now_ms)
                 and (pattern is None or (yield from pattern.steps(transactional_id)))
                 and is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
             ):
@@ -149,15 +149,15 @@ def write_txn_markers(
     return reply
 
 
-def marker_of(asked: WritableTxnMarker, version: int) -> TxnMarker:
+def marker_of(requested: WritableTxnMarker, version: int) -> TxnMarker:
     """Returns the marker in a request of this version."""
     return TxnMarker(
-        asked.producer_id,
-        asked.producer_epoch,
-        asked.transaction_result,
-        asked.coordinator_epoch,
-        asked.transaction_version if version >= FIRST_VERSION_WITH_TRANSACTION_VERSION else None,
-        [(topic.name, index) for topic in asked.topics for index in topic.partition_indexes],
+        requested.producer_id,
+        requested.producer_epoch,
+        requested.transaction_result,
+        requested.coordinator_epoch,
+        requested.transaction_version if version >= FIRST_VERSION_WITH_TRANSACTION_VERSION else None,
+        [(topic.name, index) for topic in requested.topics for index in topic.partition_indexes],
     )
 
 

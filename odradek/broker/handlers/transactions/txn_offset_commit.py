@@ -58,15 +58,15 @@ def _txn_offset_commit(
     image = broker.metadata.image
     checked_at = image.topics_version
     refused: RefusedTopics = {}
-    known = []
+    accepted_topics = []
     for topic in request.topics:
         accepted = check_topic(topic, context, image, refused, by_id=by_id)
         if accepted is not None:
-            known.append(accepted)
+            accepted_topics.append(accepted)
         yield
     if image.topics_version != checked_at:  # a deleted topic's offsets must not be stored
-        known = require_group_partition(known, image, refused)
-    if not known:
+        accepted_topics = require_group_partition(accepted_topics, image, refused)
+    if not accepted_topics:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
     accepted_request = TxnOffsetCommitRequest(
         transactional_id=request.transactional_id,
@@ -76,7 +76,7 @@ def _txn_offset_commit(
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        topics=known,
+        topics=accepted_topics,
     )
     return start_coroutine(commit(accepted_request, refused, context.api_version, broker))
 
@@ -92,8 +92,8 @@ async def commit(
     try:
         written = await write(request, refused, version, broker)
     except KafkaError as refusal:
-        told = translate(Receiver.TXN_OFFSET_COMMIT, refusal.code, version)
-        code = translate(ApiKey.TXN_OFFSET_COMMIT, told, version)
+        refusal_code = translate(Receiver.TXN_OFFSET_COMMIT, refusal.code, version)
+        code = translate(ApiKey.TXN_OFFSET_COMMIT, refusal_code, version)
         written = TxnOffsetCommitResponse(topics=[refusals(topic, code) for topic in request.topics])
     return merged(refused, written)
 
@@ -130,15 +130,15 @@ async def verify_group_partition(
     refuses."""
     index = broker.groups.partition_for(request.group_id)
     partition = broker.partitions.get(GROUP_OFFSETS, index)
-    asked: Deferred[VerificationResults] = Deferred()
+    verification: Deferred[VerificationResults] = Deferred()
     broker.verifier.verify(
         TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
         [UnverifiedBatch(partition, None)],
         adds,
-        asked.resolve,
+        verification.resolve,
         waits_for_the_last=False,
     )
-    result = (await asked)[GROUP_OFFSETS, index]
+    result = (await verification)[GROUP_OFFSETS, index]
     if isinstance(result, KafkaError):
         raise result
     return result
@@ -159,11 +159,11 @@ def check_topic(
            recreated in the meantime is not mistaken for the requested topic
     """
     if by_id:
-        known = image.topics_by_id.get(topic.topic_id)
-        if known is None:
+        topic_image = image.topics_by_id.get(topic.topic_id)
+        if topic_image is None:
             refuse(refused, refusals(topic, ErrorCode.UNKNOWN_TOPIC_ID))
             return None
-        topic = TxnOffsetCommitRequestTopic(name=known.name, topic_id=topic.topic_id, partitions=topic.partitions)
+        topic = TxnOffsetCommitRequestTopic(name=topic_image.name, topic_id=topic.topic_id, partitions=topic.partitions)
     try:
         context.require(Operation.READ, ResourceType.TOPIC, topic.name)
     except KafkaError as error:
@@ -216,9 +216,9 @@ def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
     """Merges a result into the other results for the same topic."""
-    known = refused.setdefault(key_of(topic), topic)
-    if known is not topic:
-        known.partitions += topic.partitions
+    earlier = refused.setdefault(key_of(topic), topic)
+    if earlier is not topic:
+        earlier.partitions += topic.partitions
 
 
 def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:

@@ -69,11 +69,11 @@ class Fields:
     """The JSON body of an action. Its methods raise KafkaError (INVALID_REQUEST) for missing, mistyped or unknown
     fields."""
 
-    def __init__(self, body: object, known: frozenset[str]) -> None:
+    def __init__(self, body: object, allowed: frozenset[str]) -> None:
         if not isinstance(body, Mapping):
             raise invalid_request("the body must be a JSON object")
-        if unknown := sorted(set(body) - known):
-            raise invalid_request(f"there is no field {unknown[0]}; the fields are {', '.join(sorted(known))}")
+        if unknown := sorted(set(body) - allowed):
+            raise invalid_request(f"there is no field {unknown[0]}; the fields are {', '.join(sorted(allowed))}")
         self._body: Mapping[str, object] = body
 
     def __contains__(self, name: str) -> bool:
@@ -203,8 +203,10 @@ async def take_over(ask: Ask, name: str, timeout_ms: int) -> None:
 async def delete_records(ask: Ask, fields: Fields) -> View:
     """Deletes the records below `before_offset`; -1 deletes all records below the high watermark."""
     topic, index = fields.text("topic"), fields.number("partition", least=0)
-    asked = DeleteRecordsPartition(partition_index=index, offset=fields.number("before_offset", least=-1))
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=TIMEOUT_MS)
+    requested = DeleteRecordsPartition(partition_index=index, offset=fields.number("before_offset", least=-1))
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[requested])], timeout_ms=TIMEOUT_MS
+    )
     answer = await ask(request, DeleteRecordsResponse)
     ((found,),) = (of.partitions for of in answer.topics)
     check(found.error_code)
@@ -337,7 +339,7 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
         partitions = [index for index in partitions if index == fields.number("partition", least=0)]
     if not partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no such partition.")
-    wanted = await destinations(ask, fields, topic, partitions)
+    targets = await destinations(ask, fields, topic, partitions)
     found = await find_listed_group(ask, group)
     if found is not None and found.group_state not in WITHOUT_MEMBERS:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has members ({found.group_state}): stop them first.")
@@ -347,14 +349,14 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
                 f"{group} is a share group, which has no committed offsets: instead of offset, give timestamp, or"
                 " to with earliest or latest"
             )
-        await alter(ask, group, topic, wanted)
+        await alter(ask, group, topic, targets)
     else:
-        await commit(ask, group, topic, wanted)
+        await commit(ask, group, topic, targets)
     return {
         "done": f"{group} resumes in {topic} at "
-        + ", ".join(f"offset {offset} of partition {index}" for index, offset in wanted.items())
+        + ", ".join(f"offset {offset} of partition {index}" for index, offset in targets.items())
         + ".",
-        "offsets": {str(index): offset for index, offset in wanted.items()},
+        "offsets": {str(index): offset for index, offset in targets.items()},
     }
 
 
@@ -400,8 +402,8 @@ async def coordinator_of(ask: Ask, group: str) -> None:
 
 
 async def offsets_at(ask: Ask, topic: str, partitions: list[int], timestamp: int) -> Offsets:
-    asked = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+    requested = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=requested)])
     (answer,) = (await ask(request, ListOffsetsResponse)).topics
     for each in answer.partitions:
         require_none(each.error_code, f"{topic}-{each.partition_index}")
@@ -409,11 +411,11 @@ async def offsets_at(ask: Ask, topic: str, partitions: list[int], timestamp: int
 
 
 async def commit(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
-    asked = [
+    requested = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
         for index, offset in offsets.items()
     ]
-    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=asked)])
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=requested)])
     answer = await ask(request, OffsetCommitResponse, max_version=BY_NAME)
     for of in answer.topics:
         for each in of.partitions:
@@ -421,11 +423,11 @@ async def commit(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
 
 
 async def alter(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
-    asked = [
+    requested = [
         AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
         for index, offset in offsets.items()
     ]
-    named = AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=asked)
+    named = AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=requested)
     answer = await ask(AlterShareGroupOffsetsRequest(group_id=group, topics=[named]), AlterShareGroupOffsetsResponse)
     require_none(answer.error_code, answer.error_message or f"group {group}")
     for of in answer.responses:

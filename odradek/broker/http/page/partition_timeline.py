@@ -137,11 +137,11 @@ def timeline(
         if run.is_commit is None:
             first.setdefault(run.producer_id, at)
             continue
-        begin = first.pop(run.producer_id, at)
+        start = first.pop(run.producer_id, at)
         name = names.get(run.producer_id)
         found = None if name is None else decided_before(transactions.get(name, ()), run.at_ms)
         if name is not None and found is not None:
-            place(found, name, around[begin], around[at])
+            place(found, name, around[start], around[at])
     for producer_id, at in first.items():  # these transactions have no marker yet
         name = names.get(producer_id)
         of = transactions.get(name, ()) if name is not None else ()
@@ -170,7 +170,7 @@ def is_complete(transaction: PastTransaction) -> bool:
 
 
 def place(
-    transaction: PastTransaction, name: str, begin: SurroundingSteps, end: SurroundingSteps, *, is_open: bool = False
+    transaction: PastTransaction, name: str, start: SurroundingSteps, end: SurroundingSteps, *, is_open: bool = False
 ) -> None:
     """Places the steps of a transaction around its runs.
 
@@ -183,7 +183,7 @@ def place(
         elif state in DECIDED:
             (end.after if is_open else end.before).append((name, step))
         else:
-            begin.before.append((name, step))
+            start.before.append((name, step))
 
 
 def shown_step(name: str, step: TxnStep) -> JsonValue:

@@ -94,7 +94,7 @@ class Hold:
 
 
 def holds_of(
-    told: Iterable[View],
+    views: Iterable[View],
     *,
     transactional_id: str | None = None,
     producer_id: int | None = None,
@@ -102,10 +102,10 @@ def holds_of(
 ) -> list[Hold]:
     """Returns the holds of one transaction or of one partition.
 
-    told  all holds, in the form of `GET /control/v1/holds`
+    views  all holds, in the form of `GET /control/v1/holds`
     """
     found = []
-    for each in told:
+    for each in views:
         who = each["who"]
         for one in who if isinstance(who, list) else ():
             names = (one.get("transactional_id"), one.get("producer_id"))
@@ -178,11 +178,11 @@ def waiting_words(lanes: Iterable[Lane], until: str | None) -> list[str]:
 
 def in_columns(events: Iterable[DrawnEvent]) -> list[tuple[int, DrawnEvent]]:
     placed: list[tuple[int, DrawnEvent]] = []
-    column, taken, kind = -1, set[int](), ""
+    column, used_lanes, kind = -1, set[int](), ""
     for event in events:
-        if event.kind != kind or event.kind not in PARALLEL or event.lane in taken:
-            column, taken, kind = column + 1, set(), event.kind
-        taken.add(event.lane)
+        if event.kind != kind or event.kind not in PARALLEL or event.lane in used_lanes:
+            column, used_lanes, kind = column + 1, set(), event.kind
+        used_lanes.add(event.lane)
         placed.append((column, event))
     return placed
 

@@ -82,13 +82,13 @@ class ReadBudget:
         return self.records <= 0 or self.bytes <= 0
 
 
-def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_first: bool, most: int) -> BrowseResult:
+def browse(sources: Sequence[RecordSource], selection: WantedRecords, *, newest_first: bool, most: int) -> BrowseResult:
     """Returns up to `most` matching records in the order of time. Must be called in a thread, since it reads files.
 
     Raises KafkaError if a log cannot be read, or a batch is damaged.
     """
     budget = ReadBudget()
-    cursors = [PartitionCursor(each, wanted, budget, newest_first=newest_first) for each in sources]
+    cursors = [PartitionCursor(each, selection, budget, newest_first=newest_first) for each in sources]
     heap = [(cursor.order, number, cursor) for number, cursor in enumerate(cursors) if cursor.advance()]
     heapify(heap)
     found: list[FoundRecord] = []
@@ -118,7 +118,7 @@ class PartitionCursor:
     """
 
     source: RecordSource
-    wanted: WantedRecords
+    selection: WantedRecords
     budget: ReadBudget
     newest_first: bool
     order: int = 0
@@ -184,7 +184,7 @@ class PartitionCursor:
         if position is None:  # the batch was removed by compaction in the meantime
             return
         batch_bytes = memoryview(data)[position : position + header.size_bytes]
-        if not header.is_compressed and not self.wanted.may_match(batch_bytes):
+        if not header.is_compressed and not self.selection.may_match(batch_bytes):
             return
         try:
             inside = [each for each in records_of(data, position) if source.start <= each.offset < source.end]
@@ -195,7 +195,7 @@ class PartitionCursor:
         state_of = RecordStates(header, source)
         for record in reversed(inside) if self.newest_first else inside:
             state = state_of(record)
-            if self.wanted.matches(record, state):
+            if self.selection.matches(record, state):
                 self._passed = record.offset if self.newest_first else record.offset + 1
                 yield FoundRecord(source.partition, header, record, state)
 
@@ -245,29 +245,29 @@ def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
     """Yields batches from the last to the first. Reads spans of offsets, which become longer if batches are small."""
     end, span = source.end, 1
     while end > source.start:
-        begin = max(source.start, end - span)
-        chunk = batches_between(source, begin, end)
+        start = max(source.start, end - span)
+        chunk = batches_between(source, start, end)
         if chunk is None:  # the span has more bytes than a chunk
             span = max(1, span // 8)
             continue
         yield from reversed(chunk)
-        end = min([begin, *(each.header.base_offset for each in chunk[:1])])
+        end = min([start, *(each.header.base_offset for each in chunk[:1])])
         size = sum(each.header.size_bytes for each in chunk)
         span = min(MAX_OFFSET_SPAN, span * 4) if size < CHUNK_BYTES // 8 else max(1, span // 2)
 
 
-def batches_between(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | None:
+def batches_between(source: RecordSource, start: int, end: int) -> list[BrowsedBatch] | None:
     """Returns the batches with offsets in [begin, end). Returns None if they are larger than a chunk, unless the span
     is a single offset."""
-    data = b"".join(source.reader.read_cold(begin, max_bytes=CHUNK_BYTES if end - begin > 1 else 1).chunks)
+    data = b"".join(source.reader.read_cold(start, max_bytes=CHUNK_BYTES if end - start > 1 else 1).chunks)
     found: list[BrowsedBatch] = []
-    reached = begin
+    reached = start
     for position, header in batches(data):
         reached = header.next_offset
         if header.base_offset >= end:
             break
         found.append(browsed_batch(data, position, header))
-    return found if reached >= end or end - begin == 1 else None
+    return found if reached >= end or end - start == 1 else None
 
 
 def browsed_batch(data: bytes, position: int, header: BatchHeader) -> BrowsedBatch:

@@ -76,9 +76,9 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     `at`         where to resume: `next` of the previous response, or `ends` for records that are appended later
     """
     topic = query["topic"]
-    wanted = wanted_records_of(query)
+    selection = wanted_records_of(query)
     offset, is_committed = whole(query, "offset"), query.get("isolation") == COMMITTED
-    default_order = NEWEST if offset is None and wanted.since is None else OLDEST
+    default_order = NEWEST if offset is None and selection.since is None else OLDEST
     order = one_of(query, "order", (NEWEST, OLDEST), default_order)
     resumed = resumed_at(query.get("at", ""))
     chosen, left_out = chosen_partitions(served, topic, query)
@@ -89,8 +89,8 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
         for each in positions:
             end = each.last_stable_offset if is_committed else each.high_watermark
             start = min(max(offset or 0, each.log_start_offset), end)
-            if wanted.since is not None:
-                since = each.reader.offset_for_timestamp(wanted.since)
+            if selection.since is not None:
+                since = each.reader.offset_for_timestamp(selection.since)
                 start = max(start, end if since is None else min(since.offset, end))
             at = resumed.get(each.partition)
             if at is not None and order == NEWEST:
@@ -101,7 +101,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
         return found
 
     def look() -> BrowseResult:
-        return browse(sources(), wanted, newest_first=order == NEWEST, most=SHOWN)
+        return browse(sources(), selection, newest_first=order == NEWEST, most=SHOWN)
 
     def shown_view(browsed: BrowseResult, rows: Sequence[JsonValue]) -> View:
         return {
@@ -130,9 +130,9 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
 
     async def with_schemas(decoder: SchemaDecoder) -> View:
         workers = served.broker.workers
-        if wanted.looks_into_contents:
+        if selection.looks_into_contents:
             browsed, found = await search(
-                workers, decoder, topic, sources, wanted, newest_first=order == NEWEST, most=SHOWN
+                workers, decoder, topic, sources, selection, newest_first=order == NEWEST, most=SHOWN
             )
         else:
             browsed = await in_thread(workers, look)

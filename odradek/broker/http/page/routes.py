@@ -153,8 +153,8 @@ class ActionRoutes:
             return self._error(HTTP_STATUS.get(error.code, REFUSED), words, error.code)
         finally:
             client.close()
-        told = {each: value for each, value in body.items() if each not in action.hidden} if action.hidden else body
-        log.info("page: %s %s, requested by %s", name, json.dumps(told), request.remote)
+        shown = {each: value for each, value in body.items() if each not in action.hidden} if action.hidden else body
+        log.info("page: %s %s, requested by %s", name, json.dumps(shown), request.remote)
         return json_answer(done, headers=self._headers)
 
     def _error(self, status: int, words: str, code: ErrorCode | None = None) -> web.Response:

@@ -73,7 +73,7 @@ async def add_acl(ask: Ask, fields: Fields) -> View:
 async def remove_acl(ask: Ask, fields: Fields) -> View:
     """Removes the ACL that has exactly these fields. Missing fields have the same default values as in `add_acl`."""
     resource, name, pattern, principal, host, operation, permission = acl_of(fields)
-    wanted = DeleteAclsFilter(
+    acl_filter = DeleteAclsFilter(
         resource_type_filter=resource.value,
         resource_name_filter=name,
         pattern_type_filter=pattern.value,
@@ -82,7 +82,7 @@ async def remove_acl(ask: Ask, fields: Fields) -> View:
         operation=operation.value,
         permission_type=permission.value,
     )
-    answer = await ask(DeleteAclsRequest(filters=[wanted]), DeleteAclsResponse)
+    answer = await ask(DeleteAclsRequest(filters=[acl_filter]), DeleteAclsResponse)
     (found,) = answer.filter_results
     check(found.error_code, found.error_message)
     if not found.matching_acls:

@@ -81,13 +81,13 @@ def with_length(number: re.Match[str]) -> str:
 
 def order_of(query: Query, properties: Sequence[str]) -> Order:
     """Returns the order that a query requests. Raises KafkaError unless it is an order by one of `properties`."""
-    asked = query.get("sort", "")
-    by, start = asked.removeprefix("-"), query.get("from") or "0"
+    sort = query.get("sort", "")
+    by, start = sort.removeprefix("-"), query.get("from") or "0"
     if by and by not in properties:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"This list can be sorted by {', '.join(properties)}.")
     if not start.isdecimal() or len(start) > 10:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "from must be a whole number.")
-    return Order(by, asked.startswith("-"), int(start))
+    return Order(by, sort.startswith("-"), int(start))
 
 
 class ControlledClusters(Protocol):

@@ -49,8 +49,8 @@ async def topics(served: ViewedBroker, query: Query) -> View | Job:
     await served.visit(list(members), lambda name: keys.update({name: (name in INTERNAL_TOPICS, name_order(name))}))
     names = sorted(members, key=keys.__getitem__)
     rows: list[dict[str, JsonValue]] = []
-    wanted = names if order.by else names[order.start : order.end]
-    await served.visit(wanted, lambda name: rows.append(row(name, members[name])))
+    shown = names if order.by else names[order.start : order.end]
+    await served.visit(shown, lambda name: rows.append(row(name, members[name])))
     listed: dict[str, JsonValue] = {"total": len(names), "from": order.start}
     if not order.by:
         return {**listed, "topics": rows}
@@ -89,8 +89,8 @@ async def topic(served: ViewedBroker, query: Query) -> View | Job:
     names = holders(broker)
     rows: list[dict[str, JsonValue]] = []
     is_sorted = order.by in PARTITIONS_SORTED_BY
-    wanted = members if is_sorted else members[order.start : order.end]
-    await served.visit(wanted, lambda each: rows.append(partition_row(each, names)))
+    shown = members if is_sorted else members[order.start : order.end]
+    await served.visit(shown, lambda each: rows.append(partition_row(each, names)))
     told: dict[str, JsonValue] = {
         "name": name,
         "total": len(members),
@@ -185,11 +185,11 @@ async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
     )
-    wanted = {each.producer_id for each in entries[-WRITERS:]}
+    shown = {each.producer_id for each in entries[-WRITERS:]}
     by: list[Txn] = []
 
     def add(txn: Txn) -> None:
-        if not wanted.isdisjoint(producer_ids(txn)):
+        if not shown.isdisjoint(producer_ids(txn)):
             by.append(txn)
 
     with suppress(KafkaError):  # a coordinator is loading

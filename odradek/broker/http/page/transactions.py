@@ -207,8 +207,8 @@ def transaction_picture(
         log = partition.log
         lanes.append(Lane(str(partition), log.last_stable_offset, log.high_watermark))
         entry = next((each for each in log.producers() if each.producer_id == producer_id), None)
-        begin = None if entry is None else entry.current_txn_first_offset
-        reads[place] = partial(last_runs, partition, producer_id, begin, last.decided_ms)
+        first_offset = None if entry is None else entry.current_txn_first_offset
+        reads[place] = partial(last_runs, partition, producer_id, first_offset, last.decided_ms)
     holds = holds_of(served.holds(), transactional_id=name, producer_id=producer_id)
 
     def draw() -> View:
@@ -220,14 +220,16 @@ def transaction_picture(
     return draw
 
 
-def last_runs(partition: Partition, producer_id: int, begin: int | None, decided_ms: int | None) -> list[BatchRun]:
+def last_runs(
+    partition: Partition, producer_id: int, first_offset: int | None, decided_ms: int | None
+) -> list[BatchRun]:
     """Returns the runs of a producer's last transaction in a partition.
 
-    begin  first offset of the transaction in the partition, or None if the transaction is not open there
+    first_offset  first offset of the transaction in the partition, or None if the transaction is not open there
     """
-    start, end = bounds(partition, begin)
+    start, end = bounds(partition, first_offset)
     runs = runs_of(partition.log.reader.scan(start, end), start, end)
-    return runs_of_last(runs, producer_id, is_open=begin is not None, decided_ms=decided_ms)
+    return runs_of_last(runs, producer_id, is_open=first_offset is not None, decided_ms=decided_ms)
 
 
 RECORDS_READ = 1000

@@ -95,7 +95,7 @@ class ReadQuery:
     query: Query
     start: Mapping[int, int]
     default_start: str | int
-    wanted: WantedRecords
+    selection: WantedRecords
     is_committed: bool
     most: int
     wait_ms: int
@@ -119,14 +119,14 @@ def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
     else:
         raise invalid("from must be beginning, end, an offset, or `next` of an earlier answer")
     isolation = one_of(query, "isolation", (COMMITTED, UNCOMMITTED), COMMITTED)
-    wanted = wanted_records_of({**query, "isolation": "", "state": ""})
+    selection = wanted_records_of({**query, "isolation": "", "state": ""})
     states = {PLAIN, COMMITTED} if isolation == COMMITTED else {PLAIN, COMMITTED, OPEN, ABORTED}
     return ReadQuery(
         topic,
         query,
         start,
         default,
-        replace(wanted, states=frozenset(states)),
+        replace(selection, states=frozenset(states)),
         isolation == COMMITTED,
         _bounded(query, "max", 1, MAX_RECORDS, DEFAULT_RECORDS),
         _bounded(query, "wait_ms", 0, MAX_WAIT_MS, 0),
@@ -204,11 +204,11 @@ class RecordReader:
             sources = []
             for each in logs:
                 start, end = starts[each.partition], self._end(each)
-                if query.wanted.since is not None:
-                    since = each.reader.offset_for_timestamp(query.wanted.since)
+                if query.selection.since is not None:
+                    since = each.reader.offset_for_timestamp(query.selection.since)
                     start = max(start, end if since is None else min(since.offset, end))
                 sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
-            browsed = browse(sources, query.wanted, newest_first=False, most=query.most)
+            browsed = browse(sources, query.selection, newest_first=False, most=query.most)
             fitting = within_bytes(browsed.records)
             positions = dict(browsed.positions)
             move_before(positions, browsed.records[len(fitting) :])
@@ -281,11 +281,11 @@ def move_before(positions: dict[int, int], left: Sequence[FoundRecord]) -> None:
         positions[each.partition] = each.record.offset
 
 
-def in_format(content: DecodedContent | None, part: str, wanted: str) -> DecodedContent | str:
+def in_format(content: DecodedContent | None, part: str, format_name: str) -> DecodedContent | str:
     """Returns a decoded key or value, or the reason why it does not have the format."""
     if content is None:
         return "its bytes do not begin with a zero byte and the id of a schema"
-    kind = FORMATS[wanted]
+    kind = FORMATS[format_name]
     if kind is None or content.kind in (None, kind):
         return content
     right = next(name for name, each in FORMATS.items() if each == content.kind)

@@ -70,28 +70,28 @@ class StandardAuthorizer:
         self._super_users = frozenset(super_users)
         self._default = DEFAULT_ALLOW if allows_everyone else DEFAULT_DENY
         self._heeds_ranges = rules >= KafkaRules.KAFKA_4_4
-        self._kept: dict[Question, AuthorizationDecision] = {}
-        self._kept_since = acls.changes
+        self._cached: dict[Question, AuthorizationDecision] = {}
+        self._cached_change = acls.changes
 
     def decide(self, *question: *Question) -> AuthorizationDecision:
         """Decides whether a principal may perform an operation on a resource.
 
         question: principal, host (the peer's address as text), operation, type and name of the resource
         """
-        if self._kept_since == self._acls.changes:
-            ruling = self._kept.get(question)
+        if self._cached_change == self._acls.changes:
+            ruling = self._cached.get(question)
             if ruling is not None:
                 return ruling
         return self._decide_anew(question)
 
     def _decide_anew(self, question: Question) -> AuthorizationDecision:
-        kept = self._kept
-        if self._kept_since != self._acls.changes or len(kept) >= MAX_CACHED_DECISIONS:
-            kept.clear()
-            self._kept_since = self._acls.changes
+        cached = self._cached
+        if self._cached_change != self._acls.changes or len(cached) >= MAX_CACHED_DECISIONS:
+            cached.clear()
+            self._cached_change = self._acls.changes
         ruling = self._decide(*question)
         if len(question[-1]) <= MAX_CACHED_NAME_LENGTH:
-            kept[question] = ruling
+            cached[question] = ruling
         return ruling
 
     def _decide(

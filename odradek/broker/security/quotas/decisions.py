@@ -169,27 +169,27 @@ def describe_client_quotas(
 
     Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type.
     """
-    wanted: dict[str, MatchType] = {}
+    match_types: dict[str, MatchType] = {}
     names: dict[str, str | None] = {}
     for component in components:
-        wanted[component.entity_type] = checked_match(component, wanted)
+        match_types[component.entity_type] = checked_match(component, match_types)
         names[component.entity_type] = component.name
-    if IP in wanted and (USER in wanted or CLIENT_ID in wanted):
+    if IP in match_types and (USER in match_types or CLIENT_ID in match_types):
         why = "IP filter component should not be used with user or clientId filter component."
         raise invalid_change(f"Invalid entity filter component combination. {why}")
     return (
         (entity, limits)
         for entity, limits in image.limits.items()
-        if matches(dict(entity), wanted, names) and (not strict or len(entity) == len(wanted))
+        if matches(dict(entity), match_types, names) and (not strict or len(entity) == len(match_types))
     )
 
 
-def checked_match(component: FilterComponent, wanted: Mapping[str, MatchType]) -> MatchType:
+def checked_match(component: FilterComponent, match_types: Mapping[str, MatchType]) -> MatchType:
     """Checks a component, in Kafka's order. Returns its type of match."""
     entity_type = component.entity_type
     if not entity_type:
         raise invalid_change("A component of the filter has no entity type.")
-    if entity_type in wanted:
+    if entity_type in match_types:
         raise invalid_change(f"The filter names the entity type {entity_type} more than once.")
     if entity_type not in TYPES:
         what = f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}."
@@ -203,8 +203,10 @@ def checked_match(component: FilterComponent, wanted: Mapping[str, MatchType]) -
     return match
 
 
-def matches(entity: Mapping[str, str | None], wanted: Mapping[str, MatchType], names: Mapping[str, str | None]) -> bool:
+def matches(
+    entity: Mapping[str, str | None], match_types: Mapping[str, MatchType], names: Mapping[str, str | None]
+) -> bool:
     return all(
         entity_type in entity and (match is MatchType.ANY or entity[entity_type] == names[entity_type])
-        for entity_type, match in wanted.items()
+        for entity_type, match in match_types.items()
     )

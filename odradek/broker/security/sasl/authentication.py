@@ -153,10 +153,10 @@ class Authentication:
                 return self._hang_up(f"it sent {kind.name} in the state {self.state.name} of authentication")
 
     def _kind(self, frame: Buffer) -> RequestKind:
-        asked = api_and_version(frame, KEY_AND_VERSION.size)
-        if asked is None:
+        head = api_and_version(frame, KEY_AND_VERSION.size)
+        if head is None:
             return RequestKind.UNREADABLE
-        key, version = asked
+        key, version = head
         if key != API_VERSIONS_KEY and not self._is_served(key, version):
             return RequestKind.UNREADABLE
         return KINDS.get(key, RequestKind.OTHER)
@@ -171,10 +171,10 @@ class Authentication:
 
     def _begin_exchange(self, frame: Buffer) -> Reaction:
         header, position = read_request_header(frame)
-        wanted = decode(SaslHandshakeRequest, header.api_version, bytes(frame), position).mechanism
+        requested = decode(SaslHandshakeRequest, header.api_version, bytes(frame), position).mechanism
         offers = self._offers()
         response = SaslHandshakeResponse(mechanisms=sorted(offers))
-        if wanted not in offers:
+        if requested not in offers:
             if self.is_repeated:
                 return self._hang_up("it asked for a mechanism that is not enabled, to authenticate again")
             self._enter_state(State.FAILED)
@@ -185,11 +185,11 @@ class Authentication:
         if self.is_repeated:
             self._last_repeated_ms = self._steady_ms
             self._enter_state(State.REPEATED_RAW if is_raw else State.REPEATED_EXCHANGE)
-            self._exchange = offers[wanted].begin() if wanted == self._mechanism else None
+            self._exchange = offers[requested].begin() if requested == self._mechanism else None
         else:
             self._enter_state(State.RAW if is_raw else State.EXCHANGE)
-            self._mechanism, self._exchange = wanted, offers[wanted].begin()
-        self._max_reauth_ms = offers[wanted].max_reauth_ms
+            self._mechanism, self._exchange = requested, offers[requested].begin()
+        self._max_reauth_ms = offers[requested].max_reauth_ms
         return Answer(_chunks(header, response))
 
     def _judge_token(self, frame: Buffer, now_ms: int) -> Reaction:

@@ -113,8 +113,8 @@ def parse_first(message: bytes) -> tuple[str, str] | None:
 
 
 def _as_json(error: InvalidToken) -> str:
-    told: Mapping[str, str] = {"status": error.status} | ({"scope": error.scope} if error.scope else {})
-    return json.dumps(told, separators=(",", ":"))
+    body: Mapping[str, str] = {"status": error.status} | ({"scope": error.scope} if error.scope else {})
+    return json.dumps(body, separators=(",", ":"))
 
 
 Json: TypeAlias = Mapping[str, object]

@@ -83,7 +83,7 @@ class Accounts:
     rules: KafkaRules = NEWEST
 
 
-def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | None = None) -> Offers:
+def offers_of(settings: ListenerSettings, accounts: Accounts, retained: Offers | None = None) -> Offers:
     """Returns the mechanisms of a SASL listener. Raises CannotStart. kept: mechanisms that must not be set up again"""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
@@ -91,8 +91,8 @@ def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | Non
         raise CannotStart(
             f"listener {settings.listener} has no SASL mechanism: name some in {_quoted_source(settings)}"
         )
-    kept = kept or {}
-    return {name: kept[name] if name in kept else _offer(settings, name, accounts) for name in names}
+    retained = retained or {}
+    return {name: retained[name] if name in retained else _offer(settings, name, accounts) for name in names}
 
 
 def _offer(settings: ListenerSettings, name: str, accounts: Accounts) -> Offer:
@@ -214,9 +214,9 @@ class SaslListeners:
             if texts == self._texts[name]:
                 continue
             self._texts[name] = texts
-            kept = {mechanism: offer for mechanism, offer in offers.items() if mechanism == OAUTHBEARER}
+            retained = {mechanism: offer for mechanism, offer in offers.items() if mechanism == OAUTHBEARER}
             try:
-                self._offers[name] = offers_of(self._config.listener_settings(name), self._accounts, kept)
+                self._offers[name] = offers_of(self._config.listener_settings(name), self._accounts, retained)
             except CannotStart as error:
                 log.warning("listener %s keeps its mechanisms; the new settings cannot be used: %s", name, error)
 

@@ -261,10 +261,10 @@ class HandshakeSlots(Generic[K]):
 
     def end(self, key: K, address: str) -> None:
         """Removes a handshake that has succeeded or failed. Does nothing if the handshake has been aborted."""
-        begun = self._by_address.get(address)
-        if begun is None or key not in begun:
+        running = self._by_address.get(address)
+        if running is None or key not in running:
             return
-        del begun[key]
+        del running[key]
         self._count -= 1
-        if not begun:
+        if not running:
             del self._by_address[address]

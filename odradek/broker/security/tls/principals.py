@@ -207,14 +207,14 @@ class MappingRule:
             found = pattern.capture(subject, at, whole=False, max_work=max_work - pattern.work)
             if found is None:
                 break
-            begin, end, *_ = found
+            start, end, *_ = found
             replacement = _filled_in(self.replacement, subject, found)
-            length += len(replacement) + begin - copied
+            length += len(replacement) + start - copied
             if length > MAX_NAME_LENGTH:
                 raise TooMuchWork
-            parts += [subject[copied:begin], replacement]
+            parts += [subject[copied:start], replacement]
             copied = end
-            at = end + 1 if begin == end else end
+            at = end + 1 if start == end else end
         return "".join((*parts, subject[copied:]))
 
 
@@ -297,8 +297,8 @@ def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
                 break
         if not length:
             return f"${digits}"
-        begin, end = captures[2 * int(digits[:length]) : 2 * int(digits[:length]) + 2]
-        return (subject[begin:end] if end >= 0 else "") + digits[length:]
+        start, end = captures[2 * int(digits[:length]) : 2 * int(digits[:length]) + 2]
+        return (subject[start:end] if end >= 0 else "") + digits[length:]
 
     return REFERENCE.sub(one, replacement)
 

@@ -45,13 +45,15 @@ class NewToken:
     max_lifetime_ms: int
 
 
-def create_token(rules: TokenRules, wanted: NewToken, token_id: str, now_ms: int) -> tuple[DelegationToken, Message]:
+def create_token(rules: TokenRules, requested: NewToken, token_id: str, now_ms: int) -> tuple[DelegationToken, Message]:
     lifetime_ms = rules.max_lifetime_ms
-    if 0 < wanted.max_lifetime_ms < lifetime_ms:
-        lifetime_ms = wanted.max_lifetime_ms
+    if 0 < requested.max_lifetime_ms < lifetime_ms:
+        lifetime_ms = requested.max_lifetime_ms
     max_ms = now_ms + lifetime_ms
     expires_ms = min(max_ms, now_ms + rules.expiry_time_ms)
-    token = DelegationToken(token_id, wanted.owner, wanted.requester, wanted.renewers, now_ms, expires_ms, max_ms)
+    token = DelegationToken(
+        token_id, requested.owner, requested.requester, requested.renewers, now_ms, expires_ms, max_ms
+    )
     return token, token_record(token)
 
 
@@ -110,9 +112,9 @@ def visible_tokens(
     owners         only tokens that one of these principals owns, requested or may renew; None for all tokens
     may_describe   returns whether the principal may describe a token of another user
     """
-    wanted = None if owners is None else frozenset(owners)
+    requested = None if owners is None else frozenset(owners)
     for token in tokens.by_id.values():
-        if wanted is not None and wanted.isdisjoint((token.owner, token.requester, *token.renewers)):
+        if requested is not None and requested.isdisjoint((token.owner, token.requester, *token.renewers)):
             continue
         if token.may_be_renewed_by(principal) or may_describe(token):
             yield token

@@ -61,18 +61,18 @@ class AcquiredOffsets(NamedTuple):
 
 
 def acquire(
-    flight: InFlight, wanted: Acquisition, log_batches: LogBatches, limits: Limits, deadline_ms: int
+    flight: InFlight, acquisition: Acquisition, log_batches: LogBatches, limits: Limits, deadline_ms: int
 ) -> list[AcquiredOffsets]:
-    if not log_batches or wanted.max_records <= 0:
+    if not log_batches or acquisition.max_records <= 0:
         return []
     last_offset = log_batches[-1][1]
-    budget = min(wanted.max_records, limits.max_record_locks - flight.size)
+    budget = min(acquisition.max_records, limits.max_record_locks - flight.size)
     if budget <= 0:  # the window is full, so only released records can be acquired
-        if wanted.fetch_offset >= flight.next_offset:
+        if acquisition.fetch_offset >= flight.next_offset:
             return []
-        budget = min(wanted.max_records, flight.next_offset - wanted.fetch_offset)
+        budget = min(acquisition.max_records, flight.next_offset - acquisition.fetch_offset)
         last_offset = min(last_offset, flight.next_offset - 1)
-    turn = _RecordAcquirer(flight, wanted, log_batches, limits, deadline_ms, budget)
+    turn = _RecordAcquirer(flight, acquisition, log_batches, limits, deadline_ms, budget)
     turn.archive_vanished(log_batches[0][0] - 1)
     turn.run(max(log_batches[0][0], flight.start_offset), last_offset)
     return turn.acquired
@@ -84,30 +84,30 @@ class _RecordAcquirer:
     def __init__(
         self,
         flight: InFlight,
-        wanted: Acquisition,
+        acquisition: Acquisition,
         log_batches: LogBatches,
         limits: Limits,
         deadline_ms: int,
         budget: int,
     ) -> None:
         self._flight = flight
-        self._wanted = wanted
+        self._acquisition = acquisition
         self._log_batches = log_batches
         self._limits = limits
         self._deadline_ms = deadline_ms
         self._budget = budget
-        self._has_record_limit = wanted.mode is AcquireMode.RECORD_LIMIT
+        self._has_record_limit = acquisition.mode is AcquireMode.RECORD_LIMIT
         self.acquired: list[AcquiredOffsets] = []
 
     def archive_vanished(self, last_offset: int) -> None:
         """Archives available records that compaction has removed: those between the fetch offset and the first offset
         that the log returned."""
-        flight, first_offset = self._flight, self._wanted.fetch_offset
+        flight, first_offset = self._flight, self._acquisition.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):
             for span in batch.overlapping(first_offset, last_offset):
                 if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
-                    gone = (max(span.first_offset, first_offset), min(span.last_offset, last_offset))
-                    for part in batch.cut(*gone):
+                    removed = (max(span.first_offset, first_offset), min(span.last_offset, last_offset))
+                    for part in batch.cut(*removed):
                         flight.set_state(part, RecordState.ARCHIVED)
 
     def run(self, first_offset: int, last_offset: int) -> None:
@@ -177,16 +177,18 @@ class _RecordAcquirer:
         for span in batch.cut(first_offset, last_offset):
             span.state = RecordState.ACQUIRED
             span.delivery_count += 1
-            span.member_id = self._wanted.member_id
+            span.member_id = self._acquisition.member_id
             span.lock_deadline_ms = self._deadline_ms
             self._budget -= len(span)
-            taken = AcquiredOffsets(span.first_offset, span.last_offset, span.delivery_count)
+            offsets = AcquiredOffsets(span.first_offset, span.last_offset, span.delivery_count)
             if self.acquired and batch.first_offset <= self.acquired[-1].first_offset:
                 before = self.acquired[-1]
-                if before.last_offset + 1 == taken.first_offset and before.delivery_count == taken.delivery_count:
-                    self.acquired[-1] = AcquiredOffsets(before.first_offset, taken.last_offset, taken.delivery_count)
+                if before.last_offset + 1 == offsets.first_offset and before.delivery_count == offsets.delivery_count:
+                    self.acquired[-1] = AcquiredOffsets(
+                        before.first_offset, offsets.last_offset, offsets.delivery_count
+                    )
                     continue
-            self.acquired.append(taken)
+            self.acquired.append(offsets)
 
     # New records.
 
@@ -215,7 +217,7 @@ class _RecordAcquirer:
     def _pieces(self, first_offset: int, last_offset: int) -> Iterator[tuple[int, int]]:
         """Splits the range at log batch boundaries into pieces of at least `batch_size` offsets; only the last piece
         may be smaller."""
-        batch_size = max(1, self._wanted.batch_size)
+        batch_size = max(1, self._acquisition.batch_size)
         first = first_offset
         for base_offset, _ in self._log_batches:
             if base_offset > last_offset:
@@ -228,7 +230,7 @@ class _RecordAcquirer:
     def _track(self, first_offset: int, last_offset: int, rest_last_offset: int) -> None:
         """Tracks a range whose first part is acquired. The rest, up to `rest_last_offset`, is available and may be
         empty."""
-        span = Span(first_offset, last_offset, RecordState.ACQUIRED, 1, self._wanted.member_id, self._deadline_ms)
+        span = Span(first_offset, last_offset, RecordState.ACQUIRED, 1, self._acquisition.member_id, self._deadline_ms)
         spans = [span]
         if rest_last_offset > last_offset:
             spans.append(Span(last_offset + 1, rest_last_offset, RecordState.AVAILABLE, 0, NOBODY, NO_DEADLINE))

@@ -53,18 +53,18 @@ def guess_cause(delivery_count: int, delivery_count_limit: int) -> Cause:
 def subtract_letters(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Removes the offsets of `others` from `letters`, and returns the remaining parts. Apart from sorting, this takes
     time proportional to the total number of letters."""
-    taken = sorted((each.first_offset, each.last_offset) for each in others)
+    ranges = sorted((each.first_offset, each.last_offset) for each in others)
     left: list[DeadLetter] = []
     at = 0
     for letter in sorted(letters, key=_first_offset):
         first = letter.first_offset
-        while at < len(taken) and taken[at][1] < first:
+        while at < len(ranges) and ranges[at][1] < first:
             at += 1
         reached = at
-        while reached < len(taken) and taken[reached][0] <= letter.last_offset:
-            if taken[reached][0] > first:
-                left.append(letter._replace(first_offset=first, last_offset=taken[reached][0] - 1, is_whole=False))
-            first = max(first, taken[reached][1] + 1)
+        while reached < len(ranges) and ranges[reached][0] <= letter.last_offset:
+            if ranges[reached][0] > first:
+                left.append(letter._replace(first_offset=first, last_offset=ranges[reached][0] - 1, is_whole=False))
+            first = max(first, ranges[reached][1] + 1)
             reached += 1
         if first <= letter.last_offset:
             left.append(letter if first == letter.first_offset else letter._replace(first_offset=first, is_whole=False))

@@ -82,8 +82,8 @@ class PendingRanges:
         """Removes the ranges that this marker ends. Returns them with their resolutions."""
         ended = self.ended_by(ending)
         if ended:
-            gone = {id(pending) for pending, _ in ended}
-            self.ranges = [each for each in self.ranges if id(each) not in gone]
+            removed = {id(pending) for pending, _ in ended}
+            self.ranges = [each for each in self.ranges if id(each) not in removed]
             self.record_count -= sum(each.last_offset - each.first_offset + 1 for each, _ in ended)
         return ended
 
@@ -99,23 +99,23 @@ class PendingRanges:
 
         by  the producer id and epoch whose offsets are removed; None removes the offsets of every producer
         """
-        begin = bisect_left(self.ranges, first_offset, key=_LAST)
+        start = bisect_left(self.ranges, first_offset, key=_LAST)
         end = bisect_right(self.ranges, last_offset, key=_FIRST)
-        if begin >= end:
+        if start >= end:
             return []
-        kept, cut = [], []
-        for each in self.ranges[begin:end]:
+        remaining, cut = [], []
+        for each in self.ranges[start:end]:
             if by is not None and by != (each.producer_id, each.producer_epoch):
-                kept.append(each)
+                remaining.append(each)
                 continue
             first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
             cut.append(each._replace(first_offset=first, last_offset=last))
             self.record_count -= last - first + 1
             if each.first_offset < first:
-                kept.append(each._replace(last_offset=first - 1))
+                remaining.append(each._replace(last_offset=first - 1))
             if each.last_offset > last:
-                kept.append(each._replace(first_offset=last + 1))
-        self.ranges[begin:end] = kept
+                remaining.append(each._replace(first_offset=last + 1))
+        self.ranges[start:end] = remaining
         return cut
 
 
@@ -364,8 +364,8 @@ def merged(batches: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch
 
 
 def cut_below(stored: list[StateBatch], start_offset: int) -> None:
-    gone = bisect_left(stored, start_offset, key=_LAST)
-    del stored[:gone]
+    removed = bisect_left(stored, start_offset, key=_LAST)
+    del stored[:removed]
     if stored and stored[0].first_offset < start_offset:
         stored[0] = _part(stored[0], start_offset, stored[0].last_offset)
 
@@ -373,14 +373,14 @@ def cut_below(stored: list[StateBatch], start_offset: int) -> None:
 def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
     # Batches that are adjacent to the new batch are included, so that they are joined with the new batch if the states
     # are equal.
-    begin = bisect_left(stored, batch.first_offset - 1, key=_LAST)
+    start = bisect_left(stored, batch.first_offset - 1, key=_LAST)
     end = bisect_right(stored, batch.last_offset + 1, key=_FIRST)
-    if begin == end:
-        stored.insert(begin, batch)
+    if start == end:
+        stored.insert(start, batch)
         return
     pieces: list[StateBatch] = []
     first = batch.first_offset  # the first offset of the new batch that has not been merged yet
-    for old in stored[begin:end]:
+    for old in stored[start:end]:
         if old.first_offset > first:
             _append(pieces, _part(batch, first, min(batch.last_offset, old.first_offset - 1)))
         if _rank(old) >= _rank(batch):
@@ -393,7 +393,7 @@ def _merge_one(stored: list[StateBatch], batch: StateBatch) -> None:
             _append(pieces, _part(old, max(old.first_offset, batch.last_offset + 1), old.last_offset))
         first = max(first, old.last_offset + 1)
     _append(pieces, batch if first == batch.first_offset else _part(batch, first, batch.last_offset))
-    stored[begin:end] = pieces
+    stored[start:end] = pieces
 
 
 def _part(batch: StateBatch, first_offset: int, last_offset: int) -> StateBatch:

@@ -180,8 +180,8 @@ class TrackedBatch:
         return self.last_offset - self.first_offset + 1
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[Span]:
-        begin = bisect_left(self.spans, first_offset, key=_LAST_OFFSET)
-        return self.spans[begin : bisect_right(self.spans, last_offset, key=_FIRST_OFFSET)]
+        start = bisect_left(self.spans, first_offset, key=_LAST_OFFSET)
+        return self.spans[start : bisect_right(self.spans, last_offset, key=_FIRST_OFFSET)]
 
     def cut(self, first_offset: int, last_offset: int) -> list[Span]:
         """Returns the spans of the batch within these offsets. Spans that extend beyond the offsets are split first."""
@@ -265,8 +265,8 @@ class InFlight:
     def overlapping(self, first_offset: int, last_offset: int) -> list[TrackedBatch]:
         batches = self.batches
         at = self.floor(first_offset)
-        begin = at if at >= 0 and batches[at].last_offset >= first_offset else at + 1
-        return batches[begin : self.floor(last_offset) + 1]
+        start = at if at >= 0 and batches[at].last_offset >= first_offset else at + 1
+        return batches[start : self.floor(last_offset) + 1]
 
     def spans(self) -> Iterator[Span]:
         for batch in self.batches:
@@ -312,8 +312,8 @@ class InFlight:
         """Returns the offsets that have become ARCHIVING since the last call. Usually there are none."""
         if not self.archiving:
             return ()
-        taken, self.archiving = self.archiving, []
-        return taken
+        archived, self.archiving = self.archiving, []
+        return archived
 
     def become_pending(self, span: Span) -> None:
         """Makes an acquired span TX_PENDING. The span keeps its member and lock in case the transaction is aborted."""
@@ -379,16 +379,16 @@ class InFlight:
         below = self.floor(start - 1) + 1
         if below == 0:
             return
-        kept = []
+        remaining = []
         for batch in batches[:below]:
             spans = batch.spans
             if spans[0].last_offset < start:
                 spans = [each for each in spans if each.last_offset >= start or not each.is_finished]
                 batch.spans = spans
             if spans:
-                kept.append(batch)
-        if len(kept) < below:
-            batches[:below] = kept
+                remaining.append(batch)
+        if len(remaining) < below:
+            batches[:below] = remaining
 
 
 def state_after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:

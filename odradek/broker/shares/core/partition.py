@@ -105,7 +105,7 @@ class SharePartition:
 
     def acquire(
         self,
-        wanted: Acquisition,
+        acquisition: Acquisition,
         log_batches: LogBatches,
         limits: Limits,
         now_ms: int,
@@ -117,7 +117,7 @@ class SharePartition:
         aborted      offsets (both inclusive) of aborted transactions, which a read_committed group must not receive
         returns      the acquired ranges, ascending; empty if no records are available
         """
-        acquired = acquire(self.flight, wanted, log_batches, limits, now_ms + limits.lock_duration_ms)
+        acquired = acquire(self.flight, acquisition, log_batches, limits, now_ms + limits.lock_duration_ms)
         if acquired and aborted:
             acquired = archive_aborted(self.flight, acquired, aborted)
         if acquired:
@@ -131,8 +131,8 @@ class SharePartition:
         for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):
             for span in batch.overlapping(batch.first_offset, log_start_offset - 1):
                 if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
-                    for gone in batch.cut(span.first_offset, min(span.last_offset, log_start_offset - 1)):
-                        flight.set_state(gone, RecordState.ARCHIVED)
+                    for part in batch.cut(span.first_offset, min(span.last_offset, log_start_offset - 1)):
+                        flight.set_state(part, RecordState.ARCHIVED)
         flight.move_start_to(log_start_offset)
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
@@ -235,8 +235,8 @@ class SharePartition:
     def take_dead_letters(self, limits: Limits) -> Sequence[DeadLetter]:
         """Returns the records that have become ARCHIVING since the last call and must be copied now. If records were
         loaded as ARCHIVING, their cause is guessed from the delivery count, because it is not stored."""
-        taken = self.flight.take_archiving()
-        return [self._dead_letter(each, limits) for each in taken]
+        archived = self.flight.take_archiving()
+        return [self._dead_letter(each, limits) for each in archived]
 
     def _dead_letter(self, letter: DeadLetter, limits: Limits) -> DeadLetter:
         first, last, count, cause, _ = letter

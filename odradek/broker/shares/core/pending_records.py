@@ -354,8 +354,12 @@ class PendingRecords:
     ) -> None:
         if span.pending is not None and not span.in_transition:
             pending = span.pending
-            told = REJECT if pending.ack_type == DEAD_LETTER else pending.ack_type
-            if (pending.transaction, told, pending.member_id) == (transaction, PENDING_TYPES[event], member_id):
+            reported_type = REJECT if pending.ack_type == DEAD_LETTER else pending.ack_type
+            if (pending.transaction, reported_type, pending.member_id) == (
+                transaction,
+                PENDING_TYPES[event],
+                member_id,
+            ):
                 return  # the client has repeated a request whose response was lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
         cell = CANNOT_BE_PENDING if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]

@@ -52,8 +52,8 @@ class ShareSession:
     def in_turn(self) -> list[TopicIdPartition]:
         """Returns the partitions of the session, rotated so that each request begins with a different partition."""
         partitions = list(self.partitions)
-        begin = self.epoch % len(partitions) if partitions else 0
-        return partitions[begin:] + partitions[:begin]
+        start = self.epoch % len(partitions) if partitions else 0
+        return partitions[start:] + partitions[:start]
 
     def takes_notice(self, partition: TopicIdPartition, *, has_news: bool, has_error: bool) -> bool:
         """Returns whether the response must contain this partition, and updates `must_list` accordingly."""
@@ -95,7 +95,7 @@ class ShareSessions:
         self,
         key: SessionKey,
         epoch: int,
-        wanted: Sequence[TopicIdPartition],
+        requested: Sequence[TopicIdPartition],
         forgotten: Iterable[TopicIdPartition],
         connection: Hashable,
     ) -> ShareSession:
@@ -115,7 +115,7 @@ class ShareSessions:
         else:
             session = self._require_epoch(key, epoch)
         known_before = len(session.partitions)
-        session._update(wanted, forgotten)
+        session._update(requested, forgotten)
         if len(session.partitions) > known_before and self._count_partitions() > self._max_partitions:
             del self._sessions[key]
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)

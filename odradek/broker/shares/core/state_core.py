@@ -303,8 +303,8 @@ class StateCore:
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[int]:
         """Deletes the state of topics that no longer exist, including topics that were deleted before a restart."""
-        gone = [StateDeletion(key) for key in self._entries if not topic_exists(key.topic_id)]
-        return Outcome(len(gone), gone, may_split=True)
+        deletions = [StateDeletion(key) for key in self._entries if not topic_exists(key.topic_id)]
+        return Outcome(len(deletions), deletions, may_split=True)
 
     def repeat_markers(self, now_ms: int) -> Outcome[bool]:
         """Writes records that repeat the effects of markers, for readers that do not understand markers."""

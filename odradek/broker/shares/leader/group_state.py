@@ -33,14 +33,14 @@ async def initialize_state(broker: ShareBroker, group_id: str, request: StateReq
     Returns the errors by partition."""
     pairs = list(request.start_offsets)
     persister = broker.shares.persister
-    asked: list[Deferred[bool]] = []
+    replies: list[Deferred[bool]] = []
     for pair in pairs:
         key, start_offset = SharePartitionKey(group_id, *pair), request.start_offsets[pair]
         if pair in request.if_missing:
-            asked.append(start_deferred(_initialize_if_missing(persister, key, request.state_epoch, start_offset)))
+            replies.append(start_deferred(_initialize_if_missing(persister, key, request.state_epoch, start_offset)))
         else:
-            asked.append(persister.initialize(key, request.state_epoch, start_offset))
-    refusals = await _refusals(pairs, asked)
+            replies.append(persister.initialize(key, request.state_epoch, start_offset))
+    refusals = await _refusals(pairs, replies)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
     # Share partitions in `if_missing` need not be dropped from memory: if they already had state, it was kept, and
     # without state they cannot have been loaded. Members may already fetch from them, and keep the records that they
@@ -68,11 +68,11 @@ async def delete_state(broker: ShareBroker, group_id: str, partitions: Partition
     """Deletes the share state of these partitions, and records in the group which topics have no state left. Returns
     the errors by partition."""
     pairs = pairs_of(partitions)
-    asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
-    refusals = await _refusals(pairs, asked)
+    replies = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
+    refusals = await _refusals(pairs, replies)
     broker.shares.drop_partitions([SharePartitionKey(group_id, *pair) for pair in pairs_of(partitions)])
-    gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
-    submit_second_decision(broker, group_id, lambda core, now_ms: core.share_state_deleted(group_id, gone, now_ms))
+    deleted = partitions.keys() - {topic_id for topic_id, _ in refusals}
+    submit_second_decision(broker, group_id, lambda core, now_ms: core.share_state_deleted(group_id, deleted, now_ms))
     return refusals
 
 
@@ -89,7 +89,7 @@ def submit_second_decision(
         )
 
 
-async def _refusals(pairs: Sequence[Pair], asked: Sequence[Deferred[bool]]) -> Refusals:
+async def _refusals(pairs: Sequence[Pair], replies: Sequence[Deferred[bool]]) -> Refusals:
     """Waits for all responses and returns the errors by partition."""
-    answers: list[bool | KafkaError] = await wait_for_all([*asked])
+    answers: list[bool | KafkaError] = await wait_for_all([*replies])
     return {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}

@@ -13,13 +13,13 @@ from odradek.protocol.struct import Buffer
 
 
 class LogBatch(NamedTuple):
-    """A log batch. `chunk` is the index of its chunk in the read result; `begin` and `end` are the batch's position in
+    """A log batch. `chunk` is the index of its chunk in the read result; `start` and `end` are the batch's position in
     the chunk."""
 
     first_offset: int
     last_offset: int
     chunk: int
-    begin: int
+    start: int
     end: int
 
 
@@ -37,19 +37,19 @@ class LogBatches:
                 break
 
     def _walk(self, index: int, chunk: Buffer, from_offset: int, until_offset: int) -> bool:
-        begin, size = 0, len(chunk)
-        while size - begin >= HEADER_BYTES:
-            header = unpack_batch_header(chunk, begin)
-            end = begin + header.batch_length + LOG_OVERHEAD
+        start, size = 0, len(chunk)
+        while size - start >= HEADER_BYTES:
+            header = unpack_batch_header(chunk, start)
+            end = start + header.batch_length + LOG_OVERHEAD
             if end > size:
                 return False
             last_offset = header.base_offset + header.last_offset_delta
             if last_offset >= from_offset:
-                self._batches.append(LogBatch(header.base_offset, last_offset, index, begin, end))
+                self._batches.append(LogBatch(header.base_offset, last_offset, index, start, end))
             if last_offset >= until_offset:
                 return False
-            begin = end
-        return begin == size
+            start = end
+        return start == size
 
     def offsets(self) -> list[tuple[int, int]]:
         return [(each.first_offset, each.last_offset) for each in self._batches]
@@ -57,18 +57,18 @@ class LogBatches:
     def bytes_of(self, first_offset: int, last_offset: int) -> list[Buffer]:
         """Returns the batches that contain any of these offsets, in as few pieces as the chunks allow."""
         pieces: list[Buffer] = []
-        chunk, begin, end = -1, 0, 0
+        chunk, start, end = -1, 0, 0
         for batch in self._batches:
             if batch.last_offset < first_offset or batch.first_offset > last_offset:
                 continue
-            if batch.chunk == chunk and batch.begin == end:
+            if batch.chunk == chunk and batch.start == end:
                 end = batch.end
                 continue
             if chunk >= 0:
-                pieces.append(memoryview(self._chunks[chunk])[begin:end])
-            chunk, begin, end = batch.chunk, batch.begin, batch.end
+                pieces.append(memoryview(self._chunks[chunk])[start:end])
+            chunk, start, end = batch.chunk, batch.start, batch.end
         if chunk >= 0:
-            pieces.append(memoryview(self._chunks[chunk])[begin:end])
+            pieces.append(memoryview(self._chunks[chunk])[start:end])
         return pieces
 
     def aborted(self, transactions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -86,11 +86,11 @@ class LogBatches:
             while waiting and waiting[-1][1] <= batch.last_offset:
                 open_producers.add(waiting.pop()[0])
             chunk = self._chunks[batch.chunk]
-            header = unpack_batch_header(chunk, batch.begin)
+            header = unpack_batch_header(chunk, batch.start)
             if header.producer_id not in open_producers:
                 continue
             if header.attributes & CONTROL:
-                marker = read_marker(chunk, batch.begin, header)
+                marker = read_marker(chunk, batch.start, header)
                 if marker is not None and not marker.is_commit:
                     open_producers.discard(header.producer_id)
             elif header.attributes & TRANSACTIONAL:

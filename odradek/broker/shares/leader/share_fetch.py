@@ -84,8 +84,10 @@ class LiveShareFetch:
         fetches = not (
             is_final or is_throttled or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack
         )
-        asked = () if is_final else session.in_turn()
-        self._partitions: Sequence[TopicIdPartition] = [each for each in asked if fetches or not self._is_there(each)]
+        requested = () if is_final else session.in_turn()
+        self._partitions: Sequence[TopicIdPartition] = [
+            each for each in requested if fetches or not self._is_there(each)
+        ]
         self._must_answer = request.max_wait_ms <= 0
         self._look_again = False  # set if the state has changed since the last look began
         self._woken: Deferred[None] | None = None  # set while the fetch waits
@@ -156,12 +158,12 @@ class LiveShareFetch:
         self._look_again = False
         self._answers = {}
         self._left_records = self._max_records
-        wanted = self._partitions
+        requested = self._partitions
         if not self._broker.shares.sessions.is_open(self._session):
-            wanted = ()
+            requested = ()
             self._must_answer = True
         must_have_bytes = self._min_bytes > 1 and not self._must_answer and not self._has_min_bytes()
-        for partition in wanted:
+        for partition in requested:
             try:
                 if self._left_records <= 0:
                     self._partition(partition)  # reports errors even if no more records can be acquired
@@ -205,14 +207,14 @@ class LiveShareFetch:
 
     # One partition.
 
-    def _find(self, wanted: TopicIdPartition) -> LiveSharePartition | None:
+    def _find(self, requested: TopicIdPartition) -> LiveSharePartition | None:
         """Returns the share partition if records can be acquired from it now, otherwise None. Starts loading it if
         necessary. Raises KafkaError."""
-        live = self._live.get(wanted)
+        live = self._live.get(requested)
         if live is None or (live.phase is SharePartitionPhase.GONE and live.failure is None):
-            partition = self._partition(wanted)
-            key = SharePartitionKey(self._session.key.group_id, *wanted)
-            live = self._live[wanted] = self._broker.shares.find_or_load(key, partition)
+            partition = self._partition(requested)
+            key = SharePartitionKey(self._session.key.group_id, *requested)
+            live = self._live[requested] = self._broker.shares.find_or_load(key, partition)
             if self._wait is not None:
                 live.park(self._wait)
         if live.failure is not None:
@@ -221,18 +223,18 @@ class LiveShareFetch:
             return None
         return live if live.core.may_acquire(live.limits) else None
 
-    def _partition(self, wanted: TopicIdPartition) -> Partition:
-        topic = self._broker.metadata.image.topics_by_id.get(wanted.topic_id)
+    def _partition(self, requested: TopicIdPartition) -> Partition:
+        topic = self._broker.metadata.image.topics_by_id.get(requested.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         self._context.require(Operation.READ, ResourceType.TOPIC, topic.name)
-        return self._broker.partitions.get_by_id(*wanted)
+        return self._broker.partitions.get_by_id(*requested)
 
-    def _is_there(self, wanted: TopicIdPartition) -> bool:
+    def _is_there(self, requested: TopicIdPartition) -> bool:
         """Returns whether this broker leads the partition and the client may read it. If not, the partition's error is
         reported even if the client wants no records."""
         try:
-            self._partition(wanted)
+            self._partition(requested)
         except KafkaError:
             return False
         return True
@@ -241,9 +243,9 @@ class LiveShareFetch:
         """Returns whether the fetch can probably acquire its minimum number of bytes. This is an estimate, based on the
         number of bytes that it can read."""
         missing_bytes = self._min_bytes
-        for wanted in self._partitions:
+        for requested in self._partitions:
             try:
-                live = self._find(wanted)
+                live = self._find(requested)
                 read = None if live is None else _LogRead.of(live, missing_bytes, self._max_records)
                 if read is not None and not read.starts_anew:
                     missing_bytes -= read.read_from_memory().size_bytes
@@ -265,10 +267,10 @@ class LiveShareFetch:
         if live.is_read_committed and result.size_bytes:
             transactions = live.partition.log.reader.aborted_transactions(read.fetch_offset, result.end_offset)
             aborted = batches.aborted(transactions)
-        wanted = Acquisition(
+        requested = Acquisition(
             self._session.key.member_id, read.fetch_offset, self._left_records, self._batch_size, self._mode
         )
-        acquired = core.acquire(wanted, batches.offsets(), limits, live.lock_clock.now_ms(), aborted)
+        acquired = core.acquire(requested, batches.offsets(), limits, live.lock_clock.now_ms(), aborted)
         if not acquired:
             return
         live.arm()

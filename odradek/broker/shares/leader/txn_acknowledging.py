@@ -57,23 +57,23 @@ class Acknowledger(NamedTuple):
         return SharePartitionKey(self.group_id, *partition)
 
 
-async def acknowledge_in_transaction(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
+async def acknowledge_in_transaction(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Makes the acknowledgements pending in all partitions or in none, and returns a result for each partition.
 
-    wanted  at least one acknowledgement for each partition; all checks that need no coordinator must have been made
+    requested  at least one acknowledgement for each partition; all checks that need no coordinator must have been made
 
     Raises KafkaError if the whole request is refused.
     """
     require_member(who, broker)
-    refused = await load_partitions(wanted, who, broker)
+    refused = await load_partitions(requested, who, broker)
     if refused:
-        return refused_all(wanted, refused)
-    await register_partitions(wanted, who, broker)
-    return await make_pending(wanted, who, broker)
+        return refused_all(requested, refused)
+    await register_partitions(requested, who, broker)
+    return await make_pending(requested, who, broker)
 
 
-def refused_all(wanted: Acknowledgements, refused: Results) -> Results:
-    return {each: refused.get(each, NOT_ATTEMPTED) for each in wanted}
+def refused_all(requested: Acknowledgements, refused: Results) -> Results:
+    return {each: refused.get(each, NOT_ATTEMPTED) for each in requested}
 
 
 def require_member(who: Acknowledger, broker: ShareBroker) -> None:
@@ -90,12 +90,12 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
         raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, message)
 
 
-async def load_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
+async def load_partitions(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Loads the share partitions that are not in memory; usually, all of them are. Returns the errors of share
     partitions that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
-    for each in wanted:
+    for each in requested:
         live = broker.shares.find(who.key(each))
         if live is not None and live.phase is SharePartitionPhase.ACTIVE:
             continue
@@ -113,7 +113,7 @@ async def load_partitions(wanted: Acknowledgements, who: Acknowledger, broker: S
     return refused
 
 
-async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> None:
+async def register_partitions(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> None:
     """Adds the partitions of `__share_group_state` to the transaction. Begins the transaction if it has not begun yet.
 
     Waits a short time if the previous transaction is not complete yet. Raises KafkaError if the coordinator refuses.
@@ -121,7 +121,7 @@ async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broke
     transactional_id, producer_id, producer_epoch = who.transaction
     assert transactional_id is not None
     partition_for = broker.share_coordinator.partition_for
-    partitions = {(SHARE_GROUP_STATE, partition_for(who.key(each))) for each in wanted}
+    partitions = {(SHARE_GROUP_STATE, partition_for(who.key(each))) for each in requested}
     patient_until_ms = broker.clock.now_ms() + REGISTRATION_PATIENCE_MS
     while True:
         answer = broker.transactions.add_partitions(
@@ -136,7 +136,7 @@ async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broke
         await sleep(broker.timers, REGISTRATION_RETRY_MS)
 
 
-async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
+async def make_pending(requested: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Makes the acknowledgements pending in all partitions. First checks all partitions again, because they may have
     changed while the transaction coordinator was responding.
 
@@ -145,11 +145,11 @@ async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: Shar
     broker.shares.require_transactions()
     _, producer_id, producer_epoch = who.transaction
     broker.seals.check(producer_id, producer_epoch)
-    for each in wanted:
+    for each in requested:
         if broker.share_coordinator.shard_for(who.key(each)).core.has_ended(producer_id, producer_epoch):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
-    for each, acknowledgements in wanted.items():
+    for each, acknowledgements in requested.items():
         live = broker.shares.find(who.key(each))
         try:
             if live is None:
@@ -158,17 +158,17 @@ async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: Shar
         except KafkaError as error:
             refused[each] = AcknowledgeResult(error.code, error.message)
     if refused:
-        return refused_all(wanted, refused)
+        return refused_all(requested, refused)
     must_sync = producer_id in broker.two_phase
     writes = []
-    for each, acknowledgements in wanted.items():
+    for each, acknowledgements in requested.items():
         live = broker.shares.find(who.key(each))
         assert live is not None
         writes.append(
             live.make_pending(who.member_id, who.member_epoch, acknowledgements, who.transaction, must_sync=must_sync)
         )
     answers = await wait_for_all([each.stored for each in writes])
-    return dict(zip(wanted, apply_or_undo(writes, answers), strict=True))
+    return dict(zip(requested, apply_or_undo(writes, answers), strict=True))
 
 
 def apply_or_undo(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:

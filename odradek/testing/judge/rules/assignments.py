@@ -97,10 +97,13 @@ def on_sync_group(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, SyncGroupRequest)
     claims = scene.state(Claims, request.group_id, request.member_id)
-    told = claims.response
-    if told is None or not request.assignments or COOPERATIVE not in claims.protocol:
+    claim_response = claims.response
+    if claim_response is None or not request.assignments or COOPERATIVE not in claims.protocol:
         return
-    if not isinstance(told.answer, JoinGroupResponse) or told.answer.generation_id != request.generation_id:
+    if (
+        not isinstance(claim_response.answer, JoinGroupResponse)
+        or claim_response.answer.generation_id != request.generation_id
+    ):
         return
     given = {place: each.member_id for each in request.assignments for place in assigned_partitions(each.assignment)}
     for place, claimed in claims.by_partition.items():
@@ -109,7 +112,7 @@ def on_sync_group(exchange: Exchange, scene: Scene) -> None:
         if stale and len(stale) == len(others):
             winner = given.get(place)
             why = f"{place[0]}-{place[1]} goes to {winner!r} at once, although {owner!r} owns it in a later generation"
-            scene.decide("GRP.9", winner not in stale, exchange, why, told)
+            scene.decide("GRP.9", winner not in stale, exchange, why, claim_response)
 
 
 def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
@@ -128,19 +131,19 @@ def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
     """Returns the generation in a subscription (-1 if it contains none) and the partitions that it claims. Returns no
     partitions if the subscription is in another format."""
-    told = _parse(ConsumerProtocolSubscription, metadata)
-    if told is None:
+    claim_response = _parse(ConsumerProtocolSubscription, metadata)
+    if claim_response is None:
         return -1, frozenset()
-    return told.generation_id, frozenset(
-        (each.topic, index) for each in told.owned_partitions for index in each.partitions
+    return claim_response.generation_id, frozenset(
+        (each.topic, index) for each in claim_response.owned_partitions for index in each.partitions
     )
 
 
 def assigned_partitions(assignment: Buffer) -> Owned:
-    told = _parse(ConsumerProtocolAssignment, assignment)
-    if told is None:
+    claim_response = _parse(ConsumerProtocolAssignment, assignment)
+    if claim_response is None:
         return frozenset()
-    return frozenset((each.topic, index) for each in told.assigned_partitions for index in each.partitions)
+    return frozenset((each.topic, index) for each in claim_response.assigned_partitions for index in each.partitions)
 
 
 def _parse(kind: type[T], data: Buffer) -> T | None:

@@ -249,9 +249,9 @@ def _check_next_heartbeat(
         f"the heartbeat has epoch {epoch}, but the last answer had {member.epoch}",
         last_response,
     )
-    told = request.endpoint_information_epoch
-    why = f"the heartbeat has endpoint information epoch {told}, but the last answer had {member.endpoint_epoch}"
-    scene.decide("STG.16", told == member.endpoint_epoch, exchange, why, last_response)
+    reported = request.endpoint_information_epoch
+    why = f"the heartbeat has endpoint information epoch {reported}, but the last answer had {member.endpoint_epoch}"
+    scene.decide("STG.16", reported == member.endpoint_epoch, exchange, why, last_response)
     given = _unchanging_fields(request)
     again = [name for name, value in given.items() if name in member.fields and member.fields[name] == value]
     scene.decide(
@@ -285,17 +285,17 @@ def _since_regular_heartbeat_us(exchange: Exchange, member: JudgedStreamsMember)
 
 
 def _check_shutdown(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:
-    told = member.shutdown_response
-    if told is None:
+    reported = member.shutdown_response
+    if reported is None:
         return
     if epoch < 0:
         scene.record_kept("STG.18", exchange)
         member.shutdown_response = None
     elif epoch == JOIN_EPOCH:
         member.shutdown_response = None
-    elif knows_response(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
+    elif knows_response(exchange, reported) and 0 < member.rebalance_us < exchange.earliest_us - reported.answered_us:
         why = f"the member continues for longer than its rebalance timeout of {member.rebalance_us // 1000} ms"
-        scene.record_broken("STG.18", exchange, why, told)
+        scene.record_broken("STG.18", exchange, why, reported)
         member.shutdown_response = None
 
 

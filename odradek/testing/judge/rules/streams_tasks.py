@@ -299,29 +299,29 @@ def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     tasks = tasks_of(answer)
     if tasks is None:
         return
-    taken = (holder.reported_tasks | holder.target_tasks) - tasks
+    revoked = (holder.reported_tasks | holder.target_tasks) - tasks
     holder.response, holder.target_tasks, holder.allowed_tasks = exchange, tasks, holder.allowed_tasks | tasks
-    holder.revoked_tasks, holder.revocation = taken, exchange if taken else None
+    holder.revoked_tasks, holder.revocation = revoked, exchange if revoked else None
     for _, subtopology, partition in tasks if holder.released_tasks else ():
         holder.released_tasks.pop((subtopology, partition), None)
 
 
 def _check_topology(exchange: Exchange, group: str, topology: heartbeat.Topology, code: int, scene: Scene) -> None:
-    known = scene.state(JudgedTopologies, group).by_epoch
-    content, found = _content(topology), known.get(topology.epoch)
+    topologies = scene.state(JudgedTopologies, group).by_epoch
+    content, found = _content(topology), topologies.get(topology.epoch)
     if found is not None and (code == 0 or (code == INVALID_REQUEST and found[1] != content)):
         why = f"the topology of epoch {topology.epoch} differs from that of another member"
         scene.decide("STG.23", code == 0, exchange, why, found[0])
     if code == 0:
-        known[topology.epoch] = exchange, content
+        topologies[topology.epoch] = exchange, content
 
 
 def on_delete_groups(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, DeleteGroupsRequest)
     for group in request.groups_names:
-        if (known := scene.find_state(JudgedTopologies, group)) is not None:
-            known.by_epoch.clear()
+        if (topologies := scene.find_state(JudgedTopologies, group)) is not None:
+            topologies.by_epoch.clear()
 
 
 def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
@@ -335,10 +335,10 @@ def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
         if subtopology is None:
             continue
         for each in topic.partitions:
-            gone = holder.released_tasks.get((subtopology, each.partition_index))
-            is_late = gone is not None and exchange.earliest_us > gone.received_us
+            release = holder.released_tasks.get((subtopology, each.partition_index))
+            is_late = release is not None and exchange.earliest_us > release.received_us
             why = f"the member commits for task {subtopology}_{each.partition_index}, which it has reported as closed"
-            scene.decide("STG.26", not is_late, exchange, why, gone)
+            scene.decide("STG.26", not is_late, exchange, why, release)
 
 
 def on_topology_description(exchange: Exchange, scene: Scene) -> None:

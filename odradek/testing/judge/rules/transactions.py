@@ -394,8 +394,8 @@ def on_end_txn(exchange: Exchange, scene: Scene) -> None:
         why = f"{len(flying)} batches of the transaction are not answered yet"
         scene.decide("TXN.4", not flying, exchange, why, *flying)
         if request.committed:
-            known = [each for each in open_.failed_batches.values() if knows_response(exchange, each)]
-            scene.decide("TXN.5", not known, exchange, "a batch of the transaction failed", *known)
+            known_failures = [each for each in open_.failed_batches.values() if knows_response(exchange, each)]
+            scene.decide("TXN.5", not known_failures, exchange, "a batch of the transaction failed", *known_failures)
     if open_.invalid_epoch is not None and knows_response(exchange, open_.invalid_epoch):
         why = "the client commits after a batch was answered INVALID_PRODUCER_EPOCH"
         scene.decide("TXN.7", not request.committed, exchange, why, open_.invalid_epoch)

@@ -139,8 +139,8 @@ def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
     stage.topic()
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
-    gone = {"edit": {"Brokers[*].Port": port}}
-    stage.kafka.fault({"match": {"api": "Metadata", "client_id": JUDGED}, "at": "applied", "do": gone, "times": 1})
+    action = {"edit": {"Brokers[*].Port": port}}
+    stage.kafka.fault({"match": {"api": "Metadata", "client_id": JUDGED}, "at": "applied", "do": action, "times": 1})
     stage.driver().run_command("produce", TOPIC, "0", "a")
     return difference(stage.committed(1), ["a"])
 

@@ -75,8 +75,8 @@ def session_requests(stage: ScenarioCluster) -> list[Mapping[str, Any]]:
     return sorted((each for each in found if each["client_id"] == JUDGED), key=lambda each: int(each["number"]))
 
 
-def acknowledgements(asked: Mapping[str, Any], offset: int) -> Iterator[Mapping[str, Any]]:
-    for topic in asked["request"]["topics"]:
+def acknowledgements(sent: Mapping[str, Any], offset: int) -> Iterator[Mapping[str, Any]]:
+    for topic in sent["request"]["topics"]:
         for partition in topic["partitions"]:
             for batch in partition.get("acknowledgementBatches", []):
                 if batch["firstOffset"] <= offset <= batch["lastOffset"]:
@@ -89,8 +89,8 @@ def record_that_is_open_at_close(stage: ScenarioCluster) -> str | None:
     driver = start_share_consumer(stage)
     received = poll_records(driver)
     driver.end()
-    asked = session_requests(stage)
-    if not any(each["request"]["shareSessionEpoch"] == FINAL_EPOCH or [*acknowledgements(each, 0)] for each in asked):
+    sent = session_requests(stage)
+    if not any(each["request"]["shareSessionEpoch"] == FINAL_EPOCH or [*acknowledgements(each, 0)] for each in sent):
         return "the consumer closed without acknowledging its record or ending its share session"
     return difference(received, ["a"])
 
@@ -184,10 +184,10 @@ def coordinator_of_a_share_group(stage: ScenarioCluster) -> str | None:
     for node in (1, 3):
         count_requests(stage, "DescribeShareGroupOffsets", node)
     stage.driver(group=GROUP).run_command("offsets")
-    asked = [node for node in (1, 3) if hits(stage, f"DescribeShareGroupOffsets at {node}")]
+    sent = [node for node in (1, 3) if hits(stage, f"DescribeShareGroupOffsets at {node}")]
     return (
-        (f"the client sent DescribeShareGroupOffsets to node {asked[0]}, although node 2 is the coordinator")
-        if asked
+        (f"the client sent DescribeShareGroupOffsets to node {sent[0]}, although node 2 is the coordinator")
+        if sent
         else None
     )
 

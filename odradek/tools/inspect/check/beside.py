@@ -70,16 +70,16 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     aborted = check.transactions.aborted
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
     after = bisect_left(aborted, end_offset, key=lambda each: each.last_offset)
-    seen = set(aborted[first:after])
+    listed = set(aborted[first:after])
     # The index may contain an earlier first offset for a transaction, from before the current start of the log.
     longer = {(each.producer_id, each.last_offset) for each in indexed}
-    for each in sorted(seen - indexed):
+    for each in sorted(listed - indexed):
         if (each.producer_id, each.last_offset) not in longer:
             text = f"the aborted transaction of producer {each.producer_id} from offset {each.first_offset} is missing"
             check.report(Flaw.TXN_INDEX, path, 0, each.first_offset, text)
     if check.is_compacted:
         return  # compaction removes the records of aborted transactions first
-    for each in sorted(indexed - seen):
+    for each in sorted(indexed - listed):
         if each.first_offset >= log_start_offset:
             text = (
                 f"no transaction of producer {each.producer_id} that begins at offset {each.first_offset} was aborted"

@@ -70,8 +70,8 @@ def _replay(found: dict[int, Owner], record: Record, producer_ids: set[int]) -> 
         return
     if record.value is None:
         if found:
-            gone = _transactional_id(record.key)
-            for producer_id in [each for each, owner in found.items() if owner.transactional_id == gone]:
+            deleted_id = _transactional_id(record.key)
+            for producer_id in [each for each, owner in found.items() if owner.transactional_id == deleted_id]:
                 del found[producer_id]
         return
     producer_id = int.from_bytes(record.value[_PRODUCER_ID], "big", signed=True)
@@ -231,9 +231,9 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             if reason is None and at:
                 continue  # the next batch begins in these bytes and ends in the following ones
             if reason is None:
-                wanted = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
-                if len(buffer) < wanted <= size - position:
-                    buffer = bytearray(wanted)
+                batch_bytes = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
+                if len(buffer) < batch_bytes <= size - position:
+                    buffer = bytearray(batch_bytes)
                     continue
                 reason = "the file became shorter during the check"
             if segment.is_active and may_end_a_log(data[at:], size - position):

@@ -34,10 +34,10 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
     for place, member in enumerate(members):
         left = quota + (extra > 0)
         may_have_one_more = extra > 0
-        kept = []
+        retained = []
         for partition in _old_target(member, topic_ids):
             if left > 0:
-                kept.append(partition)
+                retained.append(partition)
                 left -= 1
             else:
                 pool.append(partition)
@@ -49,7 +49,7 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
         if left > 0:
             open_quotas.append((member.member_id, left))
         extra -= may_have_one_more
-        shares[member.member_id] = kept
+        shares[member.member_id] = retained
     for member_id, left in open_quotas:
         shares[member_id] += [pool.popleft() for _ in range(min(left, len(pool)))]
     return {member_id: _by_topic(share) for member_id, share in shares.items()}
@@ -57,16 +57,16 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
 
 def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: GroupView) -> deque[TopicIdPartition]:
     """Returns the partitions that were in no member's previous target, topic by topic, in ascending order."""
-    taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topic_ids}
+    assigned: dict[bytes, set[int]] = {topic_id: set() for topic_id in topic_ids}
     for member in members:
         for topic_id, partitions in member.target.items():
-            if topic_id in taken:
-                taken[topic_id] |= partitions
+            if topic_id in assigned:
+                assigned[topic_id] |= partitions
     return deque(
         TopicIdPartition(topic_id, partition)
         for topic_id in topics_in_hash_order(sorted(topic_ids))
         for partition in range(group.partition_counts[topic_id])
-        if partition not in taken[topic_id]
+        if partition not in assigned[topic_id]
     )
 
 

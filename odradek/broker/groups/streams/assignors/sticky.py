@@ -219,8 +219,8 @@ class _Assignment:
             yield
         for task, offsets in reported.items():
             offsets.sort(key=lambda each: -each[0])
-            known = self.standbys.setdefault(task, [])
-            known += [member for _, member in offsets if member not in known]
+            holders = self.standbys.setdefault(task, [])
+            holders += [member for _, member in offsets if member not in holders]
         self.processes = [processes[each] for each in _in_table_order([*processes], len(self.members))]
 
     def _numbered(self, tasks: Tasks) -> list[Task]:
@@ -263,8 +263,8 @@ class _Assignment:
         for number, task in enumerate(remaining):
             if number % TASKS_PER_STEP == 0:
                 yield
-            known = self.standbys.get(task)
-            member = None if known is None else _least_loaded(known)
+            holders = self.standbys.get(task)
+            member = None if holders is None else _least_loaded(holders)
             if member is not None and member.load < self.active_quota.each:
                 self._activate(task, member)
             else:

@@ -7,11 +7,11 @@ import pytest
 from odradek.broker.control.problems import Problem
 from odradek.broker.control.recording.exchanges import Exchanges
 from odradek.broker.network.controlled_connection import ControlledConnection, observe
-from odradek.broker.network.kept_exchanges import (
+from odradek.broker.network.recent_exchanges import (
     MAX_BYTES,
     MAX_EXCHANGES,
     MAX_KEPT_BYTES,
-    KeptExchange,
+    RecentExchange,
 )
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.controlled_time import Pace
@@ -46,7 +46,7 @@ def kept_by(*replies: list[Chunk] | DelayedAnswer | CloseConnection) -> tuple[Pe
 
 def peer_of(server: Server, exchanges: Exchanges) -> Peer:
     if not server.observers:
-        observe(server, [exchanges.kept])
+        observe(server, [exchanges.recent])
     return Peer(server, make_connection=ControlledConnection)
 
 
@@ -54,7 +54,7 @@ def answer() -> list[Chunk]:
     return list(response_chunks(3, 12, 7, MetadataResponse(brokers=[], topics=[])))
 
 
-def answer_of(exchange: KeptExchange) -> Chunk | None:
+def answer_of(exchange: RecentExchange) -> Chunk | None:
     return None if exchange.answered is None else exchange.answered[2]
 
 
@@ -129,8 +129,8 @@ async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
         each.give([bytes(MAX_KEPT_BYTES)])
     kept = list(exchanges.completed_since(0, None, None))
     assert 0 < len(kept) <= MAX_BYTES // MAX_KEPT_BYTES
-    assert exchanges.kept.kept_bytes == sum(
-        len(each.request) + len(answer_of(each) or b"") for each in exchanges.kept.exchanges
+    assert exchanges.recent.stored_bytes == sum(
+        len(each.request) + len(answer_of(each) or b"") for each in exchanges.recent.exchanges
     )
 
 
@@ -142,9 +142,9 @@ async def test_an_answer_that_comes_when_its_request_is_left_behind_is_not_kept(
     slow.send(frame())
     for _ in range(2 * MAX_EXCHANGES):
         quick.send(frame())
-    bytes_before = exchanges.kept.kept_bytes
+    bytes_before = exchanges.recent.stored_bytes
     late.give([bytes(MAX_KEPT_BYTES)])
-    assert exchanges.kept.kept_bytes == bytes_before
+    assert exchanges.recent.stored_bytes == bytes_before
 
 
 async def test_what_is_too_large_is_named_by_its_size() -> None:
@@ -161,7 +161,7 @@ async def test_secrets_are_not_kept() -> None:
     peer.send(frame(message=AlterUserScramCredentialsRequest(), version=0))
     (told,) = exchanges.completed_since(0, None, None)
     assert (told["api"], told["request"], told["answer"]) == ("AlterUserScramCredentials", None, None)
-    (kept,) = exchanges.kept.exchanges
+    (kept,) = exchanges.recent.exchanges
     assert (len(kept.request), answer_of(kept)) == (8, None)
 
 
@@ -173,7 +173,7 @@ async def test_bytes_of_a_login_are_no_exchange() -> None:
     peer.send(frame())
     (told,) = exchanges.completed_since(0, None, None)
     assert told["answer_bytes"] == sum(map(len, answer()))
-    assert exchanges.kept.kept_bytes < 200
+    assert exchanges.recent.stored_bytes < 200
 
 
 async def test_what_is_no_request_of_kafkas_is_left_out() -> None:

@@ -34,7 +34,7 @@ Received: TypeAlias = "tuple[int, Pace, float, bytes, int, bool]"
 Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 
 
-class KeptExchange:
+class RecentExchange:
     """A request and its response. They are stored as two tuples, because setting as many attributes would take three
     times as long. Times are those of the loop; the pace translates them into the cluster's time. `answered` is None
     while the client waits."""
@@ -49,7 +49,7 @@ class KeptExchange:
         return self.received[3]
 
     @property
-    def kept_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         answer = None if self.answered is None else self.answered[2]
         return len(self.received[3]) + (0 if answer is None else len(answer))
 
@@ -61,34 +61,34 @@ class PacedClock(Protocol):
     def pace(self) -> Pace: ...
 
 
-class KeptExchanges:
+class RecentExchanges:
     """The last exchanges of one cluster, across its restarts: at most MAX_EXCHANGES, and at most MAX_BYTES in
     total."""
 
-    __slots__ = ("clients", "dropped", "exchanges", "kept_bytes", "now_s", "time")
+    __slots__ = ("clients", "dropped", "exchanges", "now_s", "stored_bytes", "time")
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         """now_s: returns the loop's time"""
         self.time = time
         self.now_s = now_s
-        self.exchanges: deque[KeptExchange] = deque()
-        self.kept_bytes = 0
+        self.exchanges: deque[RecentExchange] = deque()
+        self.stored_bytes = 0
         self.dropped = 0  # number of the last exchange that was dropped
         self.clients: dict[int, ObservedClient] = {}  # by the `id` of the connection's ConnectionInfo
 
     def observe(self, connection: ControlledConnection) -> ObservedClient:
         return ObservedClient(self, connection)
 
-    def last(self) -> Iterator[tuple[int, KeptExchange]]:
+    def last(self) -> Iterator[tuple[int, RecentExchange]]:
         """Yields the exchanges with their numbers, oldest first."""
         self.trim()
         return enumerate(list(self.exchanges), self.dropped + 1)
 
     def trim(self) -> None:
-        while len(self.exchanges) > MAX_EXCHANGES or self.kept_bytes > MAX_BYTES:
+        while len(self.exchanges) > MAX_EXCHANGES or self.stored_bytes > MAX_BYTES:
             oldest = self.exchanges.popleft()
             self.dropped += 1
-            self.kept_bytes -= oldest.kept_bytes
+            self.stored_bytes -= oldest.stored_bytes
             if oldest.answered is None:  # its response may still arrive, but must not be stored
                 oldest.received = (*oldest.received[:5], False)
 
@@ -97,16 +97,16 @@ class ObservedClient(ExchangeObserver):
     """Stores the exchanges of one connection. `first_request` is the beginning of its first request, or None before
     it."""
 
-    __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first_request", "unanswered")
+    __slots__ = ("_connection", "_connection_id", "_info", "_recent", "first_request", "unanswered")
 
-    def __init__(self, kept: KeptExchanges, connection: ControlledConnection) -> None:
-        super().__init__(kept)
-        self._kept = kept
+    def __init__(self, recent: RecentExchanges, connection: ControlledConnection) -> None:
+        super().__init__(recent)
+        self._recent = recent
         self._connection, self._info = connection, connection.info
         self._connection_id = connection.info.connection_id
         self.first_request: bytes | None = None
         # Unanswered exchanges, oldest first; None stands for an exchange that is not stored.
-        self.unanswered: deque[KeptExchange | None] = deque()
+        self.unanswered: deque[RecentExchange | None] = deque()
 
     @property
     def in_flight(self) -> int:
@@ -117,21 +117,21 @@ class ObservedClient(ExchangeObserver):
         if not self._info.is_authenticated:  # the request belongs to a login, and may contain secrets
             self.unanswered.append(None)
             return False
-        kept = self._kept
+        recent = self._recent
         size = len(frame)
         is_secret = size < HEAD_BYTES or frame[1] in SECRET_KEYS
         request = bytes(frame if size <= MAX_KEPT_BYTES and not is_secret else frame[:HEAD_BYTES])
-        exchange = KeptExchange()
-        exchange.received = (self._connection_id, kept.time.pace, kept.now_s(), request, size, not is_secret)
+        exchange = RecentExchange()
+        exchange.received = (self._connection_id, recent.time.pace, recent.now_s(), request, size, not is_secret)
         exchange.answered = None
         if self.first_request is None:
             self._introduce(frame)
         self.unanswered.append(exchange)
-        exchanges = kept.exchanges
+        exchanges = recent.exchanges
         exchanges.append(exchange)
-        kept.kept_bytes += len(request)
-        if kept.kept_bytes > MAX_BYTES or len(exchanges) > MAX_EXCHANGES + SPARE_EXCHANGES:
-            kept.trim()
+        recent.stored_bytes += len(request)
+        if recent.stored_bytes > MAX_BYTES or len(exchanges) > MAX_EXCHANGES + SPARE_EXCHANGES:
+            recent.trim()
         return False
 
     def response_sent(self, chunks: list[Chunk]) -> None:
@@ -141,33 +141,33 @@ class ObservedClient(ExchangeObserver):
         exchange = self.unanswered.popleft() if self.unanswered else None
         if exchange is None:
             return
-        kept = self._kept
+        recent = self._recent
         answer, size = (chunks[0], len(chunks[0])) if len(chunks) == 1 else (None, sum(map(len, chunks)))
         if size > MAX_KEPT_BYTES or not exchange.received[5]:
             answer = None
         elif answer is None and size:
             answer = b"".join(in_memory(chunks))
-        exchange.answered = (kept.time.pace, kept.now_s(), answer, size, False)
+        exchange.answered = (recent.time.pace, recent.now_s(), answer, size, False)
         if answer is not None:
-            kept.kept_bytes += size
-            if kept.kept_bytes > MAX_BYTES:
-                kept.trim()
+            recent.stored_bytes += size
+            if recent.stored_bytes > MAX_BYTES:
+                recent.trim()
 
     def closed_without_response(self, is_newest: bool) -> None:
         exchange = self.unanswered[-1 if is_newest else 0] if self.unanswered else None
         if exchange is not None:
-            exchange.answered = (self._kept.time.pace, self._kept.now_s(), None, 0, True)
+            exchange.answered = (self._recent.time.pace, self._recent.now_s(), None, 0, True)
 
     def _introduce(self, frame: memoryview) -> None:
         """Registers the client with the beginning of its first request."""
-        clients, key = self._kept.clients, id(self._info)
+        clients, key = self._recent.clients, id(self._info)
         self.first_request = bytes(frame[:MAX_KEPT_BYTES])
         clients[key] = self
         self._info.when_closed(self._closed)
 
     def _closed(self) -> None:
-        kept = self._kept
-        kept.clients.pop(id(self._info), None)
+        recent = self._recent
+        recent.clients.pop(id(self._info), None)
         for exchange in self.unanswered:
             if exchange is not None and exchange.answered is None:
-                exchange.answered = (kept.time.pace, kept.now_s(), None, 0, True)
+                exchange.answered = (recent.time.pace, recent.now_s(), None, 0, True)
