@@ -65,7 +65,7 @@ def fill(bootstrap: str, count: int) -> None:
         producer.flush()
 
 
-def known(bootstrap: str, count: int) -> int:
+def count_known_ids(bootstrap: str, count: int) -> int:
     """Returns the number of ids, out of SAMPLES, that the coordinators know."""
     asked = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
     with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000) as admin:
@@ -76,7 +76,7 @@ def loaded_s(bootstrap: str, count: int) -> float:
     """Returns the seconds until all ids are known. While the coordinator of a partition is loading, it does not know
     any ids."""
     began = time.monotonic()
-    wait_for("the ids", lambda: known(bootstrap, count) >= SAMPLES, PATIENCE_S)
+    wait_for("the ids", lambda: count_known_ids(bootstrap, count) >= SAMPLES, PATIENCE_S)
     return time.monotonic() - began
 
 
@@ -103,7 +103,7 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     with broker:
         assert broker.pid is not None
         began = time.monotonic()
-        wait_for("their end", lambda: known(broker.bootstrap, count) == 0, PATIENCE_S)
+        wait_for("their end", lambda: count_known_ids(broker.bootstrap, count) == 0, PATIENCE_S)
         found["expired_s"] = time.monotonic() - began
         with Consumer(bootstrap_servers=broker.bootstrap) as consumer:
             ends = consumer.end_offsets([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
@@ -112,7 +112,7 @@ def measure(count: int, folder: Path) -> dict[str, float]:
     began = time.monotonic()
     with broker:
         assert broker.pid is not None
-        known(broker.bootstrap, count)
+        count_known_ids(broker.bootstrap, count)
         found["restart_s_expired"] = time.monotonic() - began
         found["rss_mib_restarted"] = rss_bytes(broker.pid) / MIB
     return found

@@ -22,7 +22,7 @@ from enum import Enum
 from tests.checker.history import (
     Answer,
     CommitAnswered,
-    CommitAsked,
+    CommitRequested,
     ConsumerPositioned,
     History,
     ReachedEnd,
@@ -110,7 +110,7 @@ class Judge:
                     if event.transaction is not None:
                         self._by_transaction[event.transaction].append(event)
                         self._fates[event.transaction]  # This adds the transaction if it is new.
-                case CommitAsked():
+                case CommitRequested():
                     fate = self._fates[event.transaction]
                     fate.asked_at = at if fate.asked_at is None else fate.asked_at
                 case CommitAnswered():

@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockBegan:
+class BlockStarted:
     """The start of a block that writes each value as a row and sends it as a message."""
 
     transaction: Name
@@ -56,7 +56,7 @@ class RowsReported:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryBegan:
+class RecoveryStarted:
     pass
 
 
@@ -75,7 +75,7 @@ class BothSidesRead:
     rows: tuple[Value, ...]
 
 
-Event: TypeAlias = BlockBegan | TransactionPrepared | RowsReported | RecoveryBegan | RecoveryEnded | BothSidesRead
+Event: TypeAlias = BlockStarted | TransactionPrepared | RowsReported | RecoveryStarted | RecoveryEnded | BothSidesRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Judge:
         match event:
             case BothSidesRead():
                 yield from self.look(event)
-            case BlockBegan():
+            case BlockStarted():
                 self.transactions[event.transaction] = KnownTransaction(event.values)
                 self.is_settled = False
             case TransactionPrepared():
@@ -135,7 +135,7 @@ class Judge:
                 known = self.transactions[event.transaction]
                 known.rows = event.rows
                 known.is_in_doubt = known.is_in_doubt and event.rows is Answer.UNKNOWN
-            case RecoveryBegan():
+            case RecoveryStarted():
                 self.is_settled = False
                 for known in self.transactions.values():
                     known.is_in_doubt = False

@@ -39,7 +39,7 @@ class RecordSent:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAsked:
+class CommitRequested:
     transaction: Transaction
 
 
@@ -77,5 +77,5 @@ class ReachedEnd:
     partition: TopicPartition
 
 
-Event: TypeAlias = RecordSent | CommitAsked | CommitAnswered | ConsumerPositioned | RecordsPolled | ReachedEnd
+Event: TypeAlias = RecordSent | CommitRequested | CommitAnswered | ConsumerPositioned | RecordsPolled | ReachedEnd
 History: TypeAlias = Sequence[Event]

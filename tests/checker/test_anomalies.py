@@ -10,7 +10,7 @@ from tests.checker.anomalies import Kind, anomalies
 from tests.checker.history import (
     Answer,
     CommitAnswered,
-    CommitAsked,
+    CommitRequested,
     ConsumerPositioned,
     Event,
     ReachedEnd,
@@ -28,7 +28,7 @@ def sent(value: str, transaction: str | None = "t1", **changes: object) -> Recor
 
 
 def committed(transaction: str = "t1", answer: Answer = Answer.YES) -> list[Event]:
-    return [CommitAsked(transaction), CommitAnswered(transaction, answer)]
+    return [CommitRequested(transaction), CommitAnswered(transaction, answer)]
 
 
 def read(*records: tuple[int, str], partition: TopicPartition = P, consumer: str = "c", begins: int = 0) -> list[Event]:

@@ -4,20 +4,20 @@ histories."""
 import pytest
 
 from tests.checker.dual_writes import (
-    BlockBegan,
+    BlockStarted,
     BothSidesRead,
     Event,
     Kind,
-    RecoveryBegan,
     RecoveryEnded,
+    RecoveryStarted,
     RowsReported,
     TransactionPrepared,
     verdicts,
 )
 from tests.checker.history import Answer
 
-BEGAN, PREPARED = BlockBegan("t1", ("a", "b")), TransactionPrepared("t1")
-RECOVERY: list[Event] = [RecoveryBegan(), RecoveryEnded()]
+BEGAN, PREPARED = BlockStarted("t1", ("a", "b")), TransactionPrepared("t1")
+RECOVERY: list[Event] = [RecoveryStarted(), RecoveryEnded()]
 BOTH = ("a", "b")
 
 

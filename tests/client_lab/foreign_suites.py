@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "suites"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 # title in examined.toml, by the software name in ApiVersions
-TOLD_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}
+KNOWN_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}
 OURS = {"wire", "client-id"}  # client ids of frames built by Kafka's tests and ours; some are invalid on purpose
 RECORDS = 5_000  # size of franz-go's largest tests, instead of 500,000 records
 PIECE_S = 280
@@ -118,7 +118,7 @@ def report(recordings: Iterable[Path]) -> int:
         print(f"{title}: {len(rules)} rules kept, {sum(rules.values())} times")
     missing = 0
     for recording, software, verdict in broken:
-        known = TOLD_AS.get(software.name, software.title)
+        known = KNOWN_AS.get(software.name, software.title)
         is_known = (known, verdict.rule.id) in examined
         missing += not is_known
         alone = Software(software.name, software.version, verdicts={verdict.rule.id: verdict})

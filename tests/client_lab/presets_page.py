@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parents[2] / ".make" / "presets"
 DONE = ".done"
 STREAMS = Tour("Kafka Streams 4.4.0", "kafka-streams", "4.4.0", "TourStreams.java")
 CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
-AT_A_TIME = 8  # The tours spend most of their time waiting.
+TOURS_AT_ONCE = 8  # The tours spend most of their time waiting.
 HELD_S = 3  # time for which a client has to wait for requests that a preset holds
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "prepared-transaction": {"transaction.two.phase.commit.enable": "true"},
@@ -157,7 +157,7 @@ def main() -> int:
     tours = {tour: tour.installed() for tour in (*TOURS, STREAMS) if tour.package in (*CLIENTS, STREAMS.package)}
     cells = list(product(sys.argv[1:] or PRESETS, tours))
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(AT_A_TIME) as threads:
+    with ThreadPoolExecutor(TOURS_AT_ONCE) as threads:
 
         def judge(each: tuple[str, Tour]) -> list[Software] | None:
             preset, tour = each

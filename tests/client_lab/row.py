@@ -139,12 +139,12 @@ class Row:
 def check_sight(row: Row, sight: Sight, odradek: Odradek) -> None:
     """Runs the application with each release on a separate cluster, and checks its results."""
     assert sight.instead is None or not sight.instead.startswith(sight.sees)
-    assert _seen(row, sight, row.old, odradek).startswith(sight.sees)
+    assert _observe(row, sight, row.old, odradek).startswith(sight.sees)
     if row.mended is not None:
-        assert _seen(row, sight, row.mended, odradek) == sight.instead
+        assert _observe(row, sight, row.mended, odradek) == sight.instead
 
 
-def _seen(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
+def _observe(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
     release = row.installed(version)
     with odradek.cluster(nodes=sight.nodes, settings=sight.settings, emulate=sight.emulate) as kafka:
         sight.state(kafka)

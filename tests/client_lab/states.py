@@ -187,7 +187,7 @@ def marker_without_records(kafka: Cluster) -> None:
     kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)
 
 
-def metadata_asked(kafka: Cluster) -> None:
+def metadata_is_requested(kafka: Cluster) -> None:
     kafka.fault({"name": "asked", "match": {"api": "Metadata"}, "do": {"observe": True}})
 
 

@@ -83,8 +83,8 @@ class SuiteResult:
     def lines(self) -> list[str]:
         """Returns the lines of this client's entry in played.toml."""
         lists = ("kept", "broken", UNMET, WITHOUT)
-        told = [f"{name} = {json.dumps(list(getattr(self, name)))}" for name in lists]
-        return ["[[played]]", f'client = "{self.client}"', f"on = {self.on:%Y-%m-%d}", *told]
+        record_outcome = [f"{name} = {json.dumps(list(getattr(self, name)))}" for name in lists]
+        return ["[[played]]", f'client = "{self.client}"', f"on = {self.on:%Y-%m-%d}", *record_outcome]
 
 
 def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[str]]:
@@ -93,11 +93,11 @@ def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[
     folder.mkdir(exist_ok=True)
     ends: list[Outcome] = []
 
-    def told(end: Outcome) -> None:
+    def record_outcome(end: Outcome) -> None:
         print(end)
         ends.append(end)
 
-    played = run(command, [each for each in SCENARIOS if each.rule in rules], folder, told)
+    played = run(command, [each for each in SCENARIOS if each.rule in rules], folder, record_outcome)
     found = verdicts(chain.from_iterable(played))
     broken = {each.rule.id for one in found for each in one.of(BROKEN)}
     kept = {each.rule.id for one in found for each in one.of(KEPT)} - broken

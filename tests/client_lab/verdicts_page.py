@@ -33,7 +33,7 @@ from tests.support.oracle import run_kafka
 
 EXAMINED = Path(__file__).with_name("examined.toml")
 TIMEOUT_S = 90
-AT_A_TIME = 3  # The tours spend most of their time waiting.
+TOURS_AT_ONCE = 3  # The tours spend most of their time waiting.
 PYTHON_HERE = InstalledClient([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
 
 Fault = Mapping[str, Any]
@@ -252,7 +252,7 @@ def main() -> int:
     matrix: Matrix = {}
     proofs: dict[tuple[str, str], list[str]] = {}
     tours = [tour for tour in TOURS if not only or any(tour.name.startswith(each) for each in only)]
-    with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, ThreadPoolExecutor(AT_A_TIME) as threads:
+    with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, ThreadPoolExecutor(TOURS_AT_ONCE) as threads:
         for tour, judgements in zip(
             tours, threads.map(lambda tour: list(judged(tour, Path(folder))), tours), strict=True
         ):

@@ -25,7 +25,7 @@ EVERYWHERE = {"listeners": "PLAINTEXT://0.0.0.0:0"}
 ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
 
 
-def told(host: str, port: int) -> set[tuple[str, int]]:
+def reported_addresses(host: str, port: int) -> set[tuple[str, int]]:
     """Connects to `host`. Returns all addresses of the broker that its responses contain."""
     with Wire(f"{host}:{port}") as wire:
         brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
@@ -52,25 +52,25 @@ def address_of_this_host() -> str:
 def test_by_arrival_every_answer_has_the_address_that_the_client_came_in_by(start_broker: StartBroker) -> None:
     port = start_broker(ARRIVAL).port
     for host in ("127.0.0.1", "127.0.0.2", address_of_this_host()):
-        assert told(host, port) == {(host, port)}
+        assert reported_addresses(host, port) == {(host, port)}
 
 
 def test_addresses_by_arrival_work_on_ipv6_and_ipv4_at_once(start_broker: StartBroker) -> None:
     port = start_broker({**ARRIVAL, "listeners": "PLAINTEXT://:0"}).port
-    assert told("127.0.0.1", port) == {("127.0.0.1", port)}
+    assert reported_addresses("127.0.0.1", port) == {("127.0.0.1", port)}
     try:
-        assert told("::1", port) == {("::1", port)}
+        assert reported_addresses("::1", port) == {("::1", port)}
     except OSError:
         pytest.skip("this machine has no IPv6")
 
 
 def test_advertised_listeners_are_told_to_everybody(start_broker: StartBroker) -> None:
     port = start_broker({**ARRIVAL, "advertised.listeners": "PLAINTEXT://broker.example:29092"}).port
-    assert told("127.0.0.1", port) == told("127.0.0.2", port) == {("broker.example", 29092)}
+    assert reported_addresses("127.0.0.1", port) == reported_addresses("127.0.0.2", port) == {("broker.example", 29092)}
 
 
 def test_without_arrival_the_name_of_the_listener_is_told(start_broker: StartBroker) -> None:
-    assert told("127.0.0.2", (port := start_broker(EVERYWHERE).port)) == {("localhost", port)}
+    assert reported_addresses("127.0.0.2", (port := start_broker(EVERYWHERE).port)) == {("localhost", port)}
 
 
 @pytest.mark.parametrize("form", [fetch_response.NodeEndpoint, share_fetch_response.NodeEndpoint])

@@ -24,20 +24,20 @@ CONDITIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-def told_meanwhile(call: Callable[[], object], change: Callable[[], object]) -> Exception:
+def error_during(call: Callable[[], object], change: Callable[[], object]) -> Exception:
     """Runs `call` in a thread, and `change` during the call. Returns the exception that `call` raises."""
-    told: SimpleQueue[Exception] = SimpleQueue()
+    outcomes: SimpleQueue[Exception] = SimpleQueue()
 
     def run() -> None:
         try:
             call()
         except Exception as error:
-            told.put(error)
+            outcomes.put(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     change()
-    found = told.get(timeout=20)
+    found = outcomes.get(timeout=20)
     thread.join()
     return found
 
@@ -46,10 +46,10 @@ def told_meanwhile(call: Callable[[], object], change: Callable[[], object]) -> 
 def test_a_wait_whose_cluster_is_deleted_says_so(odradek: Odradek, condition: dict[str, Any]) -> None:
     kafka = odradek.cluster()
     kafka.fault({"name": "rule", "do": {"observe": True}})
-    told = told_meanwhile(lambda: kafka.wait(timeout_s=15, **condition), kafka.delete)
-    assert isinstance(told, Refused)
-    assert told.status == 404
-    assert told.detail in (
+    outcomes = error_during(lambda: kafka.wait(timeout_s=15, **condition), kafka.delete)
+    assert isinstance(outcomes, Refused)
+    assert outcomes.status == 404
+    assert outcomes.detail in (
         f"there is no cluster {kafka.id} any more: it was deleted",
         f"there is no cluster {kafka.id}",  # The wait may have started after the deletion.
     )
@@ -120,7 +120,7 @@ def test_a_name_that_no_rule_holds_is_refused_with_the_nearest(odradek: Odradek)
             kafka.release("secand")
 
 
-def asked(odradek: Odradek, method: str, path: str, body: str) -> tuple[HTTPResponse, dict[str, Any]]:
+def send_request(odradek: Odradek, method: str, path: str, body: str) -> tuple[HTTPResponse, dict[str, Any]]:
     connection = HTTPConnection(odradek.host, odradek.port, timeout=20)
     connection.request(method, path, body)
     response = connection.getresponse()
@@ -140,7 +140,7 @@ def asked(odradek: Odradek, method: str, path: str, body: str) -> tuple[HTTPResp
 def test_what_the_server_itself_refuses_is_a_problem_document_too(
     odradek: Odradek, method: str, path: str, body: str, status: int, words: str
 ) -> None:
-    response, document = asked(odradek, method, path, body)
+    response, document = send_request(odradek, method, path, body)
     assert response.status == document["status"] == status
     assert response.getheader("Content-Type", "").startswith("application/problem+json")
     assert document["type"] == "about:blank"

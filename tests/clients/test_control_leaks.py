@@ -58,7 +58,7 @@ async def one_life(clusters: Clusters, lives: WeakSet[Broker]) -> None:
     await clusters.delete(other.id)
 
 
-async def until_let_go(lives: WeakSet[Broker]) -> None:
+async def wait_for_release(lives: WeakSet[Broker]) -> None:
     """Waits until the brokers of deleted clusters have been freed."""
     async with asyncio.timeout(PATIENCE_S):
         while lives:
@@ -132,7 +132,7 @@ async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
     tracemalloc.start()
     try:
         await one_life(clusters, lives)
-        await until_let_go(lives)
+        await wait_for_release(lives)
         before, bytes_before = left(), held_bytes()
         for _ in range(COUNT):
             await one_life(clusters, lives)
@@ -140,7 +140,7 @@ async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
             async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after it was asked to do so.
                 while grown(left(), before):
                     await asyncio.sleep(0.1)
-        await until_let_go(lives)
+        await wait_for_release(lives)
         assert not grown(left(), before)
         assert (held_bytes() - bytes_before) / COUNT < MAX_BYTES
     finally:

@@ -248,7 +248,7 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
     if "slow_bytes_per_s" in action:
         wait_for("an answer on its way", lambda: first(kafka, api)["answered_ms"] is not None)
         assert not working.done()
-        let_go_on(kafka, action)
+        release_hold(kafka, action)
         return
     if "delay_ms" not in action:
         kafka.wait(hold="held", timeout_s=PATIENCE_S)
@@ -261,7 +261,7 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
         assert exchange["answer"] is None
     if api.is_done is not None:
         assert api.is_done(kafka) == (cell.at is not Point.RECEIVED)
-    let_go_on(kafka, action)
+    release_hold(kafka, action)
 
 
 def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
@@ -285,10 +285,10 @@ def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
         kafka.wait(transaction=TRANSACTIONAL_ID, state="PrepareCommit", timeout_s=PATIENCE_S)
         written = 2 if cell.at is Point.COMPLETED else 1
         assert kafka.wait(topic=TOPIC, last_stable_offset=0)["log_end_offset"] == written
-    let_go_on(kafka, cell.action)
+    release_hold(kafka, cell.action)
 
 
-def let_go_on(kafka: Cluster, action: Mapping[str, Any]) -> None:
+def release_hold(kafka: Cluster, action: Mapping[str, Any]) -> None:
     if not action.keys().isdisjoint(BY_CLOCK):
         kafka.clock.advance(DELAY_MS)
         kafka.clock.resume()

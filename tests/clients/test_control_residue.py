@@ -158,7 +158,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await serving.stop(0)
 
 
-async def begun(scene: Scene, nodes: int) -> Cluster:
+async def prepared_cluster(scene: Scene, nodes: int) -> Cluster:
     """Returns a cluster that has some state and has returned to its checkpoint once."""
     kafka = await scene.odradek.cluster(nodes=nodes)
     await kafka.preset("aborted-tail", topic="before", transactional_id="before")
@@ -221,7 +221,7 @@ def send(kafka: Cluster, request: tuple[Message, int]) -> None:
         wire.receive_bytes()
 
 
-async def told(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
+async def reported_state(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
     """Returns everything that the control interface and Kafka's protocol show of the cluster."""
     logs = {
         f"{each.topic}-{each.index}": (each.log.log_start_offset, each.log.last_stable_offset, each.log.log_end_offset)
@@ -273,13 +273,13 @@ def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
 async def check_seed(scene: Scene, seed: int) -> None:
     random = Random(seed)
     nodes = random.choice([1, 1, 2])
-    fresh, used = await begun(scene, nodes), await begun(scene, nodes)
-    before = await told(scene, used)
+    fresh, used = await prepared_cluster(scene, nodes), await prepared_cluster(scene, nodes)
+    before = await reported_state(scene, used)
     for _ in range(CALLS):
         await disturb(scene, used, random)
     await reset(used)
-    assert await told(scene, used) == before
-    await told(scene, fresh)
+    assert await reported_state(scene, used) == before
+    await reported_state(scene, fresh)
     counts, texts = reached(scene.served(used))
     assert counts == reached(scene.served(fresh))[0]
     assert [each for each in texts if MARK in each] == []
@@ -301,7 +301,7 @@ async def test_nothing_is_left_behind_by_many_resets(scene: Scene, seed: int) ->
 @pytest.mark.slow
 async def test_resets_do_not_use_up_memory(scene: Scene) -> None:
     """Each sequence runs several times. In the first runs caches fill, and a table of the interpreter grows once."""
-    kafka = await begun(scene, 1)
+    kafka = await prepared_cluster(scene, 1)
 
     async def all_of_them() -> int:
         for seed in AGAIN:

@@ -114,7 +114,7 @@ class cutting:
         self._thread = threading.Thread(target=self._cut)
 
     def _cut(self) -> None:
-        while self._proxy.seen(PRODUCE) == 0 and not self._over.wait(0.001):
+        while self._proxy.request_count(PRODUCE) == 0 and not self._over.wait(0.001):
             pass
         for cut in range(CUTS):
             self._proxy.cut_all()

@@ -135,7 +135,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(start_broker: StartBrok
         async with Admin(bootstrap_servers=proxy.bootstrap, retry_backoff_ms=10, request_timeout_ms=2_000) as admin:
             setattr(proxy, fault, lambda key, _, seen: key == ApiKey.END_TXN.value and seen == 0)
             await admin.end_transaction(transactional_id, state, committed=True)
-        assert proxy.seen(ApiKey.END_TXN.value) == 2
+        assert proxy.request_count(ApiKey.END_TXN.value) == 2
         assert await committed(proxy.bootstrap, orders) == [b"v"]
 
 

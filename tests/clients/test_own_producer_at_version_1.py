@@ -67,7 +67,7 @@ async def test_partitions_are_added_before_records_go_there(proxy: FlakyProxy) -
                 await producer.commit_transaction()
             else:
                 await producer.abort_transaction()
-    assert proxy.seen(ApiKey.ADD_PARTITIONS_TO_TXN.value) >= 2
+    assert proxy.request_count(ApiKey.ADD_PARTITIONS_TO_TXN.value) >= 2
     assert await committed(proxy.bootstrap, topic) == [b"kept", b"kept"]
 
 

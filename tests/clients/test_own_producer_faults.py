@@ -94,22 +94,22 @@ async def test_records_are_there_once_whatever_connections_do(proxy: FlakyProxy,
 
 
 async def test_no_partition_is_asked_again_before_its_leader_is_known(kafka: Cluster) -> None:
-    def asked() -> list[str]:
+    def request_names() -> list[str]:
         return [each["api"] for each in kafka.requests() if each["api"] in ("Produce", "Metadata")]
 
     create_topic(kafka.bootstrap, "orders")
     async with a_producer(kafka.bootstrap, retry_backoff_ms=1) as producer:
         await (await producer.send("orders", b"a", partition=0))
-        before = len(asked())
+        before = len(request_names())
         kafka.fault({"match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1})
         kafka.fault({"match": {"api": "Metadata"}, "do": {"hold": "metadata"}, "times": 1})
         sent = await producer.send("orders", b"b", partition=0)
         await asyncio.to_thread(kafka.wait, hold="metadata")
         for _ in range(10):  # This takes longer than the back-off.
-            assert asked()[before:] == ["Produce", "Metadata"]
+            assert request_names()[before:] == ["Produce", "Metadata"]
         kafka.release("metadata")
         await sent
-    assert asked()[before:] == ["Produce", "Metadata", "Produce"]
+    assert request_names()[before:] == ["Produce", "Metadata", "Produce"]
 
 
 async def test_a_request_that_arrives_twice_counts_once(proxy: FlakyProxy) -> None:
@@ -473,7 +473,7 @@ async def test_a_transaction_without_records_costs_no_request(proxy: FlakyProxy)
         for end in (producer.commit_transaction, producer.abort_transaction):
             await producer.begin_transaction()
             await end()
-    assert proxy.seen(ApiKey.END_TXN.value) == 0
+    assert proxy.request_count(ApiKey.END_TXN.value) == 0
 
 
 @pytest.mark.slow  # runs in `make test-slow`

@@ -93,13 +93,13 @@ class Sender:
         def sends() -> object:
             value = b"%d" % self._sent
             self._sent += 1
-            self._producer.produce("orders", value.ljust(RECORD_BYTES), on_delivery=self._told(value))
+            self._producer.produce("orders", value.ljust(RECORD_BYTES), on_delivery=self._on_delivery(value))
             self._producer.flush(10)
             return condition()
 
         wait_for(what, sends)
 
-    def _told(self, value: bytes) -> Callable[[KafkaError | None, object], None]:
+    def _on_delivery(self, value: bytes) -> Callable[[KafkaError | None, object], None]:
         return lambda error, _: self.refused.append(error) if error else self.acknowledged.append(value)
 
 

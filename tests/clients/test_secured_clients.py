@@ -189,13 +189,13 @@ def wait_for_event(access: Access, name: str) -> None:
         assert time.monotonic() < deadline, events
 
 
-def told_kafka_python(access: Access) -> list[str]:
+def kafka_python_reports(access: Access) -> list[str]:
     with pytest.raises(KafkaTimeoutError) as error:
         kafka.KafkaConsumer(**kafka_python_settings(access), bootstrap_timeout_ms=1_000)
     return [type(error.value).__name__]
 
 
-def told_aiokafka(access: Access) -> list[str]:
+def aiokafka_reports(access: Access) -> list[str]:
     async def start() -> list[str]:
         producer = aiokafka.AIOKafkaProducer(**aiokafka_settings(access))
         try:
@@ -220,5 +220,5 @@ def test_the_other_clients_are_told_that_they_are_refused(secured: SecuredBroker
         ),
     }[mistake]
     wait_for_event(access, event)
-    assert told_kafka_python(access) == ["KafkaTimeoutError"]
-    assert told_aiokafka(access) == ["KafkaConnectionError"]
+    assert kafka_python_reports(access) == ["KafkaTimeoutError"]
+    assert aiokafka_reports(access) == ["KafkaConnectionError"]

@@ -34,7 +34,7 @@ def odradek(*words: str, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-async def told(*words: str) -> Any:
+async def json_output(*words: str) -> Any:
     return json.loads(await asyncio.to_thread(odradek, *words, "--json"))
 
 
@@ -42,23 +42,23 @@ async def test_what_a_query_left_open_is_told_and_ended_as_its_ledger_says(broke
     at = ("-b", broker.bootstrap)
     topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
     query, stop = Query(broker.bootstrap, topic), Stop(CommitStep.DECIDED)
-    assert await told("spark", "sinks", *at) == []
+    assert await json_output("spark", "sinks", *at) == []
     driver = query.driver(stop)
     await driver.write_until(stop)
     orphan = await query.prepare("run-9999", 1, 0)
     name, decided = query.sink.name, {vote.transactional_id for vote in driver.votes}
 
-    (sink,) = await told("spark", "sinks", *at)
+    (sink,) = await json_output("spark", "sinks", *at)
     assert (sink["sink"], sink["batch"], sink["rows"]) == (name, 0, 6)
     verdicts = {each["transactional_id"]: each["verdict"] for each in sink["in_doubt"]}
     assert verdicts == dict.fromkeys(decided, "commit") | {orphan.transactional_id: "abort"}
-    in_doubt = await told("transactions", "list", "--in-doubt", *at)
+    in_doubt = await json_output("transactions", "list", "--in-doubt", *at)
     assert {each["transactional_id"]: each["ledger_verdict"] for each in in_doubt} == verdicts
     assert {each["spark_sink"] for each in in_doubt} == {name}
     assert "2 to commit, 1 to abort" in await asyncio.to_thread(odradek, "spark", "sinks", *at)
 
     assert "committed 2, aborted 1" in await asyncio.to_thread(odradek, "spark", "recover", name, *at)
-    assert await told("transactions", "list", "--in-doubt", *at) == []
+    assert await json_output("transactions", "list", "--in-doubt", *at) == []
     await query.check()
     await query.close()
 

@@ -101,7 +101,7 @@ def api_versions(port: int) -> ApiVersionsResponse:
         return wire.ask(request, 4, ApiVersionsResponse)
 
 
-def told_by(answer: ApiVersionsResponse) -> dict[str, Any]:
+def reported_versions(answer: ApiVersionsResponse) -> dict[str, Any]:
     """Returns the APIs and features of a response, in the form of releases.json."""
     return {
         "apis": {
@@ -133,7 +133,7 @@ def recorded() -> dict[str, Any]:
     values: dict[str, dict[str, str | None]] = {}
     for name, (version, features) in RELEASES.items():
         with running(version, features) as port:
-            answers[name] = {"kafka": version, **told_by(api_versions(port))}
+            answers[name] = {"kafka": version, **reported_versions(api_versions(port))}
             values[name] = defaults(port)
     newest = values[DEFAULTS_OF]
     for name, answer in answers.items():

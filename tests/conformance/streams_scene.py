@@ -129,15 +129,15 @@ class Reply:
         return tasks_of(self.response.standby_tasks)
 
     @property
-    def told(self) -> tuple[int, Tasks | None]:
+    def epoch_and_tasks(self) -> tuple[int, Tasks | None]:
         """Returns the member epoch and the active tasks. Fails if the heartbeat was refused."""
         assert self.code is ErrorCode.NONE, self
         return self.epoch, self.active
 
     @property
     def roles(self) -> tuple[int, Tasks | None, Tasks | None]:
-        """Like `told`, but also returns the standby tasks."""
-        return (*self.told, self.standby)
+        """Like `epoch_and_tasks`, but also returns the standby tasks."""
+        return (*self.epoch_and_tasks, self.standby)
 
     @property
     def statuses(self) -> list[int]:
@@ -252,7 +252,7 @@ class Scene:
     def member(self, name: str, **always: Any) -> Member:
         return Member(self, name, **always)
 
-    def told_again(self, tasks: Tasks) -> Tasks | None:
+    def reported_again(self, tasks: Tasks) -> Tasks | None:
         """Returns the tasks that the broker's response to a report of wrong tasks must contain. Kafka's response does
         not mention tasks: docs/compatibility.md#groups."""
         return None if self.is_kafka else tasks
@@ -365,13 +365,13 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
     tasks 2 and 3."""
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
-    assert a.beat({"0": [0, 1]}).told == (3, None)
-    assert c.beat().told == (3, {"0": [2, 3]})
+    revoke_tasks(scene, a, c)
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (3, None)
+    assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})
     return a, c
 
 
-def told_to_give_up(scene: Scene, a: Member, c: Member) -> None:
+def revoke_tasks(scene: Scene, a: Member, c: Member) -> None:
     """Has c join the group of a. The next response tells a to give up the tasks 2 and 3."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

@@ -202,15 +202,15 @@ def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path
     docs/spec/kafka-4.4.md#s5-4)."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 
-    def told(broker: Broker) -> Trace:
+    def trace(broker: Broker) -> Trace:
         with broker:
             talk = Talk(Place(broker.bootstrap, str(broker.data_dir), ""))
             ranges(talk)
             talk.close()
             return talk.trace()
 
-    kafka = told(KafkaProcess(tmp_path / "kafka", settings, version=release))
-    ours = told(new_broker(tmp_path / "ours", settings, like=release))
+    kafka = trace(KafkaProcess(tmp_path / "kafka", settings, version=release))
+    ours = trace(new_broker(tmp_path / "ours", settings, like=release))
     found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
     assert not found, "\n".join(map(repr, found))
 

@@ -91,10 +91,10 @@ class Life:
             view = self.view()
             self.target = ASSIGNORS[self.assignor](view)
             if view.subscribers:
-                yield self.asked(view), told(self.target)
+                yield self.input_text(view), target_text(self.target)
             self.change()
 
-    def asked(self, view: GroupView) -> str:
+    def input_text(self, view: GroupView) -> str:
         fields = [self.assignor, ",".join(f"{topic.hex()}={count}" for topic, count in view.partition_counts.items())]
         for each in view.subscribers.values():
             rack = self.random.choice(("-", "r0", "r1"))
@@ -107,7 +107,7 @@ def words(partitions: Iterable[tuple[bytes, frozenset[int]]]) -> str:
     return ",".join(f"{topic.hex()}={'.'.join(map(str, sorted(indexes)))}" for topic, indexes in partitions if indexes)
 
 
-def told(target: TargetAssignment) -> str:
+def target_text(target: TargetAssignment) -> str:
     return "\t".join(
         f"{member}\t{words(sorted(partitions.items()))}" for member, partitions in sorted(target.items()) if partitions
     )
@@ -121,8 +121,10 @@ def test_the_same_group_is_assigned_alike(tools: Tools, assignor: str, *, mixed:
         for number in range(GROUPS)
         for case in Life(f"{SEED} {assignor} {mixed} {number}", assignor, mixed=mixed).cases()
     ]
-    kafka = tools.run("assign", stdin="".join(f"{asked}\n" for asked, _ in cases)).lines
+    kafka = tools.run("assign", stdin="".join(f"{input_text}\n" for input_text, _ in cases)).lines
     assert len(kafka) == len(cases) > GROUPS
-    differs = [(asked, theirs, ours) for (asked, ours), theirs in zip(cases, kafka, strict=True) if theirs != ours]
-    shown = "\n\n".join(f"{asked}\n  Kafka: {theirs}\n  ours:  {ours}" for asked, theirs, ours in differs[:3])
+    differs = [
+        (input_text, theirs, ours) for (input_text, ours), theirs in zip(cases, kafka, strict=True) if theirs != ours
+    ]
+    shown = "\n\n".join(f"{input_text}\n  Kafka: {theirs}\n  ours:  {ours}" for input_text, theirs, ours in differs[:3])
     assert not differs, f"{len(differs)} of {len(cases)} differ\n{shown}"

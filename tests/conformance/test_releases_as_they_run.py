@@ -39,7 +39,7 @@ from odradek.testing.sync import Cluster, Odradek
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS
 from tests.clients.speakers import Message as Sent
-from tests.conformance.releases import RECORDED, RELEASES, api_versions, running, text_of, told_by
+from tests.conformance.releases import RECORDED, RELEASES, api_versions, reported_versions, running, text_of
 from tests.support.oracle import needs_kafka
 from tests.support.wire import ClosedByBroker, Wire
 
@@ -72,7 +72,7 @@ class Pair:
     ours: str
 
     def ranges(self, bootstrap: str) -> Mapping[str, list[int]]:
-        found: Mapping[str, list[int]] = told_by(api_versions(int(bootstrap.rpartition(":")[2])))["apis"]
+        found: Mapping[str, list[int]] = reported_versions(api_versions(int(bootstrap.rpartition(":")[2])))["apis"]
         return found
 
 
@@ -100,7 +100,7 @@ def pair(request: pytest.FixtureRequest, odradek: Odradek) -> Iterator[Pair]:
 @needs_kafka
 def test_a_release_offers_what_was_recorded_of_it(pair: Pair) -> None:
     recorded = json.loads(RECORDED.read_text())[pair.name]
-    told = told_by(api_versions(int(pair.kafka.rpartition(":")[2])))
+    told = reported_versions(api_versions(int(pair.kafka.rpartition(":")[2])))
     assert text_of({name: recorded[name] for name in told}) == text_of(told)
 
 
@@ -119,7 +119,9 @@ def test_apis_and_versions_are_those_of_the_release_but_for_the_known_difference
 
 @needs_kafka
 def test_features_are_those_of_the_release(pair: Pair) -> None:
-    of_kafka, of_ours = (told_by(api_versions(int(each.rpartition(":")[2]))) for each in (pair.kafka, pair.ours))
+    of_kafka, of_ours = (
+        reported_versions(api_versions(int(each.rpartition(":")[2]))) for each in (pair.kafka, pair.ours)
+    )
     for part in ("supported", "finalized"):
         assert of_kafka[part] == of_ours[part]
 
@@ -265,7 +267,9 @@ def test_franz_go_agrees_on_the_versions_of_the_release(
     odradek: Odradek, program: Path, name: str, protocol: str
 ) -> None:
     with odradek.cluster(emulate=name, settings=SETTINGS) as kafka:
-        ranges: Mapping[str, list[int]] = told_by(api_versions(int(kafka.bootstrap.rpartition(":")[2])))["apis"]
+        ranges: Mapping[str, list[int]] = reported_versions(api_versions(int(kafka.bootstrap.rpartition(":")[2])))[
+            "apis"
+        ]
         topic = create_topic(kafka.bootstrap, protocol, PARTITIONS)
         sent = [Sent(b"%d" % index, partition=index) for index in range(PARTITIONS)]
         SPEAKERS["confluent-kafka"].produce(kafka.bootstrap, topic, sent)

@@ -111,7 +111,7 @@ def pair(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         yield place(kafka), place(ours)
 
 
-def talk_of(script: Script, version: int, where: Place) -> Trace:
+def trace_of(script: Script, version: int, where: Place) -> Trace:
     talk = Talk(where)
     try:
         script(talk, version)
@@ -138,7 +138,7 @@ def test_odradek_and_kafka_answer_alike(release: str, pair: tuple[Place, Place],
     if version > KAFKA_VERSIONS[release].get(SCRIPTS[script], (0, -1))[1]:
         pytest.skip(f"Kafka {release} has no such version")
     with ThreadPoolExecutor(2) as both:
-        kafka, ours = both.map(lambda where: talk_of(script, version, where), pair)
+        kafka, ours = both.map(lambda where: trace_of(script, version, where), pair)
     assert kafka, "the script said nothing"
     found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
     shown = [

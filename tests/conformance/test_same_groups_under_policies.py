@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.differential import consumer_groups_script, group_types_script
 from tests.conformance.differential.conversation import Place, differences
 from tests.conformance.differential.differences import reason_for
-from tests.conformance.test_same_answers_as_kafka import SETTINGS, Script, place, talk_of
+from tests.conformance.test_same_answers_as_kafka import SETTINGS, Script, place, trace_of
 from tests.support.broker_process import EMULATED, KafkaProcess, new_broker
 from tests.support.oracle import needs_kafka
 
@@ -44,7 +44,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_odradek_and_kafka_answer_requests_of_groups_alike(pair: tuple[Place, Place], script: Script) -> None:
     with ThreadPoolExecutor(2) as both:
-        kafka, ours = both.map(lambda where: talk_of(script, SCRIPTS[script], where), pair)
+        kafka, ours = both.map(lambda where: trace_of(script, SCRIPTS[script], where), pair)
     assert kafka, "the script said nothing"
     found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
     assert not found

@@ -118,7 +118,7 @@ def transaction_version(talk: Talk) -> int:
     return next((one.max_version_level for one in answer.finalized_features if one.name == "transaction.version"), 0)
 
 
-def talk_of(script: LevelScript, version: int, level: int, where: Place) -> Trace:
+def trace_of(script: LevelScript, version: int, level: int, where: Place) -> Trace:
     talk = Talk(where)
     try:
         script(talk, version, level)
@@ -134,7 +134,7 @@ def test_odradek_and_kafka_answer_transactional_requests_alike(
     if version > KAFKA_VERSIONS[release][SCRIPTS[script]][1]:
         pytest.skip(f"Kafka {release} has no such version")
     with ThreadPoolExecutor(2) as both:
-        kafka, ours = both.map(lambda where: talk_of(script, version, level, where), pair)
+        kafka, ours = both.map(lambda where: trace_of(script, version, level, where), pair)
     assert kafka, "the script said nothing"
     found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
     shown = [

@@ -28,9 +28,9 @@ from tests.conformance.streams_scene import (
     SHUTDOWN,
     STALE,
     Scene,
+    revoke_tasks,
     subtopology,
     talk_to,
-    told_to_give_up,
     topology,
     with_two_members,
 )
@@ -189,7 +189,7 @@ def test_scenarios_110_and_111_and_112_and_113_and_114_a_description_of_the_topo
     removed = log.records()
     assert described_epochs(removed) == [BEGUN, NOT_DESCRIBED]
     assert [each.key.API_KEY for each in removed if each.value is None] == [TARGET, METADATA, TOPOLOGY]
-    assert a.join().told == (2, ALL)
+    assert a.join().epoch_and_tasks == (2, ALL)
     assert described(scene) == (NOT_STORED, None)
 
 
@@ -229,7 +229,7 @@ def test_scenario_100_the_feature_is_switched_off_and_on(scene: Scene) -> None:
     assert fetch(scene, "a", 2) == (NONE, 7)
     assert scene.delete() is ErrorCode.NON_EMPTY_GROUP
     level(scene, 1)
-    assert a.beat_until(lambda reply: reply.code is NONE).told == (2, None)
+    assert a.beat_until(lambda reply: reply.code is NONE).epoch_and_tasks == (2, None)
 
 
 def test_scenarios_102_and_103_a_broker_that_was_killed(broker: Broker, scene: Scene) -> None:
@@ -267,12 +267,12 @@ def test_scenarios_102_and_103_a_broker_that_was_killed(broker: Broker, scene: S
 def test_a_member_that_was_to_give_up_tasks_does_so_after_a_kill(broker: Broker, scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     broker.kill9()
     broker.start()
     scene.talk.close()
     scene.talk = talk_to(broker)
     while scene.described().error_code:
         pass  # The coordinator is still loading.
-    assert a.beat({"0": [0, 1]}).told == (3, None)
-    assert c.beat().told == (3, {"0": [2, 3]})
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (3, None)
+    assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})

@@ -10,7 +10,7 @@ from tests.conformance.streams_scene import (
     NOTHING,
     Member,
     Scene,
-    told_to_give_up,
+    revoke_tasks,
     with_two_members,
 )
 from tests.support.oracle import needs_kafka
@@ -29,11 +29,11 @@ def on_leave(scene: Scene) -> Member:
     3."""
     a, c = static(scene, "a1"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     a.beat({"0": [0, 1]})
     c.beat()
     left = a.leave(-2, instance_id="ia")
-    assert left.told == (-2, None)
+    assert left.epoch_and_tasks == (-2, None)
     assert left.response.heartbeat_interval_ms == 0
     return a
 
@@ -52,14 +52,14 @@ def test_scenario_059_an_instance_id_has_one_member(scene: Scene) -> None:
         ErrorCode.UNKNOWN_MEMBER_ID,
         "Instance id q is unknown.",
     )
-    assert a1.beat(member_epoch=2).told == (2, None)
+    assert a1.beat(member_epoch=2).epoch_and_tasks == (2, None)
 
 
 def test_scenario_060_a_static_member_leaves_for_a_while(scene: Scene) -> None:
     a = on_leave(scene)
     assert scene.state == ("Reconciling", 3, 3)
     assert (a.described().member_epoch, a.assigned, a.target) == (-2, ({"0": [0, 1]}, {}), {"0": [0, 1]})
-    assert a.leave(-2, instance_id="ia").told == (-2, None)
+    assert a.leave(-2, instance_id="ia").epoch_and_tasks == (-2, None)
     assert a.beat(member_epoch=3, instance_id="ia").refused == (
         ErrorCode.FENCED_MEMBER_EPOCH,
         (
@@ -72,7 +72,7 @@ def test_scenario_060_a_static_member_leaves_for_a_while(scene: Scene) -> None:
 def test_scenario_061_another_member_takes_its_place(scene: Scene) -> None:
     a1 = on_leave(scene)
     a2 = static(scene, "a2")
-    assert a2.join().told == (3, {"0": [0, 1]})
+    assert a2.join().epoch_and_tasks == (3, {"0": [0, 1]})
     assert scene.state == ("Stable", 3, 3)
     assert a1.beat(member_epoch=3, instance_id="ia").code is ErrorCode.FENCED_INSTANCE_ID
     assert a1.beat(member_epoch=3).code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -84,8 +84,8 @@ def test_scenarios_062_and_063_one_of_another_process_raises_the_epoch(scene: Sc
     a2.join()
     a2.leave(-2, instance_id="ia")
     a3 = static(scene, "a3", process="another")
-    assert a3.join().told == (4, {"0": [0, 1]})
-    assert a3.leave(-1, instance_id="ia").told == (-1, None)
+    assert a3.join().epoch_and_tasks == (4, {"0": [0, 1]})
+    assert a3.leave(-1, instance_id="ia").epoch_and_tasks == (-1, None)
     assert [each.member_id for each in scene.described().members] == ["c"]
 
 
@@ -114,10 +114,10 @@ def test_scenario_132_tasks_that_were_to_be_given_up_are_free_when_the_member_le
 ) -> None:
     a, c = static(scene, "a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     assert c.beat().active is None
-    assert a.leave(-2, instance_id="ia").told == (-2, None)
-    assert c.beat().told == (3, {"0": [2, 3]})
+    assert a.leave(-2, instance_id="ia").epoch_and_tasks == (-2, None)
+    assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})
     assert a.assigned == ({"0": [0, 1]}, {})
 
 
@@ -139,28 +139,28 @@ def test_scenario_065_a_static_member_that_does_not_come_back_is_removed(scene: 
 def test_scenario_066_a_silent_member_is_removed(scene: Scene) -> None:
     scene.configure(session_timeout_ms=1500)
     a, c = with_two_members(scene)
-    assert c.beat_for_tasks().told == (4, ALL)
+    assert c.beat_for_tasks().epoch_and_tasks == (4, ALL)
     assert a.beat().code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_scenario_067_a_member_that_does_not_give_up_its_tasks_is_removed(scene: Scene) -> None:
     a, c = scene.member("a", rebalance_timeout_ms=600), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
-    told_at = time.monotonic()
+    revoke_tasks(scene, a, c)
+    reported_at = time.monotonic()
     removed = a.beat_until(lambda reply: reply.code is not ErrorCode.NONE, active=ALL)
     assert removed.code is ErrorCode.UNKNOWN_MEMBER_ID
-    assert time.monotonic() - told_at >= 0.5
-    assert c.beat_for_tasks().told == (4, ALL)
+    assert time.monotonic() - reported_at >= 0.5
+    assert c.beat_for_tasks().epoch_and_tasks == (4, ALL)
 
 
 def test_scenarios_068_and_069_and_070_the_first_members_wait_for_one_another(scene: Scene) -> None:
     scene.configure(initial_rebalance_delay_ms=1000)
     a, c = scene.member("a"), scene.member("c")
     first = a.join()
-    assert (first.told, first.statuses, first.details) == ((1, NOTHING), [DELAYED], [INITIAL_DELAY])
+    assert (first.epoch_and_tasks, first.statuses, first.details) == ((1, NOTHING), [DELAYED], [INITIAL_DELAY])
     second = c.join()
-    assert (second.told, second.statuses, second.details) == ((1, NOTHING), [DELAYED], [INITIAL_DELAY])
+    assert (second.epoch_and_tasks, second.statuses, second.details) == ((1, NOTHING), [DELAYED], [INITIAL_DELAY])
     assert a.beat().statuses == [DELAYED]
     assert scene.state[0] == "Assigning"
     _state, epoch, assignment_epoch = scene.wait_for_state("Reconciling")  # This happens without a heartbeat.
@@ -171,7 +171,7 @@ def test_scenarios_068_and_069_and_070_the_first_members_wait_for_one_another(sc
     a.leave()
     c.leave()
     again = a.join()
-    assert (again.told, again.statuses, again.details) == ((5, NOTHING), [DELAYED], [INITIAL_DELAY])
+    assert (again.epoch_and_tasks, again.statuses, again.details) == ((5, NOTHING), [DELAYED], [INITIAL_DELAY])
 
 
 def test_scenario_071_a_timer_that_finds_the_group_empty_does_nothing(scene: Scene) -> None:

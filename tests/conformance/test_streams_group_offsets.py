@@ -45,8 +45,8 @@ from tests.conformance.streams_scene import (
     PAUSE_S,
     Member,
     Scene,
+    revoke_tasks,
     subtopology,
-    told_to_give_up,
     topology,
     with_two_members,
 )
@@ -136,8 +136,8 @@ def revoked(scene: Scene) -> tuple[Member, Member]:
     yet."""
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
-    assert a.beat({"0": [0, 1]}).told == (3, None)
+    revoke_tasks(scene, a, c)
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (3, None)
     return a, c
 
 
@@ -165,7 +165,7 @@ def test_scenario_083_topics_outside_the_topology(scene: Scene) -> None:
 def test_scenario_084_tasks_that_are_to_be_given_up(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     assert commit(scene, "a", 2, (0, 3)) == [NONE, NONE]
 
 
@@ -256,7 +256,7 @@ def test_scenario_092_groups_are_deleted(scene: Scene) -> None:
     codes = {each.group_id: ErrorCode(each.error_code) for each in scene.talk.quietly(request, 3).results}
     assert codes == {scene.group: NONE, "nowhere": MISSING, "": MISSING}
     assert scene.described().error_code == MISSING.value
-    assert a.join().told == (2, ALL)
+    assert a.join().epoch_and_tasks == (2, ALL)
     assert fetch(scene, "a", 2) == (NONE, -1)
 
 
@@ -304,7 +304,7 @@ def test_scenario_093_a_classic_member_that_has_no_id_yet_makes_the_group_a_clas
     assert classic_join(scene, 9) is ErrorCode.MEMBER_ID_REQUIRED
     assert group_type(scene) == ("", "classic", "Empty")
     assert scene.described().error_code == MISSING.value
-    assert a.join().told == (2, ALL)
+    assert a.join().epoch_and_tasks == (2, ALL)
     assert group_type(scene) == ("streams", "streams", "Stable")
 
 
@@ -314,7 +314,7 @@ def test_scenario_094_a_member_does_not_leave_by_the_classic_request(scene: Scen
     request = LeaveGroupRequest(group_id=scene.group, members=[MemberIdentity(member_id="a")])
     answer = scene.talk.quietly(request, 5)
     assert [ErrorCode(each.error_code) for each in answer.members] == [UNKNOWN]
-    assert a.beat().told == (2, None)
+    assert a.beat().epoch_and_tasks == (2, None)
 
 
 def consumer_heartbeat(scene: Scene, member: str = "m", epoch: int = 0, group: str = "") -> ErrorCode:
@@ -348,7 +348,7 @@ def test_scenario_095_members_of_other_types_do_not_join(scene: Scene) -> None:
 def test_scenario_096_a_classic_group_without_members_becomes_a_streams_group(scene: Scene) -> None:
     assert commit(scene, "", -1) == [NONE]  # creates a classic group with offsets
     a = scene.member("a")
-    assert a.join().told == (2, ALL)
+    assert a.join().epoch_and_tasks == (2, ALL)
     assert group_type(scene) == ("streams", "streams", "Stable")
     assert fetch(scene, "a", 2) == (NONE, 7)
 
@@ -411,7 +411,7 @@ def test_scenario_099_groups_are_described(scene: Scene) -> None:
 def test_the_offsets_of_members_that_have_not_got_their_tasks_yet(scene: Scene) -> None:
     _, c = revoked(scene)
     assert commit(scene, "c", 3, (2,)) == [NONE]
-    assert c.beat().told == (3, {"0": [2, 3]})
+    assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})
 
 
 def test_offsets_of_a_group_that_waits_for_topics(scene: Scene) -> None:

@@ -20,8 +20,8 @@ from tests.conformance.streams_scene import (
     LATEST,
     MISSING_TAGS,
     Scene,
+    revoke_tasks,
     subtopology,
-    told_to_give_up,
     topology,
 )
 from tests.conformance.test_streams_group_offsets import classic_join, commit
@@ -158,7 +158,7 @@ def test_scenarios_105_and_106_tags_that_a_member_should_have(scene: Scene) -> N
     scene.configure(rack_aware_assignment_tags="zone,cluster")
     a = scene.member("a", client_tags=[KeyValue(key="zone", value="1")])
     reply = a.join()
-    assert (reply.told, reply.statuses) == ((2, ALL), [MISSING_TAGS])
+    assert (reply.epoch_and_tasks, reply.statuses) == ((2, ALL), [MISSING_TAGS])
     assert reply.details == [
         (
             "Missing required client tags for rack-aware standby assignment: [cluster]. "
@@ -168,14 +168,14 @@ def test_scenarios_105_and_106_tags_that_a_member_should_have(scene: Scene) -> N
     assert a.beat(version=0).statuses == []
     scene.configure(rack_aware_assignment_tags="zone")
     after = a.beat()
-    assert (after.told, after.statuses) == ((3, None), [])
+    assert (after.epoch_and_tasks, after.statuses) == ((3, None), [])
 
 
 def test_scenario_107_the_name_of_the_assignor_makes_no_target(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     scene.configure(assignor_name="sticky")
-    assert a.beat(version=LATEST).told == (2, None)
+    assert a.beat(version=LATEST).epoch_and_tasks == (2, None)
     assert scene.state == ("Stable", 2, 2)
 
 
@@ -191,7 +191,7 @@ def test_scenario_116_no_description_is_taken_without_a_store(scene: Scene, memb
 def test_a_group_that_was_told_to_give_up_writes_nothing_more(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     log = Log(scene)
     a.beat(ALL)
     a.beat()

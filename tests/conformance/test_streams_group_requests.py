@@ -120,7 +120,7 @@ def test_scenario_023_tasks_that_the_topology_does_not_have(scene: Scene) -> Non
 
 @pytest.mark.parametrize("timeout_ms", [0, -5])
 def test_scenario_023_a_rebalance_timeout_below_one_is_accepted(scene: Scene, timeout_ms: int) -> None:
-    assert scene.member("a").join(rebalance_timeout_ms=timeout_ms).told == (2, ALL)
+    assert scene.member("a").join(rebalance_timeout_ms=timeout_ms).epoch_and_tasks == (2, ALL)
 
 
 def test_scenario_024_the_member_id_is_looked_at_before_the_group_id(scene: Scene) -> None:
@@ -166,13 +166,13 @@ def test_scenario_028_internal_topics_are_looked_at_before_invalid_names(scene: 
 
 
 def test_scenario_029_a_topology_without_subtopologies(scene: Scene) -> None:
-    assert scene.member("a").join(Topology(epoch=0, subtopologies=[])).told == (2, NOTHING)
+    assert scene.member("a").join(Topology(epoch=0, subtopologies=[])).epoch_and_tasks == (2, NOTHING)
     assert scene.state == ("Stable", 2, 2)
 
 
 def test_scenario_030_an_endpoint_may_lack_host_and_port(scene: Scene) -> None:
     a = scene.member("a", user_endpoint=Endpoint(host="", port=0))
-    assert a.join().told == (2, ALL)
+    assert a.join().epoch_and_tasks == (2, ALL)
     endpoint = a.described().user_endpoint
     assert endpoint is not None
     assert (endpoint.host, endpoint.port) == ("", 0)
@@ -181,11 +181,11 @@ def test_scenario_030_an_endpoint_may_lack_host_and_port(scene: Scene) -> None:
 def test_scenario_031_version_0_has_no_acceptable_recovery_lag(scene: Scene) -> None:
     a = scene.member("a")
     reply = a.join(version=0)
-    assert reply.told == (2, ALL)
+    assert reply.epoch_and_tasks == (2, ALL)
     assert reply.response.acceptable_recovery_lag_legacy == 0
     assert (reply.response.heartbeat_interval_ms, reply.response.task_offset_interval_ms) == (500, 60_000)
     assert reply.statuses == []
-    assert a.beat(version=0).told == (2, None)
+    assert a.beat(version=0).epoch_and_tasks == (2, None)
 
 
 def test_scenario_031_version_1_returns_intervals_and_the_recovery_lag(scene: Scene) -> None:
@@ -200,7 +200,7 @@ def test_reported_offsets_are_shown_and_not_checked(scene: Scene) -> None:
     offsets = [TaskOffset(subtopology_id="9", partition=9, offset=-9)]
     a.join(task_offsets=offsets, task_end_offsets=[])
     assert a.described().task_offsets == []  # The heartbeat that creates the group does not store them.
-    assert a.beat(task_offsets=offsets).told == (2, None)
+    assert a.beat(task_offsets=offsets).epoch_and_tasks == (2, None)
     (shown,) = a.described().task_offsets
     assert (shown.subtopology_id, shown.partition, shown.offset) == ("9", 9, -9)
 
@@ -209,11 +209,11 @@ def test_a_member_that_the_group_does_not_have_reads_nothing_of_it(scene: Scene)
     a, _ = with_two_members(scene)
     stranger = scene.member("stranger").beat({"0": [0]}, member_epoch=3)
     assert (stranger.code, stranger.active) == (ErrorCode.UNKNOWN_MEMBER_ID, None)
-    assert a.beat().told == (3, None)
+    assert a.beat().epoch_and_tasks == (3, None)
 
 
 def test_a_member_id_may_have_300_characters(scene: Scene) -> None:
-    assert scene.member("m" * 300).join().told == (2, ALL)
+    assert scene.member("m" * 300).join().epoch_and_tasks == (2, ALL)
 
 
 def test_describing_an_unknown_group_is_refused_with_its_name(scene: Scene) -> None:

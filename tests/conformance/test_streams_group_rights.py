@@ -130,7 +130,7 @@ def test_scenario_108_a_member_needs_rights_to_its_group_and_to_each_topic(
     assert a.beat().details == [f"{missing} {REPARTITION}."]
     assert [of_admin.partitions_of(topic) for topic in (REPARTITION, CHANGELOG)] == [0, 0]
     secured.grant(TOPIC, REPARTITION, CREATE)
-    assert a.beat_for_tasks().told == (3, {**ALL, "1": [0, 1, 2, 3]})
+    assert a.beat_for_tasks().epoch_and_tasks == (3, {**ALL, "1": [0, 1, 2, 3]})
     assert [of_admin.partitions_of(topic) for topic in (REPARTITION, CHANGELOG)] == [4, 4]
 
 

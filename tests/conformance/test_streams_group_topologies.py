@@ -17,8 +17,8 @@ from tests.conformance.streams_scene import (
     WRONGLY_PARTITIONED,
     Scene,
     internal,
+    revoke_tasks,
     subtopology,
-    told_to_give_up,
     topology,
     with_two_members,
 )
@@ -35,22 +35,22 @@ def test_scenarios_034_and_035_and_036_and_037_source_topics_come_grow_and_go(sc
     scene.topology = topology(subtopology("0", names))
     a = scene.member("a")
     missing = a.join()
-    assert (missing.told, missing.statuses) == ((2, NOTHING), [MISSING_SOURCES])
+    assert (missing.epoch_and_tasks, missing.statuses) == ((2, NOTHING), [MISSING_SOURCES])
     assert missing.details == [f"Source topics {', '.join(names[:3])} and 2 additional topics are missing."]
     assert scene.state == ("NotReady", 2, 2)
     again = a.beat()
-    assert (again.told, again.statuses, again.details) == ((2, None), [MISSING_SOURCES], missing.details)
+    assert (again.epoch_and_tasks, again.statuses, again.details) == ((2, None), [MISSING_SOURCES], missing.details)
     for name in names[:-1]:
         scene.make_topic(name, 2)
     scene.make_source("e", 2)
-    assert a.beat().told == (3, {"0": [0, 1]})
+    assert a.beat().epoch_and_tasks == (3, {"0": [0, 1]})
     scene.enlarge_topic(names[0], 5)
     scene.wait_until_coordinator_knows(names[0], 5)
-    assert a.beat().told == (4, {"0": [0, 1, 2, 3, 4]})
+    assert a.beat().epoch_and_tasks == (4, {"0": [0, 1, 2, 3, 4]})
     scene.delete_topic(names[1])
     scene.wait_until_coordinator_misses(names[1])
     gone = a.beat()
-    assert (gone.told, gone.statuses) == ((4, NOTHING), [MISSING_SOURCES])
+    assert (gone.epoch_and_tasks, gone.statuses) == ((4, NOTHING), [MISSING_SOURCES])
     assert gone.details == [f"Source topics {names[1]} are missing."]
     assert scene.state == ("NotReady", 5, 5)
     assert a.beat({}).epoch == 5
@@ -62,9 +62,9 @@ def test_scenario_038_a_changelog_is_made(scene: Scene) -> None:
     scene.topology = topology(subtopology(changelogs=[wanted]))
     a = scene.member("a")
     missing = a.join()
-    assert (missing.told, missing.statuses) == ((2, NOTHING), [MISSING_INTERNAL])
+    assert (missing.epoch_and_tasks, missing.statuses) == ((2, NOTHING), [MISSING_INTERNAL])
     assert missing.details == [f"Internal topics are missing: {changelog}"]
-    assert a.beat_for_tasks().told == (3, ALL)
+    assert a.beat_for_tasks().epoch_and_tasks == (3, ALL)
     assert scene.partitions_of(changelog) == 4
     assert scene.config_of(changelog, "cleanup.policy") == "compact"
     assert scene.config_of(changelog, "segment.ms") == "123456"
@@ -81,9 +81,9 @@ def test_scenario_039_a_topology_that_becomes_ready_within_the_interval(scene: S
     a = scene.member("a")
     a.join()
     delayed = a.beat_until(lambda reply: reply.statuses == [DELAYED])
-    assert delayed.told == (2, None)
+    assert delayed.epoch_and_tasks == (2, None)
     assert scene.state == ("Assigning", 3, 2)
-    assert a.beat_for_tasks().told == (3, ALL)
+    assert a.beat_for_tasks().epoch_and_tasks == (3, ALL)
 
 
 def test_scenario_040_a_repartition_topic_has_the_partitions_of_its_widest_source(scene: Scene) -> None:
@@ -100,7 +100,7 @@ def test_scenario_040_a_repartition_topic_has_the_partitions_of_its_widest_sourc
     a = scene.member("a")
     a.join()
     tasks = {"0": [0, 1, 2, 3, 4, 5], "1": [0, 1, 2, 3, 4, 5]}
-    assert a.beat_for_tasks().told == (3, tasks)
+    assert a.beat_for_tasks().epoch_and_tasks == (3, tasks)
     assert [scene.partitions_of(name) for name in (between, store)] == [6, 6]
     found = [scene.config_of(between, name) for name in ("cleanup.policy", "retention.ms", "segment.bytes")]
     assert found == ["delete", "-1", "52428800"]
@@ -114,13 +114,13 @@ def test_scenario_041_a_repartition_topic_with_a_number_of_its_own(scene: Scene)
     )
     a = scene.member("a")
     a.join()
-    assert a.beat_for_tasks().told == (3, {"0": [0, 1, 2], "1": [0, 1, 2, 3, 4, 5, 6]})
+    assert a.beat_for_tasks().epoch_and_tasks == (3, {"0": [0, 1, 2], "1": [0, 1, 2, 3, 4, 5, 6]})
     assert [scene.partitions_of(name) for name in (between, store)] == [7, 7]
 
 
 def test_scenario_042_copartitioned_sources_with_different_numbers(scene: Scene) -> None:
     reply = scene.member("a").join(topology(subtopology("0", ["i3", "i6"], copartitions=[([0, 1], [])])))
-    assert (reply.told, reply.statuses) == ((2, NOTHING), [WRONGLY_PARTITIONED])
+    assert (reply.epoch_and_tasks, reply.statuses) == ((2, NOTHING), [WRONGLY_PARTITIONED])
     assert reply.details == ["Following topics do not have the same number of partitions: [{i3=3, i6=6}]"]
     assert scene.state == ("NotReady", 2, 2)
 
@@ -133,7 +133,7 @@ def test_scenario_043_a_repartition_topic_follows_the_source_beside_it(scene: Sc
     )
     a = scene.member("a")
     a.join()
-    assert a.beat_for_tasks().told == (3, {"0": [0, 1, 2, 3, 4, 5], "1": [0, 1, 2]})
+    assert a.beat_for_tasks().epoch_and_tasks == (3, {"0": [0, 1, 2, 3, 4, 5], "1": [0, 1, 2]})
     assert scene.partitions_of(between) == 3
 
 
@@ -176,7 +176,7 @@ def test_scenario_046_copartitioned_repartition_topics_have_the_higher_number(sc
     a = scene.member("a")
     a.join()
     tasks = {"0": [0, 1, 2], "1": [0, 1, 2, 3, 4, 5], "2": [0, 1, 2, 3, 4, 5]}
-    assert a.beat_for_tasks().told == (3, tasks)
+    assert a.beat_for_tasks().epoch_and_tasks == (3, tasks)
     assert [scene.partitions_of(name) for name in (one, other)] == [6, 6]
 
 
@@ -213,7 +213,7 @@ def test_scenario_047_a_topology_that_has_no_numbers(scene: Scene, wanted: Topol
 def test_scenario_048_a_changelog_that_is_there_with_another_number(scene: Scene) -> None:
     store = scene.make_source("st", 9)
     reply = scene.member("a").join(topology(subtopology("0", ["i3"], changelogs=[store])))
-    assert (reply.told, reply.statuses) == ((2, NOTHING), [WRONGLY_PARTITIONED])
+    assert (reply.epoch_and_tasks, reply.statuses) == ((2, NOTHING), [WRONGLY_PARTITIONED])
     assert reply.details == [f"Existing topic {store} has different number of partitions: expected 3, found 9"]
     assert scene.state == ("NotReady", 2, 2)
 
@@ -262,7 +262,7 @@ def test_scenario_051_a_member_cannot_join_with_another_topology(scene: Scene) -
     assert c.join(topology(subtopology("0", ["i4", "i3"]), epoch=3)).refused == NO_UPDATES
     assert c.join(topology(subtopology(), epoch=4)).refused == NO_UPDATES
     stale = c.join(topology(subtopology("7", ["i3"]), epoch=1))
-    assert (stale.told, stale.statuses) == ((3, NOTHING), [STALE])
+    assert (stale.epoch_and_tasks, stale.statuses) == ((3, NOTHING), [STALE])
     assert stale.details == ["The member's topology epoch 1 is behind the group's topology epoch 3."]
     assert c.beat().statuses == [STALE]
     assert c.described().topology_epoch == 1
@@ -273,10 +273,10 @@ def test_scenario_052_a_stale_member_gets_tasks(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
     c.join(topology(subtopology("7", ["i3"]), epoch=1))
-    assert a.beat().told == (2, {"0": [0, 1]})
-    assert a.beat({"0": [0, 1]}).told == (3, None)
+    assert a.beat().epoch_and_tasks == (2, {"0": [0, 1]})
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (3, None)
     given = c.beat()
-    assert (given.told, given.statuses) == ((3, {"0": [2, 3]}), [STALE])
+    assert (given.epoch_and_tasks, given.statuses) == ((3, {"0": [2, 3]}), [STALE])
 
 
 def test_scenario_053_the_order_of_the_source_topics_counts(scene: Scene) -> None:
@@ -295,12 +295,12 @@ def test_scenario_054_an_empty_group_keeps_its_topology(scene: Scene) -> None:
 
 
 def test_scenario_127_a_topology_may_have_the_highest_epoch(scene: Scene) -> None:
-    assert scene.member("a").join(topology(subtopology(), epoch=2**31 - 1)).told == (2, ALL)
+    assert scene.member("a").join(topology(subtopology(), epoch=2**31 - 1)).epoch_and_tasks == (2, ALL)
 
 
 def test_scenario_128_one_topic_is_the_source_of_two_subtopologies(scene: Scene) -> None:
     wanted = topology(subtopology("0", ["i3"]), subtopology("1", ["i3"]))
-    assert scene.member("a").join(wanted).told == (2, {"0": [0, 1, 2], "1": [0, 1, 2]})
+    assert scene.member("a").join(wanted).epoch_and_tasks == (2, {"0": [0, 1, 2], "1": [0, 1, 2]})
 
 
 def test_scenario_129_the_order_of_subtopologies_does_not_count(scene: Scene) -> None:
@@ -319,10 +319,10 @@ def test_scenario_055_a_deleted_changelog_is_made_again(scene: Scene) -> None:
     scene.topology = topology(subtopology(changelogs=[changelog]))
     a = scene.member("a")
     a.join()
-    assert a.beat_for_tasks().told == (3, ALL)
+    assert a.beat_for_tasks().epoch_and_tasks == (3, ALL)
     scene.delete_topic(changelog)
     missing = a.beat_until(lambda reply: reply.statuses == [MISSING_INTERNAL])
-    assert missing.told == (3, NOTHING)
+    assert missing.epoch_and_tasks == (3, NOTHING)
     again = a.beat_until(lambda reply: reply.statuses == [] and reply.active == ALL, active={})
     assert again.epoch == 5
     assert scene.partitions_of(changelog) == 4
@@ -332,18 +332,18 @@ def test_scenario_056_a_source_topic_that_is_made_again(scene: Scene) -> None:
     source = scene.make_source("s", 2)
     scene.topology = topology(subtopology("0", [source]))
     a = scene.member("a")
-    assert a.join().told == (2, {"0": [0, 1]})
+    assert a.join().epoch_and_tasks == (2, {"0": [0, 1]})
     scene.delete_topic(source)
     scene.wait_until_coordinator_misses(source)
     scene.make_source("s", 2)
-    assert a.beat().told == (3, None)
+    assert a.beat().epoch_and_tasks == (3, None)
     assert a.assigned == ({"0": [0, 1]}, {})
 
 
 def test_scenario_057_a_member_asks_every_member_to_shut_down(scene: Scene) -> None:
     a, c = with_two_members(scene)
     asked = a.beat(shutdown_application=True)
-    assert (asked.told, asked.statuses) == ((3, None), [SHUTDOWN])
+    assert (asked.epoch_and_tasks, asked.statuses) == ((3, None), [SHUTDOWN])
     assert c.beat().statuses == [SHUTDOWN]
     assert a.beat().statuses == [SHUTDOWN]
     a.leave()
@@ -374,6 +374,6 @@ def test_a_member_that_gives_up_tasks_of_a_topology_that_is_not_ready(scene: Sce
     a, c = scene.member("a"), scene.member("c")
     a.join()
     a.beat_for_tasks()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     scene.delete_topic(changelog)
     assert a.beat_until(lambda reply: reply.statuses == [MISSING_INTERNAL], active={"0": [0, 1]}).active == NOTHING

@@ -12,8 +12,8 @@ from tests.conformance.streams_scene import (
     Member,
     Scene,
     Tasks,
+    revoke_tasks,
     subtopology,
-    told_to_give_up,
     topology,
     with_two_members,
 )
@@ -29,34 +29,34 @@ def with_a_store(scene: Scene, source: str = "i4") -> None:
 
 def joined(member: Member) -> tuple[int, Tasks | None]:
     """Joins, and waits for tasks if internal topics must be created first. Returns member epoch and active tasks."""
-    return member.beat_for_tasks().told if member.join().statuses else (member.epoch, None)
+    return member.beat_for_tasks().epoch_and_tasks if member.join().statuses else (member.epoch, None)
 
 
 def test_scenarios_001_and_002_and_003_and_004_a_task_is_given_up_before_another_member_gets_it(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
-    assert a.join().told == (2, ALL)
+    assert a.join().epoch_and_tasks == (2, ALL)
     assert scene.state == ("Stable", 2, 2)
-    assert c.join().told == (3, NOTHING)
+    assert c.join().epoch_and_tasks == (3, NOTHING)
     assert scene.state == ("Reconciling", 3, 3)
     assert a.target == {"0": [0, 1]}
-    assert a.beat().told == (2, {"0": [0, 1]})
-    assert c.beat().told == (3, None)
+    assert a.beat().epoch_and_tasks == (2, {"0": [0, 1]})
+    assert c.beat().epoch_and_tasks == (3, None)
 
 
 def test_scenarios_005_and_006_and_007_a_member_says_what_it_has_given_up(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
-    assert a.beat(ALL).told == (2, scene.told_again({"0": [0, 1]}))
-    assert a.beat({"0": [0, 1]}).told == (3, None)
-    assert c.beat().told == (3, {"0": [2, 3]})
+    revoke_tasks(scene, a, c)
+    assert a.beat(ALL).epoch_and_tasks == (2, scene.reported_again({"0": [0, 1]}))
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (3, None)
+    assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})
     assert scene.state == ("Stable", 3, 3)
-    assert c.beat().told == (3, None)
+    assert c.beat().epoch_and_tasks == (3, None)
 
 
 def test_scenario_008_a_heartbeat_whose_answer_was_lost_is_repeated(scene: Scene) -> None:
     a, _ = with_two_members(scene)
-    assert a.beat({"0": [0, 1]}, member_epoch=2).told == (3, None)
+    assert a.beat({"0": [0, 1]}, member_epoch=2).epoch_and_tasks == (3, None)
     assert a.beat(member_epoch=2).code is ErrorCode.FENCED_MEMBER_EPOCH
     code, message = a.beat(ALL, member_epoch=2).refused
     assert code is ErrorCode.FENCED_MEMBER_EPOCH
@@ -69,13 +69,13 @@ def test_scenario_008_a_heartbeat_whose_answer_was_lost_is_repeated(scene: Scene
 def test_scenarios_009_and_010_a_member_leaves(scene: Scene) -> None:
     a, c = with_two_members(scene)
     left = c.leave()
-    assert left.told == (-1, None)
+    assert left.epoch_and_tasks == (-1, None)
     response = left.response
     assert (response.heartbeat_interval_ms, response.task_offset_interval_ms) == (0, 0)
     assert response.acceptable_recovery_lag == -1
     assert (response.member_id, response.status) == ("c", [])
     assert scene.state == ("Assigning", 4, 3)
-    assert a.beat().told == (4, ALL)
+    assert a.beat().epoch_and_tasks == (4, ALL)
 
 
 def test_scenarios_011_and_012_and_015_no_target_is_computed_within_the_interval(scene: Scene) -> None:
@@ -83,65 +83,65 @@ def test_scenarios_011_and_012_and_015_no_target_is_computed_within_the_interval
     a, c = scene.member("a"), scene.member("c")
     a.join()
     waits = c.join()
-    assert waits.told == (2, NOTHING)
+    assert waits.epoch_and_tasks == (2, NOTHING)
     assert waits.statuses == [DELAYED]
     assert waits.details == ["Assignment delayed due to the configured assignment interval."]
     also_waits = a.beat()
-    assert (also_waits.told, also_waits.statuses) == ((2, None), [DELAYED])
+    assert (also_waits.epoch_and_tasks, also_waits.statuses) == ((2, None), [DELAYED])
     more = [scene.member(name) for name in ("d", "e", "f")]
-    assert [each.join().told for each in more] == [(2, NOTHING)] * 3
+    assert [each.join().epoch_and_tasks for each in more] == [(2, NOTHING)] * 3
     assert scene.state == ("Assigning", 6, 2)
     for each in more:
         each.leave()
-    assert c.beat_until(lambda reply: not reply.statuses).told == (9, None)
-    assert a.beat().told == (2, {"0": [0, 1]})
-    assert a.beat({"0": [0, 1]}).told == (9, None)
-    assert c.beat().told == (9, {"0": [2, 3]})
+    assert c.beat_until(lambda reply: not reply.statuses).epoch_and_tasks == (9, None)
+    assert a.beat().epoch_and_tasks == (2, {"0": [0, 1]})
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (9, None)
+    assert c.beat().epoch_and_tasks == (9, {"0": [2, 3]})
 
 
 def test_scenario_013_each_changed_field_of_a_member_raises_the_epoch(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
-    assert a.beat(rack_id="r1").told == (3, None)
-    assert a.beat(rack_id="r1").told == (3, None)
-    assert a.beat(process_id="another").told == (4, None)
-    assert a.beat(client_tags=[KeyValue(key="zone", value="1")]).told == (5, None)
-    assert a.beat(client_tags=[]).told == (6, None)
-    assert a.beat(rebalance_timeout_ms=1234).told == (7, None)
-    assert a.beat(user_endpoint=Endpoint(host="h", port=1)).told == (8, None)
+    assert a.beat(rack_id="r1").epoch_and_tasks == (3, None)
+    assert a.beat(rack_id="r1").epoch_and_tasks == (3, None)
+    assert a.beat(process_id="another").epoch_and_tasks == (4, None)
+    assert a.beat(client_tags=[KeyValue(key="zone", value="1")]).epoch_and_tasks == (5, None)
+    assert a.beat(client_tags=[]).epoch_and_tasks == (6, None)
+    assert a.beat(rebalance_timeout_ms=1234).epoch_and_tasks == (7, None)
+    assert a.beat(user_endpoint=Endpoint(host="h", port=1)).epoch_and_tasks == (8, None)
 
 
 def test_scenario_014_a_member_that_rejoins_by_another_client_id_raises_the_epoch(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     scene.talk = scene.talk.also("another client")
-    assert a.join().told == (3, ALL)
+    assert a.join().epoch_and_tasks == (3, ALL)
     assert scene.state == ("Stable", 3, 3)
 
 
 def test_scenario_016_a_task_that_comes_back_to_its_owner_comes_one_heartbeat_later(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     c.leave()
-    assert a.beat(ALL).told == (2, scene.told_again({"0": [0, 1]}))
-    assert a.beat({"0": [0, 1]}).told == (4, None)
-    assert a.beat().told == (4, ALL)
+    assert a.beat(ALL).epoch_and_tasks == (2, scene.reported_again({"0": [0, 1]}))
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (4, None)
+    assert a.beat().epoch_and_tasks == (4, ALL)
 
 
 def test_scenario_017_a_member_that_rejoins_owns_nothing(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
-    assert a.join().told == (3, {"0": [0, 1]})
-    assert c.beat().told == (3, {"0": [2, 3]})
+    revoke_tasks(scene, a, c)
+    assert a.join().epoch_and_tasks == (3, {"0": [0, 1]})
+    assert c.beat().epoch_and_tasks == (3, {"0": [2, 3]})
 
 
 def test_scenario_018_a_stable_member_may_report_fewer_tasks(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
-    assert a.beat({"0": [1]}).told == (2, scene.told_again(ALL))
-    assert a.beat({}).told == (2, scene.told_again(ALL))
+    assert a.beat({"0": [1]}).epoch_and_tasks == (2, scene.reported_again(ALL))
+    assert a.beat({}).epoch_and_tasks == (2, scene.reported_again(ALL))
     assert a.assigned == (ALL, {})
     assert scene.state == ("Stable", 2, 2)
 
@@ -191,7 +191,7 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
     assert tasks == [ALL, {}]
     assert c.join().roles == (alone + 1, {}, {"0": [0, 1]})
     assert a.beat().roles == (alone, {"0": [0, 1]}, {"0": [2, 3]})
-    assert a.beat({"0": [0, 1]}, {"0": [2, 3]}).told == (alone + 1, None)
+    assert a.beat({"0": [0, 1]}, {"0": [2, 3]}).epoch_and_tasks == (alone + 1, None)
     assert c.beat().roles == (alone + 1, {"0": [2, 3]}, {"0": [0, 1]})
     assert scene.state[0] == "Stable"
 
@@ -246,7 +246,7 @@ def test_scenario_124_standby_tasks_are_given_up_like_active_ones(scene: Scene) 
     scene.configure(num_standby_replicas=0)
     without = a.beat_until(lambda reply: reply.standby == {})
     assert without.roles == (alone + 1, {"0": [0, 1]}, {})
-    assert a.beat({"0": [0, 1]}).told == (alone + 2, None)
+    assert a.beat({"0": [0, 1]}).epoch_and_tasks == (alone + 2, None)
 
 
 def test_scenario_022_the_last_member_leaves_and_comes_again(scene: Scene) -> None:
@@ -254,7 +254,7 @@ def test_scenario_022_the_last_member_leaves_and_comes_again(scene: Scene) -> No
     c.leave()
     a.leave()
     assert scene.state == ("Empty", 5, 5)
-    assert a.join().told == (6, ALL)
+    assert a.join().epoch_and_tasks == (6, ALL)
 
 
 def test_scenario_125_a_target_that_moves_while_tasks_are_given_up(scene: Scene) -> None:
@@ -262,22 +262,22 @@ def test_scenario_125_a_target_that_moves_while_tasks_are_given_up(scene: Scene)
     a, c, d = scene.member("a"), scene.member("c"), scene.member("d")
     a.join()
     c.join()
-    assert a.beat().told == (2, {"0": [0, 1, 2, 3]})
+    assert a.beat().epoch_and_tasks == (2, {"0": [0, 1, 2, 3]})
     d.join()
-    assert a.beat({"0": [0, 1, 2, 3]}).told == (3, {"0": [0, 1, 2]})
-    assert a.beat({"0": [0, 1, 2]}).told == (4, None)
+    assert a.beat({"0": [0, 1, 2, 3]}).epoch_and_tasks == (3, {"0": [0, 1, 2]})
+    assert a.beat({"0": [0, 1, 2]}).epoch_and_tasks == (4, None)
 
 
 def test_scenario_126_a_list_that_names_a_subtopology_twice(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    told_to_give_up(scene, a, c)
+    revoke_tasks(scene, a, c)
     twice = [TaskIds(subtopology_id="0", partitions=[0]), TaskIds(subtopology_id="0", partitions=[1])]
     reply = a.beat(active_tasks=twice, standby_tasks=[], warmup_tasks=[])
     if scene.is_kafka:
         assert reply.code is ErrorCode.UNKNOWN_SERVER_ERROR
     else:  # Odradek merges the entries.
-        assert reply.told == (3, None)
+        assert reply.epoch_and_tasks == (3, None)
 
 
 @pytest.mark.parametrize("leaver", ["a", "b", "c", "d"])

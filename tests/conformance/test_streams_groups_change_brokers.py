@@ -31,7 +31,7 @@ def at(broker: Broker, group: str = GROUP) -> Scene:
     return Scene(talk_to(broker), group, broker.name == "kafka")
 
 
-def seen(scene: Scene) -> tuple[object, ...]:
+def description(scene: Scene) -> tuple[object, ...]:
     """Returns values from StreamsGroupDescribe: the group's state, epoch and topology, and the epochs, tasks and
     targets of its members."""
     deadline = time.monotonic() + PATIENCE_S
@@ -56,7 +56,7 @@ def seen(scene: Scene) -> tuple[object, ...]:
 def continues(broker: Broker, before: tuple[object, ...], epoch: int) -> None:
     """Checks that the group is in the same state as before, and that each member continues at its epoch."""
     scene = at(broker)
-    assert seen(scene) == before
+    assert description(scene) == before
     for name, always in MEMBERS.items():
         member = scene.member(name)
         member.epoch = epoch
@@ -78,7 +78,7 @@ def test_a_streams_group_goes_from_us_to_kafka_and_back(tmp_path: Path, stop: Ca
     for _ in range(len(members) + 1):  # A member gives up its tasks before another member gets them.
         for each in members:
             each.beat(each.assigned[0] or {})
-    before, epoch = seen(scene), scene.state[1]
+    before, epoch = description(scene), scene.state[1]
     assert before[0] == "Stable"
     scene.talk.close()
     stop(ours)
@@ -88,13 +88,13 @@ def test_a_streams_group_goes_from_us_to_kafka_and_back(tmp_path: Path, stop: Ca
         theirs = at(kafka, "theirs")
         member = theirs.member("k")
         member.join()
-        found = seen(theirs)
+        found = description(theirs)
         theirs.talk.close()
         stop(kafka)
     with BrokerProcess(data, PATIENT) as again:
         continues(again, before, epoch)
         written_by_kafka = at(again, "theirs")
-        assert seen(written_by_kafka) == found
+        assert description(written_by_kafka) == found
         there = written_by_kafka.member("k")
         there.epoch = member.epoch
         assert there.beat().code is ErrorCode.NONE

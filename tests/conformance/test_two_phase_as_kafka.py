@@ -26,7 +26,7 @@ UNSTABLE = {"unstable.api.versions.enable": "true"}
 PASSING = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 
-class Told(NamedTuple):
+class InitOutcome(NamedTuple):
     """The part of a response that does not depend on particular producer ids."""
 
     code: ErrorCode
@@ -39,7 +39,7 @@ class Speaker:
     def __init__(self, wire: Wire) -> None:
         self.client = TwoPhaseClient(wire)
         self._wire = wire
-        self.told: list[Any] = []
+        self.outcomes: list[Any] = []
 
     def init(self, transactional_id: str | None, **fields: Any) -> InitProducerIdResponse:
         """Sends InitProducerId. By default the timeout is 60,000 ms and both flags are false."""
@@ -53,12 +53,12 @@ class Speaker:
             if code not in PASSING:
                 break
         ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
-        self.told.append(Told(code, answer.producer_id >= 0, answer.producer_epoch, ongoing))
+        self.outcomes.append(InitOutcome(code, answer.producer_id >= 0, answer.producer_epoch, ongoing))
         return answer
 
     def describe(self, transactional_id: str) -> None:
         found = self.client.describe(transactional_id)
-        self.told.append((found.transaction_state, found.producer_epoch, found.transaction_timeout_ms))
+        self.outcomes.append((found.transaction_state, found.producer_epoch, found.transaction_timeout_ms))
 
 
 def story(speaker: Speaker) -> list[Any]:
@@ -78,10 +78,10 @@ def story(speaker: Speaker) -> list[Any]:
         speaker.describe("pay")
         speaker.init("pay", producer_id=pair[0] + 1_000_000, producer_epoch=0, enable2_pc=True)
         speaker.init("pay", enable2_pc=True)  # aborts the open transaction
-        speaker.told.append(speaker.client.init("pay", timeout_ms=30_000, two_phase=False).producer_epoch)
+        speaker.outcomes.append(speaker.client.init("pay", timeout_ms=30_000, two_phase=False).producer_epoch)
         speaker.describe("pay")  # From now on the transactional id has ordinary transactions.
-        speaker.told.append(speaker.client.end("pay", pair, commit=True))
-    return speaker.told
+        speaker.outcomes.append(speaker.client.end("pay", pair, commit=True))
+    return speaker.outcomes
 
 
 def refused_keeping(speaker: Speaker) -> list[ErrorCode]:

@@ -14,7 +14,7 @@ import time
 import aiokafka
 from aiokafka.errors import KafkaError
 
-from tests.crash.copier import GAVE_UP, Job, copied
+from tests.crash.copier import GAVE_UP_STATUS, Job, copied
 
 PATIENCE_MS = 5_000
 BACKOFF_MS = 20
@@ -118,4 +118,4 @@ if __name__ == "__main__":
         asyncio.run(main())
     except KafkaError as end:
         print(f"gave up: {end!r}", file=sys.stderr)
-        sys.exit(GAVE_UP)
+        sys.exit(GAVE_UP_STATUS)

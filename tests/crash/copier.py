@@ -2,8 +2,9 @@
 
 It logs each step before the step happens, one JSON line per event, so that even SIGKILL does not destroy the evidence:
 `{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, where `at` is the monotonic clock in ns. It
-exits with status GAVE_UP if the library reports that this producer cannot continue. librdkafka may do so, also with
-Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be restarted.
+exits with status GAVE_UP_STATUS if the library reports that this producer cannot continue. librdkafka may do so, also
+with Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be
+restarted.
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.cimpl import TopicPartition
 
-GAVE_UP = 3
+GAVE_UP_STATUS = 3
 PATIENCE_S = 5.0
 IDLE_S = 0.3  # If there is no new record for this long, a transaction ends early.
 RECONNECT = {
@@ -233,4 +234,4 @@ if __name__ == "__main__":
         if not end.args[0].fatal():
             raise
         print(f"gave up: {end}", file=sys.stderr)
-        os._exit(GAVE_UP)  # The producer's remaining work does not matter.
+        os._exit(GAVE_UP_STATUS)  # The producer's remaining work does not matter.

@@ -21,14 +21,14 @@ from odradek.client.sync import Consumer as OwnConsumer
 from tests.checker.history import (
     Answer,
     CommitAnswered,
-    CommitAsked,
+    CommitRequested,
     ConsumerPositioned,
     Event,
     ReachedEnd,
     RecordSent,
     RecordsPolled,
 )
-from tests.crash.copier import GAVE_UP, RECONNECT, Job
+from tests.crash.copier import GAVE_UP_STATUS, RECONNECT, Job
 from tests.support.oracle import REPOSITORY
 
 STOP_TIMEOUT_S = 60.0
@@ -70,10 +70,10 @@ class CopierProcess:
         )
 
     def check(self) -> None:
-        """Checks that the process runs. If it exited with GAVE_UP, it is started again."""
+        """Checks that the process runs. If it exited with GAVE_UP_STATUS, it is started again."""
         assert self._process is not None
         status = self._process.poll()
-        if status == GAVE_UP:
+        if status == GAVE_UP_STATUS:
             self.gave_up += 1
             self.start()
             return
@@ -101,12 +101,12 @@ class Watcher(threading.Thread):
         self._servers, self._topic, self._partitions = bootstrap, topic, partitions
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self._seen: list[Timed] = []
+        self._events: list[Timed] = []
         self._count = 0
 
     def run(self) -> None:
         start = time.monotonic_ns()
-        self._seen += [
+        self._events += [
             (start, ConsumerPositioned(self.name, (self._topic, index), 0)) for index in range(self._partitions)
         ]
         for given in self._reads():
@@ -116,7 +116,7 @@ class Watcher(threading.Thread):
             now = time.monotonic_ns()
             with self._lock:
                 for partition, records in found.items():
-                    self._seen.append((now, RecordsPolled(self.name, (self._topic, partition), records)))
+                    self._events.append((now, RecordsPolled(self.name, (self._topic, partition), records)))
                     self._count += len(records)
 
     def _reads(self) -> Iterable[list[Given]]:
@@ -152,15 +152,15 @@ class Watcher(threading.Thread):
         assert not self.is_alive()
         if reached_end:
             now = time.monotonic_ns()
-            self._seen += [(now, ReachedEnd(self.name, (self._topic, index))) for index in range(self._partitions)]
+            self._events += [(now, ReachedEnd(self.name, (self._topic, index))) for index in range(self._partitions)]
 
     def history(self) -> list[Timed]:
-        return self._seen
+        return self._events
 
     def values(self) -> dict[int, list[str]]:
         """Returns the received values by partition, in their order."""
         found: dict[int, list[str]] = {index: [] for index in range(self._partitions)}
-        for _, event in self._seen:
+        for _, event in self._events:
             if isinstance(event, RecordsPolled):
                 found[event.partition[1]] += [str(value) for _, value in event.records]
         return found
@@ -200,7 +200,7 @@ def journal_of(path: Path, topic: str) -> list[Timed]:
                 sent = RecordSent(transaction, (topic, row["partition"]), row["value"], answer, transaction)
                 found.append((row["at"], sent))
             case "ask":
-                found.append((row["at"], CommitAsked(transaction)))
+                found.append((row["at"], CommitRequested(transaction)))
             case "answer":
                 answer = Answer.YES if row["committed"] else Answer.NO
                 found.append((row["at"], CommitAnswered(transaction, answer)))

@@ -23,7 +23,7 @@ TOPIC, PARTITIONS, TRANSACTIONAL_ID = "orders", 2, "orders-1"
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 PATIENCE_S = 60.0
 PAUSE_S = 0.02
-GAVE_UP = 3
+GAVE_UP_STATUS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class Application:
                 self._write(dual, values)
                 if dual.phase is not Phase.READY:
                     if not job.recovers or dual.phase is Phase.FENCED:
-                        return GAVE_UP
+                        return GAVE_UP_STATUS
                     self._recover(dual)
         except DualWriteError as error:
             say("gave up", error=repr(error), cause=repr(error.__cause__))
-            return GAVE_UP
+            return GAVE_UP_STATUS
         dual.close()
         return 0
 

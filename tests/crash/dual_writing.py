@@ -23,11 +23,11 @@ from confluent_kafka.cimpl import TopicPartition as Assigned
 from odradek.client.sync import Admin
 from odradek.dualwrite import DualWrite
 from tests.checker.dual_writes import (
-    BlockBegan,
+    BlockStarted,
     BothSidesRead,
     Event,
-    RecoveryBegan,
     RecoveryEnded,
+    RecoveryStarted,
     RowsReported,
     TransactionPrepared,
 )
@@ -105,13 +105,13 @@ class Nursery:
             case "began":
                 self._count += 1
                 self._current = f"{self._name}-{self._count}"
-                self._events.append(BlockBegan(self._current, tuple(told["values"])))
+                self._events.append(BlockStarted(self._current, tuple(told["values"])))
             case "prepared":
                 self._events.append(TransactionPrepared(self._current))
             case "told":
                 self._events.append(RowsReported(self._current, ANSWERS[told["rows"]]))
             case "recovery began":
-                self._events.append(RecoveryBegan())
+                self._events.append(RecoveryStarted())
             case "recovered":
                 self._events.append(RecoveryEnded())
             case "failed":
@@ -247,7 +247,7 @@ def committed_messages(bootstrap: str) -> Iterator[tuple[int, int, str]]:
 
 def recover(database: Database, bootstrap: str, events: list[Event]) -> None:
     """Recovers with an instance that does nothing else, after all processes have been restarted."""
-    events.append(RecoveryBegan())
+    events.append(RecoveryStarted())
     dual: DualWrite[Any] = DualWrite(
         connect=database.connect, bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID
     )

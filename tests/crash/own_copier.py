@@ -25,7 +25,7 @@ from odradek.client import (
     TopicPartition,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.crash.copier import GAVE_UP, IDLE_S, Job, copied
+from tests.crash.copier import GAVE_UP_STATUS, IDLE_S, Job, copied
 
 PATIENCE_MS = 5_000
 BACKOFF_MS, MAX_BACKOFF_MS = 20, 200
@@ -179,4 +179,4 @@ if __name__ == "__main__":
         if not isinstance(end, FatalError) and end.code is not ErrorCode.UNRELEASED_INSTANCE_ID:
             raise
         print(f"gave up: {end}", file=sys.stderr)
-        sys.exit(GAVE_UP)
+        sys.exit(GAVE_UP_STATUS)

@@ -26,7 +26,7 @@ from odradek.client import (
     TopicPartition,
 )
 
-GAVE_UP = 3
+GAVE_UP_STATUS = 3
 WORK_S = 0.001
 LOCK_S = 1.0  # the group's lock duration for slow workers
 SLOW_S = 1.2 * LOCK_S
@@ -265,7 +265,7 @@ def run(job: Job) -> int:
         WORKERS[job.kind](job).run()
     except FatalError as error:
         print(f"{job.name} gave up: {error!r}", file=sys.stderr)
-        return GAVE_UP
+        return GAVE_UP_STATUS
     except BaseException:
         traceback.print_exc()
         return 1

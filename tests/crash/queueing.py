@@ -24,7 +24,7 @@ from tests.checker.queues import JobsFinished, JobsTaken, QueueHistory
 from tests.clients.own_share_consumers import SETTINGS, poll, worker
 from tests.clients.speakers import wait_for
 from tests.crash.copying import Watcher
-from tests.crash.queue_worker import GAVE_UP, Job
+from tests.crash.queue_worker import GAVE_UP_STATUS, Job
 from tests.support.broker_process import Broker
 from tests.support.oracle import REPOSITORY
 
@@ -59,7 +59,7 @@ class Workers:
             stderr=self._log,
             bufsize=0,
         )
-        self._told: Queue[dict[str, Any]] = Queue()
+        self._reports: Queue[dict[str, Any]] = Queue()
         Thread(target=self._listen, daemon=True).start()
 
     def start(self, bootstrap: str, name: str, kind: str = "as in the example") -> None:
@@ -71,7 +71,7 @@ class Workers:
 
     def kill9(self, name: str) -> None:
         """Kills a worker, and returns when it has ended."""
-        with suppress(KeyError, ProcessLookupError):  # The worker may just have exited with GAVE_UP.
+        with suppress(KeyError, ProcessLookupError):  # The worker may just have exited with GAVE_UP_STATUS.
             os.kill(self._pids[name], signal.SIGKILL)
         self.wait(name)
 
@@ -81,9 +81,9 @@ class Workers:
             self._take(self._next())
 
     def keep_up(self) -> None:
-        """Restarts the workers that have exited with GAVE_UP."""
-        while not self._told.empty():
-            self._take(self._told.get())
+        """Restarts the workers that have exited with GAVE_UP_STATUS."""
+        while not self._reports.empty():
+            self._take(self._reports.get())
         for name, job in self._jobs.items():
             if name not in self._pids:
                 self.start(job.bootstrap, name, job.kind)
@@ -112,7 +112,7 @@ class Workers:
 
     def _next(self) -> dict[str, Any]:
         try:
-            return self._told.get(timeout=PATIENCE_S)
+            return self._reports.get(timeout=PATIENCE_S)
         except Empty:
             raise RuntimeError(f"the workers say nothing any more:\n{self.log_text()}") from None
 
@@ -122,13 +122,13 @@ class Workers:
             return
         name = next(name for name, pid in self._pids.items() if pid == told["pid"])
         del self._pids[name]
-        self.gave_up += told["status"] == GAVE_UP
-        assert told["status"] in (GAVE_UP, -signal.SIGKILL), f"{name} ended: {told}\n{self.log_text()}"
+        self.gave_up += told["status"] == GAVE_UP_STATUS
+        assert told["status"] in (GAVE_UP_STATUS, -signal.SIGKILL), f"{name} ended: {told}\n{self.log_text()}"
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._told.put(json.loads(line))
+            self._reports.put(json.loads(line))
 
 
 def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
@@ -177,7 +177,7 @@ def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
     return found
 
 
-def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str]) -> QueueHistory:
+def history_of(bootstrap: str, partitions: int, workers: Workers, watched_values: list[str]) -> QueueHistory:
     """Returns the history of the queue. It queries the cluster, so all workers must have ended."""
     still_left = left(bootstrap)
     again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
@@ -185,7 +185,7 @@ def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str
     return QueueHistory(
         jobs=values_of(bootstrap, JOBS, partitions),
         results=values_of(bootstrap, RESULTS, partitions),
-        seen=seen,
+        seen=watched_values,
         taken=taken,
         finished=finished,
         left=still_left + again,
@@ -222,5 +222,5 @@ def kill_and_start(victims: str, broker: Broker, workers: Workers, kind: str, rn
             step()
 
 
-def seen(watcher: Watcher) -> list[str]:
+def watched_values(watcher: Watcher) -> list[str]:
     return [value for values in watcher.values().values() for value in values]

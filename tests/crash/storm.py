@@ -26,7 +26,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 SHARE_OF_EACH = 0.03  # share of the requests that each kind of fault affects
 LATE_S = 0.5
-LOOK_S = 0.01  # pause between two queries for the owners
+POLL_INTERVAL_S = 0.01  # pause between two queries for the owners
 # Clients could not start without these requests. Every other request may be late, repeated or lost.
 CALM = {ApiKey.API_VERSIONS.value, ApiKey.METADATA.value}
 # The kinds of faults, by the proxy's rule.
@@ -143,11 +143,11 @@ class Owners(threading.Thread):
                 with Wire(self._servers) as wire:
                     self._watch(wire)
             except (ClosedByBroker, OSError):  # The broker was killed.
-                self._is_over.wait(LOOK_S)
+                self._is_over.wait(POLL_INTERVAL_S)
 
     def _watch(self, wire: Wire) -> None:
         self._seen_at.clear()
-        while not self._is_over.wait(LOOK_S):
+        while not self._is_over.wait(POLL_INTERVAL_S):
             if owned := self._owned(wire, self._group_id):
                 self._look(owned, time.monotonic())
             else:

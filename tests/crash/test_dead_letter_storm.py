@@ -39,7 +39,7 @@ from tests.crash.queueing import (
     history_of,
     kill_and_start,
     left,
-    seen,
+    watched_values,
 )
 from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.dead_letter_scene import MARK, REJECTED
@@ -94,7 +94,7 @@ def test_what_is_rejected_is_in_the_queue_and_nothing_else_whoever_is_killed(
         workers.kill9(name)
     broker_kills = kills["broker"] + kills["broker and worker"]
     for restarts in range(2):
-        history = history_of(broker.bootstrap, PARTITIONS, workers, seen(watcher))
+        history = history_of(broker.bootstrap, PARTITIONS, workers, watched_values(watcher))
         assert sorted(history.jobs) == sorted(jobs)
         assert faults(replace(history, jobs=expected))[:20] == []
         check_queue(jobs, copies(broker.bootstrap), most=1 + broker_kills + restarts)

@@ -22,7 +22,7 @@ import pytest
 from odradek.dualwrite import Step
 from tests.checker import history as messages
 from tests.checker.anomalies import anomalies
-from tests.checker.dual_writes import BlockBegan, Event, Judge, Kind, RowsReported, Verdict
+from tests.checker.dual_writes import BlockStarted, Event, Judge, Kind, RowsReported, Verdict
 from tests.checker.history import Answer
 from tests.clients.admin import create_topic
 from tests.crash.dual_writer import PARTITIONS, POSTGRESQL, SQLITE, TOPIC, Job
@@ -248,12 +248,12 @@ def history(world: World) -> list[messages.Event]:
     rows = set(world.database.rows())
     told: list[messages.Event] = []
     for event in world.events:
-        if isinstance(event, BlockBegan):
+        if isinstance(event, BlockStarted):
             for number, value in enumerate(event.values):
                 place = (TOPIC, number % PARTITIONS)
                 told.append(messages.RecordSent("application", place, value, Answer.UNKNOWN, event.transaction))
             is_committed = event.values[0] in rows
-            told.append(messages.CommitAsked(event.transaction))
+            told.append(messages.CommitRequested(event.transaction))
             told.append(messages.CommitAnswered(event.transaction, Answer.YES if is_committed else Answer.NO))
     found = list(committed_messages(world.broker.bootstrap))
     for index in range(PARTITIONS):

@@ -36,8 +36,8 @@ from tests.crash.queueing import (
     history_of,
     kill_and_start,
     left,
-    seen,
     wait_for_results,
+    watched_values,
 )
 from tests.support.broker_process import Broker, BrokerProcess
 
@@ -101,7 +101,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
     for name in NAMES:
         workers.kill9(name)
     for _ in range(2):
-        history = history_of(broker.bootstrap, PARTITIONS, workers, seen(watcher))
+        history = history_of(broker.bootstrap, PARTITIONS, workers, watched_values(watcher))
         assert len(history.jobs) == count
         assert faults(history)[:20] == []
         broker.kill9()

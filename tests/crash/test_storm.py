@@ -29,7 +29,17 @@ from tests.crash import test_exactly_once_copy as copy
 from tests.crash.copier import Job, copied
 from tests.crash.copying import CopierProcess, Watcher, first_difference, journal, python
 from tests.crash.queue_worker import POISON_LIMIT, Poison, poison
-from tests.crash.queueing import BROKER, JOBS_PER_ROUND, NAMES, PARTITIONS, Workers, add_jobs, history_of, left, seen
+from tests.crash.queueing import (
+    BROKER,
+    JOBS_PER_ROUND,
+    NAMES,
+    PARTITIONS,
+    Workers,
+    add_jobs,
+    history_of,
+    left,
+    watched_values,
+)
 from tests.crash.storm import Owners, Storm, partitions_of_members, stormy
 from tests.support.broker_process import BrokerProcess
 from tests.support.flaky_proxy import FlakyProxy
@@ -96,7 +106,7 @@ def worked_through(
         print(f"{told}; {workers.gave_up} workers gave up")
         for name in NAMES:
             workers.kill9(name)
-        history = history_of(broker.bootstrap, PARTITIONS, workers, seen(watcher))
+        history = history_of(broker.bootstrap, PARTITIONS, workers, watched_values(watcher))
         assert len(history.jobs) == count * JOBS_PER_ROUND
         return history
     finally:

@@ -34,7 +34,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[str]:
     return values
 
 
-def told(bootstrap: str) -> tuple[str, int]:
+def advertised_address(bootstrap: str) -> tuple[str, int]:
     """Returns the host and port that the broker advertises to a client of this address."""
     found = Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
     (broker,) = found.brokers.values()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.image.clients import consume, produce, told
+from tests.image.clients import advertised_address, consume, produce
 from tests.image.conftest import Run
 from tests.support.reserved_port import ReservedPort
 
@@ -12,7 +12,7 @@ NEIGHBOUR: dict[str, Any] = {"address": "172.31.0.3", "ports": ()}
 def test_the_host_and_other_containers_both_connect(start: Run) -> None:
     broker = start()
     broker.wait_until_healthy()
-    assert told("localhost:9092") == ("localhost", 9092)
+    assert advertised_address("localhost:9092") == ("localhost", 9092)
     produce("localhost:9092", "orders", ["from the host"])
     words = ("consume", "-t", "orders", "-o", "beginning", "-c", "1", "-b", "broker:9092")
     neighbour = start(*words, name="consumer", **NEIGHBOUR, knows={"broker": "172.31.0.2"})
@@ -26,7 +26,7 @@ def test_another_port_of_the_host_is_told_where_it_is_declared(start: Run) -> No
     address = f"localhost:{host.number}"
     broker = start(environment={"KAFKA_ODRADEK_ADVERTISE_PUBLISHED": address}, ports=((host.number, 9092),))
     broker.wait_until_healthy()
-    assert told(address) == ("localhost", host.number)
+    assert advertised_address(address) == ("localhost", host.number)
     produce(address, "orders", ["1"])
     assert consume(address, "orders", 1) == ["1"]
 

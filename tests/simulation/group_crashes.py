@@ -41,13 +41,13 @@ class GroupMember(ABC):
     """The state of a group member, as its client sees it.
 
     epoch      epoch of the last response; 0 before the member has joined
-    tells_all  whether the next heartbeat repeats the subscription, because the last one was not answered
+    sends_full_heartbeat  whether the next heartbeat repeats the subscription, because the last one was not answered
     """
 
     name: str
     instance: str | None = None
     epoch: int = 0
-    tells_all: bool = True
+    sends_full_heartbeat: bool = True
     is_leaving: bool = False
 
     @abstractmethod
@@ -259,7 +259,7 @@ def crashed(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, call: int, *
     return world
 
 
-def goes_on(world: GroupWorld[Any], disk: FakeDisk, why: str) -> None:
+def continue_story(world: GroupWorld[Any], disk: FakeDisk, why: str) -> None:
     """Starts a broker on the disk, plays the rest of the story, and checks its end."""
     try:
         world.restart(disk)
@@ -274,17 +274,19 @@ def goes_on(world: GroupWorld[Any], disk: FakeDisk, why: str) -> None:
 def play_without_a_crash(new_world: Callable[[FakeDisk], W], prepared: FakeDisk) -> None:
     world = new_world(prepared.after_kill())
     world.play()
-    goes_on(world, world.stage.disk.after_kill(), "restarted at the end")
+    continue_story(world, world.stage.disk.after_kill(), "restarted at the end")
 
 
 def kill_at_every_call(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, *, half_write: bool) -> None:
     for call in range(1, calls_of(new_world, prepared) + 1):
         world = crashed(new_world, prepared, call, half_write=half_write)
-        goes_on(world, world.stage.disk.after_kill(), f"killed at call {call}, after {world.stage.disk.log[-2:]}")
+        continue_story(
+            world, world.stage.disk.after_kill(), f"killed at call {call}, after {world.stage.disk.log[-2:]}"
+        )
 
 
 def fail_power_at_every_call(new_world: Callable[[FakeDisk], W], prepared: FakeDisk) -> None:
     for call in range(1, calls_of(new_world, prepared) + 1):
         world = crashed(new_world, prepared, call)
         for state in world.stage.disk.after_power_failure(SEED + call, random_states=1):
-            goes_on(world.fork(), state.disk, f"power failed at call {call}, {state.name}")
+            continue_story(world.fork(), state.disk, f"power failed at call {call}, {state.name}")

@@ -154,7 +154,7 @@ class Invariants:
             log = broker.partition(topic, index).log
             if log.last_stable_offset == log.high_watermark or log.offline_reason is not None:
                 continue
-            taking_part = taking_part or who_takes_part(broker)
+            taking_part = taking_part or participants_of(broker)
             if taking_part is None:
                 return
             for producer in log.producers():
@@ -169,7 +169,7 @@ class Invariants:
         return {each: seen.visible for each, seen in self._seen.items()}
 
 
-def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
+def participants_of(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
     """Returns (producer id, topic, partition) of every open transaction and of every missing marker.
 
     Returns None while a coordinator is loading.

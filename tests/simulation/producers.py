@@ -46,7 +46,7 @@ RETRIABLE = frozenset(
     }
 )
 # These errors leave open whether the request took effect.
-SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}
+INCONCLUSIVE = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +344,6 @@ class Producer:
             if code is not None and code not in RETRIABLE:
                 attempt.answer = Answer.UNKNOWN if may_have_happened else Answer.NO
                 break
-            may_have_happened |= code is None or code in SAYS_NOTHING
+            may_have_happened |= code is None or code in INCONCLUSIVE
             yield 20
         raise ProducerEnded

@@ -104,7 +104,7 @@ class Member:
     epoch: int = requests.JOIN
     assigned: set[int] = field(default_factory=set)
     # This stays set until a response arrives, because only then does the broker repeat a lost assignment.
-    tells_all: bool = True
+    sends_full_heartbeat: bool = True
     session: int = requests.OPEN  # session epoch of its next request
     held: dict[Record, int] = field(default_factory=dict)  # acquired records with their delivery counts
 
@@ -144,15 +144,15 @@ class ClientKnowledge:
 class Moment:
     """The state of a story without its broker."""
 
-    known: ClientKnowledge
+    knowledge: ClientKnowledge
     pair: tuple[int, int]
     now_ms: int
     is_durable: bool
     is_two_phase: bool
 
-    def goes_on(self, disk: FakeDisk, later_ms: int = 0) -> ShareStory:
+    def continue_story(self, disk: FakeDisk, later_ms: int = 0) -> ShareStory:
         """Continues the story with another broker on this disk. A moment can be continued several times."""
-        known = deepcopy(self.known)
+        known = deepcopy(self.knowledge)
         known.restarts += 1
         known.locks.clear()
         stage = ShareStage(disk, self.now_ms + later_ms, is_durable=self.is_durable, is_two_phase=self.is_two_phase)
@@ -164,18 +164,18 @@ class ShareStory:
     def __init__(self, stage: ShareStage, known: ClientKnowledge | None = None, group: str = QUEUE) -> None:
         self.stage = stage
         self.group = group
-        self.known = known or ClientKnowledge()
+        self.knowledge = known or ClientKnowledge()
         # Tests replace this function if they rely on another promise.
         self.may_be_delivered: Callable[[Record], bool] = lambda record: True
 
     def moment(self) -> Moment:
         stage = self.stage
-        return Moment(deepcopy(self.known), stage.pair, stage.time.now_ms(), stage.is_durable, stage.is_two_phase)
+        return Moment(deepcopy(self.knowledge), stage.pair, stage.time.now_ms(), stage.is_durable, stage.is_two_phase)
 
     # --- Membership.
 
     def member(self, name: str) -> Member:
-        return self.known.members.setdefault(name, Member(name))
+        return self.knowledge.members.setdefault(name, Member(name))
 
     def join(self, name: str) -> Member:
         """Joins, and sends heartbeats until the partition is assigned, because its state must be initialised first."""
@@ -188,8 +188,10 @@ class ShareStory:
         raise AssertionError(f"{name} is given no partition")
 
     def beat(self, member: Member) -> None:
-        request = requests.heartbeat(self.group, member.name, member.epoch, [TOPIC] if member.tells_all else None)
-        member.tells_all = True
+        request = requests.heartbeat(
+            self.group, member.name, member.epoch, [TOPIC] if member.sends_full_heartbeat else None
+        )
+        member.sends_full_heartbeat = True
         answer = self.stage.ask(request, requests.HEARTBEAT_VERSION, member.name)
         code = E(answer.error_code)
         if code in REJOIN and self.may_lose_members:
@@ -197,7 +199,7 @@ class ShareStory:
             return
         assert code is E.NONE, f"{member.name} at {member.epoch}: {code.name}"
         assert answer.member_epoch >= member.epoch, "a member epoch went back"
-        member.epoch, member.tells_all = answer.member_epoch, False
+        member.epoch, member.sends_full_heartbeat = answer.member_epoch, False
         assigned = requests.assigned_in(answer)
         member.assigned = member.assigned if assigned is None else assigned
 
@@ -213,7 +215,7 @@ class ShareStory:
         request = requests.heartbeat(self.group, name, requests.LEAVE, [])
         code = E(self.stage.ask(request, requests.HEARTBEAT_VERSION, name).error_code)
         assert code in (E.NONE, *REJOIN), code
-        member.epoch, member.assigned, member.tells_all = requests.JOIN, set(), True
+        member.epoch, member.assigned, member.sends_full_heartbeat = requests.JOIN, set(), True
 
     # --- Sessions.
 
@@ -231,8 +233,8 @@ class ShareStory:
     def _lose_session(self, member: Member) -> None:
         member.session = requests.OPEN
         member.held.clear()
-        for record in [record for record, (holder, _) in self.known.locks.items() if holder == member.name]:
-            del self.known.locks[record]
+        for record in [record for record, (holder, _) in self.knowledge.locks.items() if holder == member.name]:
+            del self.knowledge.locks[record]
 
     def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[AcquiredRecord]:
         """Fetches until there are records, up to `tries` times, because the first fetch only starts to load the share
@@ -267,7 +269,7 @@ class ShareStory:
         return []
 
     def _delivered(self, member: Member, acquired: AcquiredRecord, sent_ms: int) -> None:
-        known, record, count = self.known, acquired.record, acquired.delivery_count
+        known, record, count = self.knowledge, acquired.record, acquired.delivery_count
         what = f"{record} is delivered to {member.name} for the {count}. time"
         assert record not in known.finished, f"{what} after it was finished"
         assert self.may_be_delivered(record), f"{what}, while its acknowledgement is staged"
@@ -291,9 +293,9 @@ class ShareStory:
                     return
                 continue
             if kind in (ACCEPT, REJECT):
-                self.known.doubtful |= set(kinds)
+                self.knowledge.doubtful |= set(kinds)
             if kind == REJECT:
-                self.known.perhaps_given_up |= set(kinds)
+                self.knowledge.perhaps_given_up |= set(kinds)
             request = requests.acknowledge(self.group, name, member.session, self.stage.topic_id, kinds)
             answer = self.stage.ask(request, requests.ACKNOWLEDGE_VERSION, name)
             if E(answer.error_code) in NO_SESSION:
@@ -310,13 +312,13 @@ class ShareStory:
         for record in kinds:
             if kind == RENEW:
                 continue
-            self.known.locks.pop(record, None)
+            self.knowledge.locks.pop(record, None)
             count = member.held.pop(record)
             if kind == RELEASE:
-                self.known.least_count[record] = count + 1
+                self.knowledge.least_count[record] = count + 1
             else:
-                self.known.finished.add(record)
-                (self.known.given_up if kind == REJECT else self.known.used).add(record)
+                self.knowledge.finished.add(record)
+                (self.knowledge.given_up if kind == REJECT else self.knowledge.used).add(record)
 
     # --- Acknowledgements in a transaction.
 
@@ -326,7 +328,7 @@ class ShareStory:
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:
-                self.known.ending, self.known.staged, self.known.staged_rejections = None, set(), set()
+                self.knowledge.ending, self.knowledge.staged, self.knowledge.staged_rejections = None, set(), set()
                 self._check_nothing_is_staged()
                 return
             assert code in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS), code
@@ -371,30 +373,30 @@ class ShareStory:
                 return False
         for record in chosen:
             del member.held[record]
-        self.known.staged |= set(chosen)
+        self.knowledge.staged |= set(chosen)
         if kind == REJECT:
-            self.known.staged_rejections |= set(chosen)
+            self.knowledge.staged_rejections |= set(chosen)
         return True
 
     def end(self, *, commit: bool) -> bool:
         """Ends the transaction. Returns whether the broker confirmed this outcome."""
-        self.known.ending = commit
+        self.knowledge.ending = commit
         if commit:
-            self.known.doubtful |= self.known.staged
-            self.known.perhaps_given_up |= self.known.staged_rejections
+            self.knowledge.doubtful |= self.knowledge.staged
+            self.knowledge.perhaps_given_up |= self.knowledge.staged_rejections
         code = self.stage.end(committed=commit)
         for _ in range(40):
             if code not in (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS):
                 break
             self.stage.wait(50)
             code = self.stage.end(committed=commit)
-        self.known.ending = None
-        staged, self.known.staged = self.known.staged, set()
-        rejections, self.known.staged_rejections = self.known.staged_rejections, set()
+        self.knowledge.ending = None
+        staged, self.knowledge.staged = self.knowledge.staged, set()
+        rejections, self.knowledge.staged_rejections = self.knowledge.staged_rejections, set()
         if code is E.NONE and commit:
-            self.known.finished |= staged
-            self.known.given_up |= rejections
-            self.known.used |= staged - rejections
+            self.knowledge.finished |= staged
+            self.knowledge.given_up |= rejections
+            self.knowledge.used |= staged - rejections
         return code is E.NONE
 
     # --- The end of the story.
@@ -403,7 +405,7 @@ class ShareStory:
         """Lets a last member take over while nothing fails. Afterwards no records may remain."""
         if in_transactions:
             self.begin()
-        for name in [name for name in self.known.members if name != "last"]:
+        for name in [name for name in self.knowledge.members if name != "last"]:
             self.disconnect(name)
         self.stage.wait(2 * LOCK_MS)
         last = self.member("last")
@@ -429,5 +431,5 @@ class ShareStory:
 
     def _check_finished(self) -> None:
         records = {(0, offset) for offset in range(INPUTS)}
-        lost = records - self.known.finished - self.known.doubtful
+        lost = records - self.knowledge.finished - self.knowledge.doubtful
         assert not lost, f"lost: {lost}"

@@ -149,13 +149,13 @@ class Sharer:
             mode=rng.choice([0, 1]),
         )
         answer = yield from self.ask(request, requests.FETCH_VERSION)
-        if not self._goes_on(answer):
+        if not self._is_accepted(answer):
             return
         for each in requests.acquired_in(answer):
             self.ledger.delivered(self.name, each, asked_ms=asked_ms, now_ms=self._now_ms())
             self.held[each.record] = asked_ms + self.ledger.lock_ms
 
-    def _goes_on(self, answer: Any) -> bool:
+    def _is_accepted(self, answer: Any) -> bool:
         """Returns whether the session accepted the request."""
         if answer is None:
             return False
@@ -176,7 +176,7 @@ class Sharer:
         asked_ms = self._now_ms()
         request = requests.acknowledge(self.ledger.group, self.name, self.session, self._world.topic_id, kinds)
         answer = yield from self.ask(request, requests.ACKNOWLEDGE_VERSION)
-        if not self._goes_on(answer):
+        if not self._is_accepted(answer):
             return
         codes = requests.codes_in(answer)
         for record, kind in kinds.items():

@@ -58,13 +58,13 @@ def states_after_each_change() -> Sequence[State]:
     return states
 
 
-def begun() -> tuple[FakeDisk, Running]:
+def start() -> tuple[FakeDisk, Running]:
     disk = FakeDisk()
     return disk, Running(disk)
 
 
 def calls_to_the_disk() -> int:
-    disk, running = begun()
+    disk, running = start()
     before = disk.calls
     for change in changes():
         running.metadata.submit(change)
@@ -84,7 +84,7 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
     assert count >= 2 * (len(states) - 1)
     for call in range(1, count + 2):
         for half_write in (False, True):
-            disk, running = begun()
+            disk, running = start()
             disk.crash_before(call, half_write=half_write)
             acknowledged = 0
             with suppress(ProcessCrashed):
@@ -98,7 +98,7 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
 
 def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
     """A right must not take effect before the disk has synced it, because a power failure could take it away again."""
-    disk, running = begun()
+    disk, running = start()
     disk.crash_before(2)  # The crash comes after the write and before its sync.
     with suppress(ProcessCrashed):
         running.metadata.submit(next(changes()))

@@ -58,13 +58,13 @@ class Member(GroupMember):
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=self.name, member_epoch=self.epoch, instance_id=self.instance
         )
-        if self.tells_all:
+        if self.sends_full_heartbeat:
             request.rebalance_timeout_ms = 60_000
             request.subscribed_topic_names = self.topics
             request.subscribed_topic_regex = self.regex
         owned = [TopicPartitions(topic_id=topic_id, partitions=sorted(self.owned))] if self.owned else []
         request.topic_partitions = owned
-        self.tells_all = True  # This is reset when a response arrives.
+        self.sends_full_heartbeat = True  # This is reset when a response arrives.
         return request
 
 
@@ -114,7 +114,7 @@ class ConsumerGroupWorld(GroupWorld[Member]):
         answer = self.joined(member, lambda: member.request(topic_id))
         assert answer.error_code == 0, f"{member.name} at {member.epoch}: {answer.error_message}"
         assert answer.member_epoch >= member.epoch, "an epoch went back"
-        member.epoch, member.tells_all, member.given = answer.member_epoch, False, set()
+        member.epoch, member.sends_full_heartbeat, member.given = answer.member_epoch, False, set()
         if answer.assignment is not None:
             given = {index for each in answer.assignment.topic_partitions for index in each.partitions}
             member.owned, member.given = member.owned & given, given

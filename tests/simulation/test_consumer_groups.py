@@ -42,7 +42,7 @@ class Consumer:
         self.epoch = 0
         self.owned: set[tuple[str, int]] = set()
         self.given: set[tuple[str, int]] | None = None  # an assignment that the consumer has not adopted yet
-        self.tells_all = True
+        self.sends_full_heartbeat = True
         self.topics = self.rng.sample(sorted(TOPICS), self.rng.randint(1, 3))
 
     @property
@@ -59,31 +59,31 @@ class Consumer:
             if scene.cluster.topic(topic) is not None:
                 owned[topic] = owned.get(topic, "") + str(partition)
         if self.epoch == 0:
-            told = scene.member(self.name, *self.topics, instance=self.instance, timeout_ms=REBALANCE_MS)
-        elif self.tells_all:
-            told = scene.beat(self.name, self.epoch, owned=owned, topics=self.topics, timeout_ms=REBALANCE_MS)
+            result = scene.member(self.name, *self.topics, instance=self.instance, timeout_ms=REBALANCE_MS)
+        elif self.sends_full_heartbeat:
+            result = scene.beat(self.name, self.epoch, owned=owned, topics=self.topics, timeout_ms=REBALANCE_MS)
         else:
-            told = scene.beat(self.name, self.epoch, owned=owned)
+            result = scene.beat(self.name, self.epoch, owned=owned)
         if self.world.loses_replies and self.rng.random() < 0.1:
-            self.tells_all = True  # The response was lost, so the consumer repeats everything.
+            self.sends_full_heartbeat = True  # The response was lost, so the consumer repeats everything.
             return
-        self._told(told)
+        self._apply(result)
 
-    def _told(self, told: HeartbeatResult) -> None:
-        if told.code == NOT_WRITTEN.value:
-            self.tells_all = True
-        elif told.code in LOST:
+    def _apply(self, result: HeartbeatResult) -> None:
+        if result.code == NOT_WRITTEN.value:
+            self.sends_full_heartbeat = True
+        elif result.code in LOST:
             self.start_over()
-        elif told.code == ErrorCode.NONE.value:
-            assert told.epoch >= self.epoch or self.epoch == 0, "an epoch went back"
-            self.epoch, self.tells_all = told.epoch, False
-            if told.assignment is not None:
-                self.given = partitions(told.assignment)
+        elif result.code == ErrorCode.NONE.value:
+            assert result.epoch >= self.epoch or self.epoch == 0, "an epoch went back"
+            self.epoch, self.sends_full_heartbeat = result.epoch, False
+            if result.assignment is not None:
+                self.given = partitions(result.assignment)
                 self.owned &= self.given  # The consumer stops its work before it reports this.
 
     def leave(self, epoch: int) -> None:
-        told = self.world.scene.beat(self.name, epoch, instance=self.instance)
-        if told.code == NOT_WRITTEN.value:
+        result = self.world.scene.beat(self.name, epoch, instance=self.instance)
+        if result.code == NOT_WRITTEN.value:
             return
         self.is_alive = False
         self.start_over()
@@ -132,7 +132,7 @@ class World:
             case "away" if consumer.is_in and consumer.instance is not None:
                 consumer.leave(-2)
             case "resubscribe" if consumer.is_in:
-                consumer.topics, consumer.tells_all = rng.sample(sorted(TOPICS), rng.randint(1, 3)), True
+                consumer.topics, consumer.sends_full_heartbeat = rng.sample(sorted(TOPICS), rng.randint(1, 3)), True
             case "topic":
                 self.change_topics()
             case "crash":

@@ -98,7 +98,7 @@ def copied(story: ShareStory) -> dict[Record, int]:
 
 
 def check_queue(story: ShareStory) -> None:
-    known, found = story.known, copied(story)
+    known, found = story.knowledge, copied(story)
     assert known.given_up <= found.keys(), f"{known.given_up - found.keys()} were rejected, and are not in the queue"
     assert found.keys() <= known.perhaps_given_up, f"{found.keys() - known.perhaps_given_up} were never rejected"
     assert not found.keys() & known.used, f"{found.keys() & known.used} are in the queue, and were accepted"
@@ -106,20 +106,20 @@ def check_queue(story: ShareStory) -> None:
     assert not often, f"{often} are in the queue too often"
 
 
-def goes_on(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
+def continue_story(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
     """Continues the story after a crash.
 
     repeats_end  whether the producer repeats an unanswered EndTxn; otherwise a new producer takes over
     """
-    story = crash.moment.goes_on(crash.disk)
+    story = crash.moment.continue_story(crash.disk)
     play = Play(events, story, crash.event)
     try:
         if events is IN_TRANSACTIONS:
-            ending = story.known.ending
+            ending = story.knowledge.ending
             if ending is None or not repeats_end or not story.end(commit=ending):
                 story.begin()
         play.to_the_end()
-        for name in story.known.members:
+        for name in story.knowledge.members:
             story.disconnect(name)
         story.stage.wait(2 * LOCK_MS)
         story.fetch("last", 1)  # This loads records in the state ARCHIVING, if no other request has.
@@ -139,4 +139,4 @@ def test_what_was_given_up_is_in_the_queue_and_nothing_else(
     found = crashes(events, prepared, states)
     assert len(found) >= 40
     for number, crash in enumerate(found):
-        goes_on(events, crash, repeats_end=number % 2 == 0)
+        continue_story(events, crash, repeats_end=number % 2 == 0)

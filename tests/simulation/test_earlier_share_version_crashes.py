@@ -15,7 +15,7 @@ from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.simulation.stage import Stage
 from tests.support.earlier_directories import GROUP, PENDING, QUEUE, TRANSACTIONAL_ID, on_fake_disk
 from tests.support.fake_disk import FakeDisk, ProcessCrashed
-from tests.support.share_state_as_kafka import batches_told
+from tests.support.share_state_as_kafka import reported_batches
 
 LEFT_MS = 1_795_903_900_000  # This is just after the earlier Odradek stopped.
 OWN = "odradek.share.transactions"
@@ -59,7 +59,7 @@ def is_accepted(stage: Stage) -> bool:
     stage.wait(100)
     key = SharePartitionKey(GROUP, broker.metadata.image.topics[QUEUE].topic_id, 0)
     log = broker.partition(SHARE_GROUP_STATE, broker.share_coordinator.partition_for(key)).log
-    return any(first <= 3 and last >= 5 and state == ACCEPTED for first, last, state, _ in batches_told(log, key))
+    return any(first <= 3 and last >= 5 and state == ACCEPTED for first, last, state, _ in reported_batches(log, key))
 
 
 @pytest.mark.parametrize("half_write", [False, True], ids=["before", "halfway"])

@@ -73,7 +73,7 @@ class Client:
         elif self.assignment is None:
             self._join()
         else:
-            self._told(self.scene.heartbeat(self.member_id, self.generation, instance=self.instance))
+            self._apply(self.scene.heartbeat(self.member_id, self.generation, instance=self.instance))
 
     def _join(self) -> None:
         self.joining = self.scene.join(
@@ -92,7 +92,7 @@ class Client:
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
         if code is not ErrorCode.NONE:
-            self._told(code)
+            self._apply(code)
             return
         self.member_id, self.generation = answer.member_id, answer.generation_id
         assignments = None
@@ -108,9 +108,9 @@ class Client:
         if code is ErrorCode.NONE:
             self.assignment = answer.assignment
         else:
-            self._told(code)
+            self._apply(code)
 
-    def _told(self, code: ErrorCode) -> None:
+    def _apply(self, code: ErrorCode) -> None:
         if code in START_OVER:
             self.start_over()
         elif code in JOIN_AGAIN or (code is not ErrorCode.NONE and self.assignment is None):
@@ -126,7 +126,7 @@ class World:
         self.clients = [Client(f"c{number}", self.scene, self.rng) for number in range(5)]
         self.trace = [f"SEED={seed}"]
         self.generation = 0  # the highest generation of any member with a recorded assignment
-        self.told: dict[tuple[int, str], bytes] = {}  # assignment by (generation, member id)
+        self.assignments: dict[tuple[int, str], bytes] = {}  # assignment by (generation, member id)
         self.committed = -1
 
     def event(self) -> None:
@@ -189,7 +189,7 @@ class World:
             assert client.assignment is not None
             # A static member keeps its place even when its member id changes.
             place = client.instance or client.member_id
-            before = self.told.setdefault((client.generation, place), client.assignment)
+            before = self.assignments.setdefault((client.generation, place), client.assignment)
             assert before == client.assignment, f"{client.name} has two assignments in generation {client.generation}"
             decided_in = int(client.assignment.partition(b":")[0] or client.generation)
             assert decided_in == client.generation, "an assignment of another generation"

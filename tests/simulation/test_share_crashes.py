@@ -69,7 +69,7 @@ def works_too_slowly(name: str, count: int) -> Event:
 
     def event(story: ShareStory) -> None:
         story.begin()
-        if story.stage_some(name, count) and story.known.staged:
+        if story.stage_some(name, count) and story.knowledge.staged:
             story.stage.wait(2 * LOCK_MS)
             assert not story.end(commit=True)
         story.begin()
@@ -157,7 +157,7 @@ class Play:
             self.event += 1
 
 
-def begun(events: list[Event], prepared: FakeDisk) -> Play:
+def start_play(events: list[Event], prepared: FakeDisk) -> Play:
     return Play(events, ShareStory(ShareStage(prepared.after_kill(), NOW_MS)))
 
 
@@ -167,13 +167,13 @@ def crashes(
     """Returns a crash before each disk call, one for each different state of the disk, and a crash at the end."""
     found: list[Crash] = []
     seen: set[tuple[int, bytes]] = set()
-    play = begun(events, prepared)
+    play = start_play(events, prepared)
     story, disk = play.story, play.story.stage.disk
 
     def before_call() -> None:
         moment = story.moment()
         for state in states(disk, disk.calls):
-            key = (hash(repr(moment.known)), state.disk.fingerprint)
+            key = (hash(repr(moment.knowledge)), state.disk.fingerprint)
             if key not in seen:
                 seen.add(key)
                 found.append(Crash(play.event, moment, f"{state.name}, before call {disk.calls + 1}", state.disk))
@@ -186,17 +186,17 @@ def crashes(
     return found
 
 
-def goes_on(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
+def continue_story(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
     """Continues the story after a crash.
 
     repeats_end  whether the producer repeats an unanswered EndTxn; otherwise a new producer takes over
     """
-    story = crash.moment.goes_on(crash.disk)
+    story = crash.moment.continue_story(crash.disk)
     in_transactions = events is IN_TRANSACTIONS
     play = Play(events, story, crash.event)
     try:
         if in_transactions:
-            ending = story.known.ending
+            ending = story.knowledge.ending
             if ending is None or not repeats_end or not story.end(commit=ending):
                 story.begin()
         play.to_the_end()
@@ -228,28 +228,28 @@ STORIES = pytest.mark.parametrize("events", [PLAIN, IN_TRANSACTIONS], ids=["plai
 @STORIES
 def test_a_killed_broker_keeps_what_clients_were_told(events: list[Event], prepared: FakeDisk) -> None:
     for number, crash in enumerate(crashes(events, prepared, killed)):
-        goes_on(events, crash, repeats_end=number % 2 == 0)
+        continue_story(events, crash, repeats_end=number % 2 == 0)
 
 
 @STORIES
 def test_a_power_failure_loses_nothing_that_clients_were_told(events: list[Event], prepared: FakeDisk) -> None:
     for number, crash in enumerate(crashes(events, prepared, without_power)):
-        goes_on(events, crash, repeats_end=number % 2 == 0)
+        continue_story(events, crash, repeats_end=number % 2 == 0)
 
 
 @STORIES
 def test_a_write_that_is_cut_in_half_is_as_good_as_none(events: list[Event], prepared: FakeDisk) -> None:
-    play = begun(events, prepared)
+    play = start_play(events, prepared)
     disk = play.story.stage.disk
     start = disk.calls
     play.to_the_end()
     play.story.stage.broker.kill()
     for call in range(SEED % HALVES + 1, disk.calls - start + 1, HALVES):
-        play = begun(events, prepared)
+        play = start_play(events, prepared)
         play.story.stage.disk.crash_before(call, half_write=True)
         with suppress(ProcessCrashed):
             play.to_the_end()
         play.story.stage.broker.kill()
         left = play.story.stage.disk.after_kill()
         crash = Crash(play.event, play.story.moment(), f"in the middle of call {call}", left)
-        goes_on(events, crash, repeats_end=True)
+        continue_story(events, crash, repeats_end=True)

@@ -46,7 +46,7 @@ def played(prepared: FakeDisk, *, commit: bool, keeps: bool) -> list[tuple[str, 
         moment = story.moment()
         states = list(disk.after_power_failure(SEED + disk.calls, random_states=1))
         for state in (states[0], states[-1]):
-            key = (hash(repr(moment.known)), state.disk.fingerprint)
+            key = (hash(repr(moment.knowledge)), state.disk.fingerprint)
             if key not in seen:
                 seen.add(key)
                 found.append((f"{state.name}, before call {disk.calls + 1}", moment, state.disk))
@@ -70,25 +70,25 @@ def check_recovery(moment: Moment, disk: FakeDisk, *, commit: bool) -> None:
 
     commit  the decision in the application's database, if everything was staged
     """
-    story = moment.goes_on(disk, DAY_MS)
-    staged, is_over = set(moment.known.staged), moment.known.ending is None and bool(moment.known.finished)
+    story = moment.continue_story(disk, DAY_MS)
+    staged, is_over = set(moment.knowledge.staged), moment.knowledge.ending is None and bool(moment.knowledge.finished)
     try:
         story.stage.wait(2_000)
-        if moment.known.ending is None and not is_over:
+        if moment.knowledge.ending is None and not is_over:
             story.may_be_delivered = lambda record: record not in staged
             while story.fetch("B", 3):
                 pass
             story.close_session("B")
         code, ongoing = story.stage.init6(keep=True)
         assert code is E.NONE
-        is_decided = moment.known.ending is not None or is_over
+        is_decided = moment.knowledge.ending is not None or is_over
         assert ongoing != NO_PAIR or is_decided or not staged, "what was promised has been decided by nobody"
         story.may_be_delivered = lambda record: True
         if ongoing != NO_PAIR:
-            story.known.staged = staged
+            story.knowledge.staged = staged
             assert story.end(commit=commit and len(staged) == IN_DOUBT)
         elif commit and is_decided:
-            story.known.finished |= staged
+            story.knowledge.finished |= staged
         story.drain(in_transactions=True)
     finally:
         story.stage.broker.kill()

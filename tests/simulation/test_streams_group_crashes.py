@@ -79,13 +79,13 @@ class Member(GroupMember):
         )
         if self.epoch == 0:
             request.topology = TOPOLOGY
-        if self.tells_all:
+        if self.sends_full_heartbeat:
             request.rebalance_timeout_ms = 60_000
             request.process_id = f"process of {self.instance or self.name}"
             request.active_tasks = task_ids(self.active)
             request.standby_tasks = task_ids(self.standby)
             request.warmup_tasks = []
-        self.tells_all = True  # This is reset when a response arrives.
+        self.sends_full_heartbeat = True  # This is reset when a response arrives.
         return request
 
 
@@ -134,7 +134,7 @@ class StreamsGroupWorld(GroupWorld[Member]):
             answer = self.joined(member, member.request)
         assert answer.error_code == 0, f"{member.name} at {member.epoch}: {answer.error_message}"
         assert answer.member_epoch >= member.epoch, "an epoch went back"
-        member.epoch, member.tells_all = answer.member_epoch, answer.active_tasks is not None
+        member.epoch, member.sends_full_heartbeat = answer.member_epoch, answer.active_tasks is not None
         if answer.active_tasks is not None:
             member.active, member.standby = tasks_of(answer.active_tasks), tasks_of(answer.standby_tasks)
 

@@ -102,7 +102,7 @@ class Instance:
         self.epoch = 0
         self.active: set[Task] = set()
         self.standby: set[Task] = set()
-        self.tells_all = True
+        self.sends_full_heartbeat = True
 
     @property
     def is_in(self) -> bool:
@@ -114,7 +114,7 @@ class Instance:
         )
         if self.epoch == 0:
             request.topology = TOPOLOGY
-        if self.tells_all:
+        if self.sends_full_heartbeat:
             request.rebalance_timeout_ms = REBALANCE_MS
             request.process_id = self.process
             request.active_tasks = task_ids(self.active)
@@ -126,22 +126,22 @@ class Instance:
         """Sends a heartbeat through the network."""
         request = self.request()
         if (answer := self.world.sent(self, request)) is None:
-            self.tells_all = True  # The heartbeat or its response was lost.
+            self.sends_full_heartbeat = True  # The heartbeat or its response was lost.
         else:
-            self.told(answer)
+            self.apply(answer)
 
-    def told(self, answer: StreamsGroupHeartbeatResponse) -> None:
+    def apply(self, answer: StreamsGroupHeartbeatResponse) -> None:
         if answer.error_code in LATER:
-            self.tells_all = True
+            self.sends_full_heartbeat = True
         elif answer.error_code in LOST:
             self.lose_tasks()
         elif answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID.value:
-            self.tells_all = True  # It has already joined, but the response was lost.
+            self.sends_full_heartbeat = True  # It has already joined, but the response was lost.
         else:
             assert answer.error_code == 0, answer
             assert answer.member_epoch >= self.epoch, "an epoch went back"
             is_new = answer.active_tasks is not None
-            self.epoch, self.tells_all = answer.member_epoch, is_new
+            self.epoch, self.sends_full_heartbeat = answer.member_epoch, is_new
             if answer.active_tasks is not None:
                 self.active = tasks_of(answer.active_tasks)
                 self.standby = tasks_of(answer.standby_tasks or [])
@@ -220,7 +220,7 @@ class World:
             case "late" if self.late:
                 sender, request = self.late.pop(rng.randrange(len(self.late)))
                 self.stage.ask(request, 1, "late")
-                sender.tells_all = True  # The member has a new connection.
+                sender.sends_full_heartbeat = True  # The member has a new connection.
             case "crash":
                 self.restart()
 

@@ -68,7 +68,7 @@ class Trial:
             decisions=TransactionConfig(transaction_two_phase_commit_enable=True),
             new_core=new_core,
         )
-        self.known: dict[str, deque[Pair]] = {name: deque(maxlen=REMEMBERED) for name in IDS}
+        self.known_pairs: dict[str, deque[Pair]] = {name: deque(maxlen=REMEMBERED) for name in IDS}
         self.trace: deque[str] = deque(maxlen=40)
         self.counts: Counter[str] = Counter()
         self.started_ms = self.scene.clock.now_ms()
@@ -83,7 +83,7 @@ class Trial:
         self.scene.partition(TRANSACTION_STATE).append_now(batch, origin=Origin.COORDINATOR, now_ms=NOW_MS)
         self.scene.restart_coordinator()
         self.model.txns[name] = ModelTxn(pair, is_two_phase=False)
-        self.known[name].append(pair)
+        self.known_pairs[name].append(pair)
 
     # --- Random choices.
 
@@ -124,15 +124,15 @@ class Trial:
 
     def some_pair(self, name: str) -> Pair:
         """Returns the current pair in most cases, and the pair of a zombie in the others."""
-        if self.rng.random() < 0.7 or not self.known[name]:
+        if self.rng.random() < 0.7 or not self.known_pairs[name]:
             return self.model.txns[name].client
-        return self.rng.choice(self.known[name])
+        return self.rng.choice(self.known_pairs[name])
 
     def learn(self, name: str, pair: Pair) -> None:
-        if pair not in self.known[name]:
-            self.known[name].append(pair)
+        if pair not in self.known_pairs[name]:
+            self.known_pairs[name].append(pair)
 
-    def told(self, what: str, code: ErrorCode, *, expected: bool) -> bool:
+    def check_answer(self, what: str, code: ErrorCode, *, expected: bool) -> bool:
         is_accepted = code is E.NONE
         self.counts[f"{what.split()[0]} {'accepted' if is_accepted else 'refused'}"] += 1
         self.trace.append(f"{what}: {code.name}")
@@ -142,30 +142,33 @@ class Trial:
 
     # --- Producers.
 
-    def init(self, *, name: str | None = None, told: Pair | None = None) -> ErrorCode:
+    def init(self, *, name: str | None = None, check_answer: Pair | None = None) -> ErrorCode:
         name = name or self.some_id()
         two_phase, keep = self.rng.random() < 0.5, self.rng.random() < 0.5
         if name in self.model.txns and self.rng.random() < 0.4:
             txn = self.model.txns[name]
             # A restart may have forgotten the previous pair. Other old pairs are recognised by their epoch.
-            old = [each for each in self.known[name] if txn.is_previous_known or each[1] < txn.client[1] - 1]
-            told = self.rng.choice([txn.client, *old])
-        return self._init(name, told, two_phase=two_phase, keep=keep)
+            old = [each for each in self.known_pairs[name] if txn.is_previous_known or each[1] < txn.client[1] - 1]
+            check_answer = self.rng.choice([txn.client, *old])
+        return self._init(name, check_answer, two_phase=two_phase, keep=keep)
 
-    def _init(self, name: str, told: Pair | None, *, two_phase: bool, keep: bool) -> ErrorCode:
-        outcome = self.model.begins(name, told, two_phase=two_phase, keep=keep)
-        what = f"init {name} {told} two_phase={two_phase} keep={keep}"
+    def _init(self, name: str, check_answer: Pair | None, *, two_phase: bool, keep: bool) -> ErrorCode:
+        outcome = self.model.begins(name, check_answer, two_phase=two_phase, keep=keep)
+        what = f"init {name} {check_answer} two_phase={two_phase} keep={keep}"
         before = self.model.txns[name].pair if name in self.model.txns else None
         answered, ongoing, code = None, None, E.NONE
         try:
             answered, ongoing = self.scene.init6(
-                (-1, -1) if told is None else told, two_phase=two_phase, keep=keep, transactional_id=name
+                (-1, -1) if check_answer is None else check_answer,
+                two_phase=two_phase,
+                keep=keep,
+                transactional_id=name,
             )
         except KafkaError as refusal:
             code = refusal.code
-        self.told(what, code, expected=outcome in ("new", "next", "again", "kept"))
+        self.check_answer(what, code, expected=outcome in ("new", "next", "again", "kept"))
         if answered is not None:
-            expected = self.model.begin(name, outcome, told, answered, two_phase=two_phase)
+            expected = self.model.begin(name, outcome, check_answer, answered, two_phase=two_phase)
             assert answered == expected, f"{what}: {answered}, and the model says {expected}"
             assert ongoing == (before if outcome == "kept" else (-1, -1)), what
             self.learn(name, answered)
@@ -195,8 +198,8 @@ class Trial:
         version = self.rng.choice([TV2, 13]) if adds else self.rng.choice([9, TV1])
         reply = self.scene.send(*batches, version=version, transactional_id=name)
         self.settle(reply)
-        code = ErrorCode(self.scene.told(reply, version)[0].error_code)
-        if self.told(what, code, expected=expected):
+        code = ErrorCode(self.scene.produce_answers(reply, version)[0].error_code)
+        if self.check_answer(what, code, expected=expected):
             self.model.write(name, pair, index, Record(value, pair[0]), adds=adds)
 
     def settle(self, reply: Any) -> None:
@@ -217,7 +220,7 @@ class Trial:
             code = self.scene.add_offsets(pair, group=name, transactional_id=name)
         else:
             code = self.scene.add(pair, index, transactional_id=name)
-        if self.told(what, code, expected=expected):
+        if self.check_answer(what, code, expected=expected):
             self.model.add(name, index, 0)
 
     def commit_offset(self) -> None:
@@ -229,7 +232,7 @@ class Trial:
         expected = self.model.may_write(name, pair, OFFSETS, adds=adds)
         version = 5 if adds else self.rng.randint(0, 4)
         code = self.scene.commit_offset_in_transaction(pair, offset, version=version, group=name, transactional_id=name)
-        if self.told(what, code, expected=expected):
+        if self.check_answer(what, code, expected=expected):
             record = Record(b"", pair[0], offset=offset, group=name)
             self.model.write(name, pair, OFFSETS, record, adds=adds)
 
@@ -245,7 +248,7 @@ class Trial:
             answered = self.scene.end(pair, commit=commit, version=5 if version else 3, transactional_id=name)
         except KafkaError as refusal:
             code = refusal.code
-        if not self.told(what, code, expected=bool(outcome)):
+        if not self.check_answer(what, code, expected=bool(outcome)):
             return
         if outcome == "again":
             following = self.model.txns[name].pair
@@ -277,7 +280,7 @@ class Trial:
         pair = producer_id, partition.open[producer_id]
         epoch = self.scene.image.topics[TRANSACTION_STATE].partitions[0].leader_epoch
         code = self.scene.write_marker(pair, commit=False, index=index, coordinator_epoch=epoch)
-        self.told(f"abort-in-partition {pair} {index}", code, expected=True)
+        self.check_answer(f"abort-in-partition {pair} {index}", code, expected=True)
         partition.mark(pair, commit=False, version=0)
 
     def hold_markers(self) -> None:

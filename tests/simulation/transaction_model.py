@@ -62,30 +62,30 @@ class Partition:
     epochs: dict[int, int] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)  # the epoch of the open transaction, by producer id
     sequences: dict[Pair, int] = field(default_factory=dict)
-    asked: dict[int, ProducerRequests] = field(default_factory=dict)
+    requests_by_producer: dict[int, ProducerRequests] = field(default_factory=dict)
 
     def ask(self, pair: Pair, sequence: int, *, adds: bool) -> None:
-        known = self.asked.setdefault(pair[0], ProducerRequests(pair[1], sequence, adds))
+        known = self.requests_by_producer.setdefault(pair[0], ProducerRequests(pair[1], sequence, adds))
         if pair[1] > known.epoch:
             known.epoch, known.sequence = pair[1], sequence
         elif pair[1] == known.epoch:
             known.sequence = min(known.sequence, sequence)
 
     def overtakes(self, pair: Pair, sequence: int) -> bool:
-        return pair[0] in self.asked and sequence > self.asked[pair[0]].sequence
+        return pair[0] in self.requests_by_producer and sequence > self.requests_by_producer[pair[0]].sequence
 
     def write(self, pair: Pair, record: Record) -> None:
         self.records.append(record)
         self.epochs[pair[0]] = pair[1]
         self.open[pair[0]] = pair[1]
         self.sequences[pair] = self.sequences.get(pair, 0) + 1
-        self.asked.pop(pair[0], None)
+        self.requests_by_producer.pop(pair[0], None)
 
     def mark(self, pair: Pair, *, commit: bool, version: int) -> None:
         producer_id, epoch = pair
-        asked = self.asked.get(producer_id)
+        asked = self.requests_by_producer.get(producer_id)
         if asked is not None and not (version == 2 and asked.adds and asked.epoch == epoch):
-            del self.asked[producer_id]
+            del self.requests_by_producer[producer_id]
         for record in self.records:
             if record.producer_id == producer_id and record.is_committed is None:
                 record.is_committed = commit
@@ -307,7 +307,7 @@ class Model:
     def restart(self) -> None:
         self.held = set()
         for partition in self.partitions.values():
-            partition.asked.clear()
+            partition.requests_by_producer.clear()
         self.write_markers()
         for txn in self.txns.values():
             txn.is_previous_known = False

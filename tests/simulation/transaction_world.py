@@ -30,7 +30,7 @@ from tests.checker.anomalies import anomalies
 from tests.checker.history import (
     Answer,
     CommitAnswered,
-    CommitAsked,
+    CommitRequested,
     ConsumerPositioned,
     Event,
     ReachedEnd,
@@ -408,7 +408,7 @@ class World:
                         RecordSent(attempt.producer, batch.partition, value, batch.answer, attempt.name, offset)
                     )
             if attempt.is_asked:
-                events += [CommitAsked(attempt.name), CommitAnswered(attempt.name, attempt.answer)]
+                events += [CommitRequested(attempt.name), CommitAnswered(attempt.name, attempt.answer)]
         return events + self.reads
 
     def _check_offsets(self, broker: SimulatedBroker) -> None:

@@ -116,25 +116,25 @@ class Reading:
 # and the values that remain.
 
 
-def made_anew(q: Reading, topic: str, *values: bytes, partitions: int = 2) -> None:
+def recreate_topic(q: Reading, topic: str, *values: bytes, partitions: int = 2) -> None:
     q.delete(topic)
     q.create(topic, partitions)
     q.write(topic, *values)
 
 
-def made_anew_and_shorter(q: Reading, topic: str) -> tuple[str, list[bytes]]:
-    made_anew(q, topic, b"shorter")
+def recreated_shorter(q: Reading, topic: str) -> tuple[str, list[bytes]]:
+    recreate_topic(q, topic, b"shorter")
     return f"{topic} was deleted and made anew", [b"shorter"]
 
 
-def made_anew_and_outgrown(q: Reading, topic: str) -> tuple[str, list[bytes]]:
+def recreated_longer(q: Reading, topic: str) -> tuple[str, list[bytes]]:
     values = [b"longer%d" % number for number in range(5)]
-    made_anew(q, topic, *values)
+    recreate_topic(q, topic, *values)
     return f"{topic} was deleted and made anew", values
 
 
-def made_anew_without_a_partition(q: Reading, topic: str) -> tuple[str, list[bytes]]:
-    made_anew(q, topic, b"narrower", partitions=1)
+def recreated_with_fewer_partitions(q: Reading, topic: str) -> tuple[str, list[bytes]]:
+    recreate_topic(q, topic, b"narrower", partitions=1)
     return f"{topic}-1 is gone; the checkpoint has its offset 0", [b"narrower"]
 
 
@@ -170,9 +170,9 @@ def shortened_by_retention(q: Reading, topic: str) -> tuple[str, list[bytes]]:
 
 Way = Callable[[Reading, str], tuple[str, list[bytes]]]
 BETWEEN_BATCHES: list[Way] = [
-    made_anew_and_shorter,
-    made_anew_and_outgrown,
-    made_anew_without_a_partition,
+    recreated_shorter,
+    recreated_longer,
+    recreated_with_fewer_partitions,
     deleted_with_unread_records,
     widened_by_a_partition_without_its_first_records,
 ]
@@ -204,7 +204,7 @@ def test_a_topic_that_shrinks_after_a_batch_was_planned(query: Reading) -> None:
     for topic in (anew, gone):
         query.write(topic, b"unread", b"unread")
     query.plan()
-    made_anew(query, anew, b"shorter")
+    recreate_topic(query, anew, b"shorter")
     query.delete(gone)
     told = [f"{anew} was deleted and made anew", f"{gone}-0 is gone; the checkpoint has its offset 5"]
     fails_or_warns(query, told, [b"shorter"])

@@ -37,7 +37,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: object, status: int = DONE) -> Any:
+def json_output(capsys: pytest.CaptureFixture[str], *words: object, status: int = DONE) -> Any:
     assert run(["spark", *map(str, words), "--json"]) == status, capsys.readouterr()
     return json.loads(capsys.readouterr().out)
 
@@ -46,13 +46,13 @@ def test_an_export_is_what_spark_reads_of_the_topic(
     spark: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    export = told(capsys, "export", f"{data}/orders", "--to", out)
+    export = json_output(capsys, "export", f"{data}/orders", "--to", out)
     there = spark.read.parquet(str(out)).selectExpr("partition", "offset", "topic")
     records = Counter(map(tuple, there.collect()))
     frame = spark.read.format("odradek").option("path", str(data)).load().selectExpr("partition", "offset", "topic")
     assert records == Counter(map(tuple, frame.collect()))
     assert export["records"] == records.total() == len(records) == 58
-    assert told(capsys, "export", f"{data}/orders", "--to", out)["records"] == 0
+    assert json_output(capsys, "export", f"{data}/orders", "--to", out)["records"] == 0
     assert run(["spark", "export", f"{data}/orders", "--to", str(out)]) == DONE
     assert capsys.readouterr().out == f"{out}: there are no new records\n"
 
@@ -66,7 +66,7 @@ def test_a_topic_of_a_cluster_is_exported_as_well(
     for values, count in (([b"1", b"2", b"3"], 3), ([b"4"], 1), ([], 0)):
         if values:
             write(broker, topic, values, aborted=[b"never"])
-        assert told(capsys, "export", at, "--to", tmp_path / "out")["records"] == count
+        assert json_output(capsys, "export", at, "--to", tmp_path / "out")["records"] == count
     found = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(value as string)").collect()
     assert sorted(row[0] for row in found) == ["1", "2", "3", "4"]
 
@@ -76,7 +76,7 @@ def test_a_copy_does_not_differ_and_a_change_is_found(
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
-    found = told(capsys, "diff", data, copy, "--overlap")
+    found = json_output(capsys, "diff", data, copy, "--overlap")
     assert found["is_same"]
     assert [(each["partition"], each["batches"]) for each in found["partitions"]] == [(0, 0), (1, 0)]
 
@@ -90,7 +90,7 @@ def test_a_copy_does_not_differ_and_a_change_is_found(
         log.append(2, producer_id=7, epoch=hour, transactional=True, at_ms=NOW_MS)
         log.end(7, commit=hour != 2 and hour % 2 == 0, epoch=hour, at_ms=NOW_MS + 40)
         log.append(1, at_ms=NOW_MS + hour * HOUR_MS)
-    found = told(capsys, "diff", data, log.data, status=DIFFERENT)
+    found = json_output(capsys, "diff", data, log.data, status=DIFFERENT)
     first, second = found["partitions"]
     numbers = {name: first[name] for name in ("missing_left", "missing_right", "changed", "markers")}
     assert numbers == {"missing_left": 0, "missing_right": 1, "changed": 1, "markers": 1}
@@ -104,7 +104,7 @@ def test_a_profile_counts_what_there_is_and_writes_a_page(
     spark: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
-    found = told(capsys, "profile", f"{data}/orders", "--html", page)
+    found = json_output(capsys, "profile", f"{data}/orders", "--html", page)
     assert found["records"] == 58
     assert [tuple(each[:2]) for each in found["partitions"]] == [(0, 28), (1, 30)]
     assert sum(found["record_bytes"]["counts"].values()) == 58

@@ -419,9 +419,9 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
     assert (before[f"{VERIFICATION_TIME}_count"], before[VERIFICATION_FAILURE]) == (0, 0)
     batches = [UnverifiedBatch(scene.partition("out", index), 0) for index in (0, 1)]
     verify = scene.broker.verifier.verify
-    asked = TransactionalProducer(producer.transactional_id, *producer.pair)
+    counting = TransactionalProducer(producer.transactional_id, *producer.pair)
     # The verification adds both partitions to the transaction.
-    verify(asked, batches, True, lambda _: None, waits_for_the_last=False)
+    verify(counting, batches, True, lambda _: None, waits_for_the_last=False)
     scene.settle()
     found = Scrape(scene)
     assert (found[f"{VERIFICATION_TIME}_count"], found[f"{VERIFICATION_TIME}_sum"]) == (1, 15)
@@ -442,8 +442,8 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         real: Callable[..., Any] = getattr(self._coordinator, name)
 
-        def asked(*args: Any, **named: Any) -> Any:
+        def counting(*args: Any, **named: Any) -> Any:
             self._scene.clock.advance(15)
             return real(*args, **named)
 
-        return asked if callable(real) else real
+        return counting if callable(real) else real

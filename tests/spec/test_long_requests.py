@@ -83,15 +83,15 @@ ARRAYS = {key: list(arrays) for key, arrays in groupby(long_arrays(), lambda arr
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     directory: Path = tmp_path_factory.mktemp("data")
-    with InProcessBroker(directory, {}) as asked:
+    with InProcessBroker(directory, {}) as broker:
         topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)
-        asked.ask(asked.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
-        yield asked
+        broker.ask(broker.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        yield broker
 
 
-def calls(asked: InProcessBroker, request: Message, version: int) -> int:
+def calls(broker: InProcessBroker, request: Message, version: int) -> int:
     """Returns the number of functions that are called until the response."""
     count = 0
 
@@ -99,10 +99,10 @@ def calls(asked: InProcessBroker, request: Message, version: int) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    connection = asked.connection("User:somebody")
+    connection = broker.connection("User:somebody")
     sys.setprofile(called)
     try:
-        asked.ask(connection, request, version)
+        broker.ask(connection, request, version)
     except ConnectionClosed:
         pass  # The broker closes the connection after a malformed request.
     finally:
@@ -110,7 +110,7 @@ def calls(asked: InProcessBroker, request: Message, version: int) -> int:
     return count
 
 
-def calls_in_the_longest_turn(asked: InProcessBroker, request: Message, version: int) -> int:
+def calls_in_the_longest_turn(broker: InProcessBroker, request: Message, version: int) -> int:
     """Returns the largest number of function calls in one turn of the event loop. Calls in threads do not count."""
     turns = [0]
 
@@ -124,14 +124,14 @@ def calls_in_the_longest_turn(asked: InProcessBroker, request: Message, version:
         done = asyncio.Event()
         turns.append(0)
         sys.setprofile(called)
-        reply = asked.requests.start(frame, asked.connection("User:somebody"))
+        reply = broker.requests.start(frame, broker.connection("User:somebody"))
         assert not isinstance(reply, list)
         reply.when_done(lambda _: done.set())
         await done.wait()
         reply.chunks()
 
     try:
-        asked.loop.run_until_complete(ask())
+        broker.loop.run_until_complete(ask())
     finally:
         sys.setprofile(None)
     return max(turns)
@@ -139,19 +139,19 @@ def calls_in_the_longest_turn(asked: InProcessBroker, request: Message, version:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IN_MANY_TURNS)
-def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: InProcessBroker) -> None:
+def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, broker: InProcessBroker) -> None:
     (array,) = [array for arrays in ARRAYS.values() for array in arrays if str(array) == name]
     # The first request imports modules, whose calls must not be counted.
-    asked.ask(asked.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
-    tries = (calls_in_the_longest_turn(asked, long_request(array, LONG, UNKNOWN), array.version) for _ in range(3))
+    broker.ask(broker.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
+    tries = (calls_in_the_longest_turn(broker, long_request(array, LONG, UNKNOWN), array.version) for _ in range(3))
     assert any(most < 6 * LONG for most in tries)  # A timer of the broker may have fired in one of the tries.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api_key", ARRAYS)
-def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, asked: InProcessBroker) -> None:
+def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, broker: InProcessBroker) -> None:
     def cost(array: LongArray, kind: str, entries: int) -> int:
-        return calls(asked, long_request(array, entries, kind), array.version)
+        return calls(broker, long_request(array, entries, kind), array.version)
 
     too_fast = []
     for array in ARRAYS[api_key]:
@@ -166,10 +166,10 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, as
     assert too_fast == []
 
 
-def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: InProcessBroker) -> None:
+def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(broker: InProcessBroker) -> None:
     partitions = [OffsetForLeaderPartition(partition=index) for index in range(MAX_ENTRIES)]
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)])
-    answer = asked.answer(asked.connection("User:somebody"), request, 4, OffsetForLeaderEpochResponse)
+    answer = broker.answer(broker.connection("User:somebody"), request, 4, OffsetForLeaderEpochResponse)
     (topic,) = answer.topics
     assert {partition.error_code for partition in topic.partitions} == {ErrorCode.INVALID_REQUEST.value}
     assert len(topic.partitions) == MAX_ENTRIES
@@ -192,21 +192,21 @@ def test_what_clients_have_stored_counts_with_its_size() -> None:
         entries.add(0, BYTES_OF_AN_ENTRY)
 
 
-def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: InProcessBroker) -> None:
+def test_a_group_that_is_named_very_often_is_not_answered_as_often(broker: InProcessBroker) -> None:
     """A request of 10 KB must not produce a response of 60 MB."""
-    connection = asked.connection("User:somebody")
-    asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    connection = broker.connection("User:somebody")
+    broker.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
     partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="m" * 4_000)
         for index in range(KNOWN_PARTITIONS)
     ]
     topics = [OffsetCommitRequestTopic(name=KNOWN_TOPIC, partitions=partitions)]
     commit = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
-    asked.ask(connection, commit, 8)
+    broker.ask(connection, commit, 8)
 
     def answer(times: int) -> list[OffsetFetchResponseGroup]:
         groups = [OffsetFetchRequestGroup(group_id="g", topics=None)] * times
-        return asked.answer(connection, OffsetFetchRequest(groups=groups), 8, OffsetFetchResponse).groups
+        return broker.answer(connection, OffsetFetchRequest(groups=groups), 8, OffsetFetchResponse).groups
 
     of_one = KNOWN_PARTITIONS + 2 + 4_000 * KNOWN_PARTITIONS // BYTES_OF_AN_ENTRY
     assert {group.error_code for group in answer(10)} == {ErrorCode.NONE.value}
@@ -214,9 +214,9 @@ def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: InProc
     assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST.value}
 
 
-def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_none(asked: InProcessBroker) -> None:
-    connection = asked.connection("User:somebody")
-    asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["late"]), 4)
+def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_none(broker: InProcessBroker) -> None:
+    connection = broker.connection("User:somebody")
+    broker.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["late"]), 4)
     partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
     context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
 
@@ -224,23 +224,23 @@ def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_non
         """Commits offsets while a topic is being deleted. Returns the response, or None if it was faster than the
         deletion."""
         topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
-        await asked.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        await broker.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         names = ("doomed", *(f"unknown-{number}" for number in range(unknown_topics)), KNOWN_TOPIC)
         topics = [OffsetCommitRequestTopic(name=name, partitions=partitions) for name in names]
         commit = OffsetCommitRequest(group_id="late", generation_id_or_member_epoch=-1, topics=topics)
-        committing = offset_commit(commit, context, asked.broker)
+        committing = offset_commit(commit, context, broker.broker)
         assert isinstance(committing, Deferred)
         done = asyncio.Event()
         committing.when_done(lambda _: done.set())
         deletion = DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=10_000)
-        await asked.ask_on_loop(connection, deletion, 5)
+        await broker.ask_on_loop(connection, deletion, 5)
         is_answered = committing.is_done
         await done.wait()
         return None if is_answered else committing.outcome().topics
 
     answered, unknown_topics = None, MAX_ENTRIES
     while answered is None:
-        answered = asked.loop.run_until_complete(deleted_meanwhile(unknown_topics))
+        answered = broker.loop.run_until_complete(deleted_meanwhile(unknown_topics))
         unknown_topics *= 2
     answers = {answer.name: answer.partitions[0].error_code for answer in answered}
     assert answers["doomed"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value
@@ -255,31 +255,31 @@ def produce(partitions: int) -> ProduceRequest:
     return ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
 
 
-def answered(asked: InProcessBroker, request: ProduceRequest, version: int) -> list[PartitionProduceResponse]:
-    answer = asked.answer(asked.connection("User:somebody"), request, version, ProduceResponse)
+def answered(broker: InProcessBroker, request: ProduceRequest, version: int) -> list[PartitionProduceResponse]:
+    answer = broker.answer(broker.connection("User:somebody"), request, version, ProduceResponse)
     return [each for topic in answer.responses for each in topic.partition_responses]
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 @pytest.mark.parametrize("partitions", [MANY_PARTITIONS - 2, MANY_PARTITIONS, MAX_ENTRIES - 2])
-def test_each_batch_of_a_long_produce_is_written(partitions: int, version: int, asked: InProcessBroker) -> None:
-    before = [each.base_offset for each in answered(asked, produce(KNOWN_PARTITIONS), version)]
-    answers = answered(asked, produce(partitions), version)
+def test_each_batch_of_a_long_produce_is_written(partitions: int, version: int, broker: InProcessBroker) -> None:
+    before = [each.base_offset for each in answered(broker, produce(KNOWN_PARTITIONS), version)]
+    answers = answered(broker, produce(partitions), version)
     assert len(answers) == partitions
     assert {each.error_code for each in answers} == {ErrorCode.NONE.value}
     written = [0] * KNOWN_PARTITIONS
     for each in answers:
         written[each.index] += 1
-    after = {each.index: each.base_offset for each in answered(asked, produce(KNOWN_PARTITIONS), version)}
+    after = {each.index: each.base_offset for each in answered(broker, produce(KNOWN_PARTITIONS), version)}
     first = dict(zip((*range(0, KNOWN_PARTITIONS, 2), *range(1, KNOWN_PARTITIONS, 2)), before, strict=True))
     assert all(after[index] == first[index] + 1 + written[index] for index in range(KNOWN_PARTITIONS))
 
 
-def test_a_produce_with_more_partitions_than_may_be_named_writes_nothing(asked: InProcessBroker) -> None:
-    (before, *_) = answered(asked, produce(2), 9)
-    answers = answered(asked, produce(MAX_ENTRIES + 2), 9)
+def test_a_produce_with_more_partitions_than_may_be_named_writes_nothing(broker: InProcessBroker) -> None:
+    (before, *_) = answered(broker, produce(2), 9)
+    answers = answered(broker, produce(MAX_ENTRIES + 2), 9)
     assert {each.error_code for each in answers} == {ErrorCode.INVALID_REQUEST.value}
-    (after, *_) = answered(asked, produce(2), 9)
+    (after, *_) = answered(broker, produce(2), 9)
     assert after.base_offset == before.base_offset + 1
 
 
@@ -305,8 +305,8 @@ def test_partitions_of_a_produce_are_counted_before_it_is_decoded(transactional_
 
 
 @pytest.mark.parametrize("api_key", [key for key in ARRAYS if SERVED[key].is_sliced])
-def test_a_handler_in_slices_answers_more_entries(api_key: ApiKey, asked: InProcessBroker) -> None:
+def test_a_handler_in_slices_answers_more_entries(api_key: ApiKey, broker: InProcessBroker) -> None:
     array = ARRAYS[api_key][0]
     request = long_request(array, MAX_ENTRIES + 1, KINDS[0])
     assert len(request_bytes(request, array.version, 1, "probe")) > LONG_REQUEST_BYTES
-    asked.ask(asked.connection("User:somebody"), request, array.version)
+    broker.ask(broker.connection("User:somebody"), request, array.version)

@@ -189,12 +189,12 @@ def test_transactions_lose_their_brackets_and_aborted_ones_everything() -> None:
 
 
 def test_what_the_quorum_is_told_is_kept_as_it_was_told_last() -> None:
-    def told(kind: ControlType, value: bytes, at: int) -> bytes:
+    def control_batch(kind: ControlType, value: bytes, at: int) -> bytes:
         key = b"\0\0" + kind.value.to_bytes(2, "big")
         return bytes(build_batch([NewRecord(key, value, 7)], base_offset=at, is_control=True, leader_epoch=3))
 
-    versions = [told(ControlType.KRAFT_VERSION, value, at) for at, value in enumerate((b"v0", b"v1"))]
-    content = snapshot_without_left_levels([*versions, told(ControlType.KRAFT_VOTERS, b"voters", 2)]).content
+    versions = [control_batch(ControlType.KRAFT_VERSION, value, at) for at, value in enumerate((b"v0", b"v1"))]
+    content = snapshot_without_left_levels([*versions, control_batch(ControlType.KRAFT_VOTERS, b"voters", 2)]).content
     control = [
         (control_type(record.key), bytes(record.value or b""))
         for position, header in batches(content)

@@ -50,7 +50,7 @@ def member(member_id: str, *topics: str) -> CoordinatorRecord:
     )
 
 
-def gone(member_id: str) -> CoordinatorRecord:
+def tombstone_of(member_id: str) -> CoordinatorRecord:
     return recorded(ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id=member_id), None)
 
 
@@ -73,7 +73,7 @@ WITH_MEMBER = [group_epoch(3), member("m", "t"), target_epoch(3), assigned("m", 
         ([*WITH_MEMBER, group_epoch(4)], "Assigning"),
         ([*WITH_MEMBER, group_epoch(4), target_epoch(4)], "Reconciling"),
         ([*WITH_MEMBER, assigned("m", 3, state=1)], "Reconciling"),
-        ([*WITH_MEMBER, gone("m")], "Empty"),
+        ([*WITH_MEMBER, tombstone_of("m")], "Empty"),
         # Compaction may leave the records in this order.
         ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),
     ],

@@ -66,7 +66,7 @@ class Scene(BrokerScene):
             named.name = topic
         return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named], **more)
 
-    def told(self, request: ProduceRequest, version: int = 9, client_id: str | None = "c") -> list[bytes]:
+    def response_frames(self, request: ProduceRequest, version: int = 9, client_id: str | None = "c") -> list[bytes]:
         """Sends the request. Returns the frames that the broker sends in response."""
         self.peer.send(request_bytes(request, version, 77_000_001, client_id))
         self.settle()
@@ -113,7 +113,7 @@ async def test_both_ways_lead_to_the_same_bytes(version: int, batches: list[byte
     for topic, index in ((SHORT, 0), (SHORT, 19), (LONG, 1), (VERY_LONG, 1)):
         for batch in batches:
             answers = [
-                scene.told(scene.request((index, bytearray(batch)), topic=topic, version=version), version)
+                scene.response_frames(scene.request((index, bytearray(batch)), topic=topic, version=version), version)
                 for scene in (short, general)
             ]
             assert answers[0] == answers[1]
@@ -125,7 +125,7 @@ async def test_both_ways_lead_to_the_same_bytes(version: int, batches: list[byte
 @pytest.mark.parametrize("client_id", ["", None, "a client of some name", "å" * 200])
 async def test_any_client_id_may_stand_before_it(client_id: str | None) -> None:
     short, general = Scene(), Scene(is_short=False)
-    answers = [scene.told(scene.request((0, records())), client_id=client_id) for scene in (short, general)]
+    answers = [scene.response_frames(scene.request((0, records())), client_id=client_id) for scene in (short, general)]
     assert answers[0] == answers[1]
 
 
@@ -154,7 +154,7 @@ async def test_both_ways_lead_to_the_same_transactions(
             for scene in (short, general):
                 scene.coordinator = Answering(ErrorCode.NONE)
                 request = scene.request((1, bytearray(batch)), version=version, transactional_id=transactional_id)
-                answers.append(scene.told(request, version))
+                answers.append(scene.response_frames(request, version))
             assert answers[0] == answers[1]
             assert len(answers[0]) == 1
         logs = [scene.partition(SHORT, 1).log for scene in (short, general)]
@@ -188,7 +188,7 @@ async def test_what_the_coordinator_says_is_answered_alike(code: ErrorCode, at_o
             scene.settle()
             answers.append(scene.peer.frames())
             if at_once and code is ErrorCode.NONE:
-                assert len(coordinator.asked) == 1
+                assert len(coordinator.requests) == 1
         assert answers[0] == answers[1]
         assert len(answers[0]) == 1
 
@@ -197,7 +197,7 @@ async def test_the_first_of_a_transaction_waits_for_the_end_of_the_one_before() 
     scene = Scene()
     busy = ErrorCode.CONCURRENT_TRANSACTIONS
     scene.coordinator = Answering(busy, busy, ErrorCode.NONE)
-    assert scene.told(scene.request((0, transactional(0)), version=12, transactional_id="tx"), 12) == []
+    assert scene.response_frames(scene.request((0, transactional(0)), version=12, transactional_id="tx"), 12) == []
     scene.timers.advance(20)
     scene.settle()
     assert len(scene.peer.frames()) == 1
@@ -276,7 +276,7 @@ async def test_a_write_that_fails_is_answered_as_elsewhere(version: int) -> None
     for scene in (Scene(), Scene(is_short=False)):
         scene.answer(scene.request((0, records()), version=version), version)
         scene.disk.fail(1, Fault.ENOSPC)
-        answers.append(scene.told(scene.request((0, records()), version=version), version))
+        answers.append(scene.response_frames(scene.request((0, records()), version=version), version))
     assert answers[0] == answers[1]
 
 

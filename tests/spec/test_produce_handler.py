@@ -72,7 +72,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def told(answer: PartitionProduceResponse) -> tuple[ErrorCode, int, int, int]:
+def fields_of(answer: PartitionProduceResponse) -> tuple[ErrorCode, int, int, int]:
     return ErrorCode(answer.error_code), answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
 
 
@@ -96,7 +96,7 @@ def test_acks_decide_whether_there_is_an_answer_but_not_whether_it_is_written(sc
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 def test_other_acks_are_refused_for_each_partition(scene: Scene, acks: int) -> None:
-    assert told(scene.answer(records(), acks=acks)) == (E.INVALID_REQUIRED_ACKS, -1, -1, -1)
+    assert fields_of(scene.answer(records(), acks=acks)) == (E.INVALID_REQUIRED_ACKS, -1, -1, -1)
     assert scene.partition("t").log.high_watermark == 0
 
 
@@ -123,14 +123,14 @@ def test_acks_are_judged_before_the_topic_and_the_topic_before_the_records(
     scene: Scene, batch: bytearray, acks: int, topic: str, code: ErrorCode
 ) -> None:
     scene.topic("__consumer_offsets", cleanup_policy=frozenset({"compact"}))
-    assert told(scene.answer(batch, acks=acks, topic=topic)) == (code, -1, -1, -1)
+    assert fields_of(scene.answer(batch, acks=acks, topic=topic)) == (code, -1, -1, -1)
 
 
 @pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
 def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scene: Scene, topic: str) -> None:
     scene.topic("__consumer_offsets", cleanup_policy=frozenset({"compact"}))
-    assert told(scene.answer(records() + records(), acks=5, topic=topic))[0] is E.INVALID_RECORD
-    assert told(scene.answer(records(compression=Compression.ZSTD), acks=5, topic=topic, version=6))[0] is (
+    assert fields_of(scene.answer(records() + records(), acks=5, topic=topic))[0] is E.INVALID_RECORD
+    assert fields_of(scene.answer(records(compression=Compression.ZSTD), acks=5, topic=topic, version=6))[0] is (
         E.UNSUPPORTED_COMPRESSION_TYPE
     )
 
@@ -138,38 +138,38 @@ def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scen
 def test_min_insync_replicas_beyond_the_replica_count_does_not_keep_records_out(scene: Scene) -> None:
     """Kafka uses the smaller of the two numbers. Kafka 4.3.1 did so with min.insync.replicas=2 and one replica."""
     scene.topic("isr", min_insync_replicas=2)
-    assert told(scene.answer(records(), topic="isr"))[0] is E.NONE
+    assert fields_of(scene.answer(records(), topic="isr"))[0] is E.NONE
 
 
 def test_each_partition_of_a_request_has_an_answer_of_its_own(scene: Scene) -> None:
     reply = scene.send(records(1), idempotent(9), records(1))
     scene.settle()
     answers = answer_of(reply).responses[0].partition_responses
-    assert [told(answer)[0] for answer in answers] == [E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [fields_of(answer)[0] for answer in answers] == [E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_log_append_time_is_answered_and_only_there(scene: Scene) -> None:
     scene.topic("lat", message_timestamp_type="LogAppendTime")
-    assert told(scene.answer(records(), topic="lat")) == (E.NONE, 0, NOW_MS, 0)
-    assert told(scene.answer(records())) == (E.NONE, 0, -1, 0)
+    assert fields_of(scene.answer(records(), topic="lat")) == (E.NONE, 0, NOW_MS, 0)
+    assert fields_of(scene.answer(records())) == (E.NONE, 0, -1, 0)
 
 
 def test_a_duplicate_is_answered_with_its_first_offset_and_timestamp(scene: Scene) -> None:
     """The response to a duplicate has a timestamp even on CreateTime topics, where the first response has none."""
-    assert told(scene.answer(idempotent(0, 2))) == (E.NONE, 0, -1, 0)
+    assert fields_of(scene.answer(idempotent(0, 2))) == (E.NONE, 0, -1, 0)
     scene.answer(idempotent(2))
-    assert told(scene.answer(idempotent(0, 2))) == (E.NONE, 0, NOW_MS + 1, 0)
+    assert fields_of(scene.answer(idempotent(0, 2))) == (E.NONE, 0, NOW_MS + 1, 0)
     assert scene.partition("t").log.high_watermark == 3
 
 
 def test_a_gap_in_the_sequence_is_refused_with_the_log_start_offset(scene: Scene) -> None:
     scene.answer(idempotent(0))
-    assert told(scene.answer(idempotent(5))) == (E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, 0)
+    assert fields_of(scene.answer(idempotent(5))) == (E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, 0)
 
 
 def test_an_older_producer_epoch_is_fenced(scene: Scene) -> None:
     scene.answer(idempotent(0, epoch=3))
-    assert told(scene.answer(idempotent(1, epoch=2)))[0] is E.INVALID_PRODUCER_EPOCH
+    assert fields_of(scene.answer(idempotent(1, epoch=2)))[0] is E.INVALID_PRODUCER_EPOCH
 
 
 @pytest.mark.parametrize(("version", "code"), [(9, E.UNKNOWN_TOPIC_OR_PARTITION), (13, E.UNKNOWN_TOPIC_ID)])
@@ -177,7 +177,7 @@ def test_an_unknown_topic_is_not_created(scene: Scene, version: int, code: Error
     gone = scene.topic("gone")
     scene.delete_topic("gone")
     answer = scene.answer(records(), topic="gone", topic_id=gone.topic_id, version=version)
-    assert told(answer) == (code, -1, -1, -1)
+    assert fields_of(answer) == (code, -1, -1, -1)
     assert scene.created == []
 
 
@@ -195,26 +195,26 @@ def test_anything_but_one_batch_is_refused_before_the_log_is_asked(
     scene: Scene, batch: bytes | None, code: ErrorCode
 ) -> None:
     answer = scene.answer(batch)
-    assert told(answer) == (code, -1, -1, -1)
+    assert fields_of(answer) == (code, -1, -1, -1)
     assert (answer.record_errors, answer.error_message) == ([], None)
 
 
 def test_a_damaged_batch_is_corrupt(scene: Scene) -> None:
     damaged = records()
     damaged[-2] ^= 1
-    assert told(scene.answer(damaged)) == (E.CORRUPT_MESSAGE, -1, -1, -1)
+    assert fields_of(scene.answer(damaged)) == (E.CORRUPT_MESSAGE, -1, -1, -1)
 
 
 def test_a_batch_larger_than_max_message_bytes_is_refused(scene: Scene) -> None:
     scene.topic("small", max_message_bytes=100)
-    assert told(scene.answer(records(10), topic="small")) == (E.MESSAGE_TOO_LARGE, -1, -1, -1)
+    assert fields_of(scene.answer(records(10), topic="small")) == (E.MESSAGE_TOO_LARGE, -1, -1, -1)
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_records_without_key_are_named_one_by_one_in_a_compacted_topic(scene: Scene, version: int) -> None:
     scene.topic("compacted", cleanup_policy=frozenset({"compact"}))
     answer = scene.answer(records(2, key=None), topic="compacted", version=version)
-    assert told(answer) == (E.INVALID_RECORD, -1, -1, 0)
+    assert fields_of(answer) == (E.INVALID_RECORD, -1, -1, 0)
     if version >= 8:
         assert [error.batch_index for error in answer.record_errors] == [0, 1]
         assert answer.error_message is not None
@@ -224,21 +224,21 @@ def test_records_without_key_are_named_one_by_one_in_a_compacted_topic(scene: Sc
 
 def test_zstd_needs_version_7(scene: Scene) -> None:
     batch = records(3, compression=Compression.ZSTD)
-    assert told(scene.answer(batch, version=6)) == (E.UNSUPPORTED_COMPRESSION_TYPE, -1, -1, -1)
-    assert told(scene.answer(batch, version=7))[0] is E.NONE
+    assert fields_of(scene.answer(batch, version=6)) == (E.UNSUPPORTED_COMPRESSION_TYPE, -1, -1, -1)
+    assert fields_of(scene.answer(batch, version=7))[0] is E.NONE
 
 
 def test_internal_topics_take_records_of_the_admin_client_only(scene: Scene) -> None:
     scene.topic("__consumer_offsets", cleanup_policy=frozenset({"compact"}))
     refused = scene.answer(records(), topic="__consumer_offsets")
-    assert told(refused) == (E.INVALID_TOPIC_EXCEPTION, -1, -1, -1)
-    assert told(scene.answer(records(), topic="__consumer_offsets", client_id=ADMIN_CLIENT_ID))[0] is E.NONE
+    assert fields_of(refused) == (E.INVALID_TOPIC_EXCEPTION, -1, -1, -1)
+    assert fields_of(scene.answer(records(), topic="__consumer_offsets", client_id=ADMIN_CLIENT_ID))[0] is E.NONE
 
 
 def test_a_failed_write_is_a_storage_error_and_the_next_request_gets_its_offset(scene: Scene) -> None:
     scene.disk.fail(1, Fault.ENOSPC)
-    assert told(scene.answer(records())) == (E.KAFKA_STORAGE_ERROR, -1, -1, -1)
-    assert told(scene.answer(records())) == (E.NONE, 0, -1, 0)
+    assert fields_of(scene.answer(records())) == (E.KAFKA_STORAGE_ERROR, -1, -1, -1)
+    assert fields_of(scene.answer(records())) == (E.NONE, 0, -1, 0)
 
 
 @pytest.mark.parametrize(
@@ -293,13 +293,13 @@ def test_a_batch_that_would_wait_behind_too_much_to_be_opened_is_refused_and_may
     first.abandon()  # The client disconnects, but its records are written anyway.
     scene.settle()
     assert scene.partition("t").log.high_watermark == 1
-    assert told(scene.answer(batch))[:2] == (E.NONE, 1)
+    assert fields_of(scene.answer(batch))[:2] == (E.NONE, 1)
 
 
 def test_a_large_batch_that_is_refused_in_the_thread_is_answered(scene: Scene) -> None:
     damaged = records(CHEAP_RECORDS + 1)
     damaged[-2] ^= 1
-    assert told(scene.answer(damaged)) == (E.CORRUPT_MESSAGE, -1, -1, -1)
+    assert fields_of(scene.answer(damaged)) == (E.CORRUPT_MESSAGE, -1, -1, -1)
 
 
 def test_a_topic_deleted_while_its_batch_is_in_the_thread_is_unknown(scene: Scene) -> None:
@@ -329,7 +329,7 @@ def test_transactional_records_need_a_transactional_id(scene: Scene) -> None:
 def test_without_a_coordinator_transactional_records_are_refused_with_a_retriable_code(scene: Scene) -> None:
     batch = records(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     answer = scene.answer(batch, transactional_id="tx")
-    assert told(answer) == (E.NOT_ENOUGH_REPLICAS, -1, -1, -1)
+    assert fields_of(answer) == (E.NOT_ENOUGH_REPLICAS, -1, -1, -1)
     assert answer.error_message is not None
     assert "COORDINATOR_NOT_AVAILABLE" in answer.error_message
 
@@ -338,6 +338,6 @@ def test_a_transaction_that_is_open_in_the_log_goes_on_without_asking_anybody(sc
     first = records(producer_id=7, producer_epoch=2, base_sequence=0, is_transactional=True)
     scene.partition("t").append_now(first, origin=Origin.COORDINATOR, now_ms=NOW_MS)
     batch = records(producer_id=7, producer_epoch=2, base_sequence=1, is_transactional=True)
-    assert told(scene.answer(batch, transactional_id="tx"))[:2] == (E.NONE, 1)
+    assert fields_of(scene.answer(batch, transactional_id="tx"))[:2] == (E.NONE, 1)
     older = records(producer_id=7, producer_epoch=1, base_sequence=0, is_transactional=True)
-    assert told(scene.answer(older, transactional_id="tx"))[0] is E.INVALID_PRODUCER_EPOCH
+    assert fields_of(scene.answer(older, transactional_id="tx"))[0] is E.INVALID_PRODUCER_EPOCH

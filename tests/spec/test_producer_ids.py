@@ -18,18 +18,18 @@ class MetadataLog:
 
     def __init__(self, next_id: int = 0) -> None:
         self.next_id = next_id
-        self.asked: list[Callable[[Answer], None]] = []
+        self.pending_answers: list[Callable[[Answer], None]] = []
 
     def allocate_producer_ids(self, count: int, then: Callable[[Answer], None]) -> None:
         assert count == BLOCK_SIZE
-        self.asked.append(then)
+        self.pending_answers.append(then)
 
     def commit(self) -> None:
         first, self.next_id = self.next_id, self.next_id + BLOCK_SIZE
-        self.asked.pop(0)(first)
+        self.pending_answers.pop(0)(first)
 
     def fail(self) -> None:
-        self.asked.pop(0)(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+        self.pending_answers.pop(0)(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
 
 
 def test_no_id_is_given_out_before_its_block_is_durable() -> None:
@@ -47,7 +47,7 @@ def test_those_who_wait_share_one_block() -> None:
     ids = ProducerIds(log, ManualTimers())
     for _ in range(3):
         ids.allocate(given.append)
-    assert len(log.asked) == 1
+    assert len(log.pending_answers) == 1
 
 
 def test_scenario_136_the_ids_of_a_block_follow_one_another_and_then_the_next_block_comes() -> None:
@@ -55,7 +55,7 @@ def test_scenario_136_the_ids_of_a_block_follow_one_another_and_then_the_next_bl
     ids = ProducerIds(log, ManualTimers())
     for _ in range(BLOCK_SIZE + 1):
         ids.allocate(given.append)
-        while log.asked:
+        while log.pending_answers:
             log.commit()
     assert given == list(range(5_000, 5_000 + BLOCK_SIZE + 1))
 
@@ -67,9 +67,9 @@ def test_scenario_136_the_next_block_is_asked_for_before_the_last_is_used_up() -
     log.commit()
     for _ in range(PREFETCH_AFTER - 2):
         ids.allocate(given.append)
-    assert log.asked == []
+    assert log.pending_answers == []
     ids.allocate(given.append)
-    assert len(log.asked) == 1
+    assert len(log.pending_answers) == 1
     for _ in range(BLOCK_SIZE - PREFETCH_AFTER):
         ids.allocate(given.append)
     assert given == list(range(BLOCK_SIZE))
@@ -82,7 +82,7 @@ def test_scenario_137_a_block_that_cannot_be_had_is_told_as_loading_and_tried_ag
     log.fail()
     ids.allocate(given.append)
     assert [each.code for each in given if isinstance(each, KafkaError)] == [LOADING, LOADING]
-    assert log.asked == []
+    assert log.pending_answers == []
     timers.advance(50)
     ids.allocate(given.append)
     log.commit()
@@ -94,7 +94,7 @@ def test_a_failed_allocation_of_the_next_block_leaves_those_of_this_one() -> Non
     ids = ProducerIds(log, timers)
     ids.allocate(given.append)
     log.commit()
-    while not log.asked:
+    while not log.pending_answers:
         ids.allocate(given.append)
     log.fail()
     ids.allocate(given.append)

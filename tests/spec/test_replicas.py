@@ -82,7 +82,7 @@ def test_a_partition_that_only_other_brokers_have_gets_no_leader() -> None:
 # --- AlterPartitionReassignments
 
 
-def asked(
+def decision_texts(
     image: MetadataImage, *wishes: tuple[str, int, list[int] | None], factor_may_change: bool = True
 ) -> list[tuple[E | None, str | None]]:
     decision = reassign(image, [Reassignment(*wish) for wish in wishes], node=NODE, factor_may_change=factor_may_change)
@@ -91,11 +91,11 @@ def asked(
 
 
 def test_a_partition_that_is_here_already_changes_nothing() -> None:
-    assert asked(image_with("t"), ("t", 0, [1]), ("t", 0, [1])) == [(None, None)] * 2
+    assert decision_texts(image_with("t"), ("t", 0, [1]), ("t", 0, [1])) == [(None, None)] * 2
 
 
 def test_there_is_no_reassignment_to_cancel() -> None:
-    assert asked(image_with("t"), ("t", 0, None)) == [(E.NO_REASSIGNMENT_IN_PROGRESS, None)]
+    assert decision_texts(image_with("t"), ("t", 0, None)) == [(E.NO_REASSIGNMENT_IN_PROGRESS, None)]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_there_is_no_reassignment_to_cancel() -> None:
 def test_what_is_not_there_does_not_hinder_what_is(
     name: str, index: int, words: str, replicas: list[int] | None
 ) -> None:
-    answers = asked(image_with("t"), (name, index, replicas), ("t", 0, [1]))
+    answers = decision_texts(image_with("t"), (name, index, replicas), ("t", 0, [1]))
     assert answers == [(E.UNKNOWN_TOPIC_OR_PARTITION, words), (None, None)]
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_there_does_not_hinder_what_is(
     ],
 )
 def test_replicas_are_on_this_broker_once(replicas: list[int], words: str, factor_may_change: bool) -> None:
-    answers = asked(image_with("t"), ("t", 0, replicas), factor_may_change=factor_may_change)
+    answers = decision_texts(image_with("t"), ("t", 0, replicas), factor_may_change=factor_may_change)
     assert answers == [(E.INVALID_REPLICA_ASSIGNMENT, words)]
 
 
@@ -182,7 +182,7 @@ def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:
 
 def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:
     image = image_of_a_larger_cluster(ELSEWHERE, leader=ELSEWHERE)
-    ((code, _),) = asked(image, ("t", 0, [NODE.node_id]))
+    ((code, _),) = decision_texts(image, ("t", 0, [NODE.node_id]))
     assert code is E.INVALID_REPLICA_ASSIGNMENT
 
 

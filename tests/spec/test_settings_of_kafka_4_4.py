@@ -24,7 +24,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.metadata import NODE, Running, config_with, decided, ids, image_with
 
 TOPIC, GROUP = 2, 32
-OF_BROKERS = {
+BROKER_SETTINGS = {
     "errors.deadletterqueue.auto.create.topics.enable",
     "errors.deadletterqueue.topic.name.prefix",
     "group.streams.assignors",
@@ -36,7 +36,7 @@ OF_BROKERS = {
     "sasl.oauthbearer.allow.unverified.audience",
     "sasl.oauthbearer.allow.unverified.issuer",
 }
-OF_TOPICS = {
+TOPIC_SETTINGS = {
     "errors.deadletterqueue.group.enable",
     "max.decompressed.message.bytes",
     "remote.copy.lag.bytes",
@@ -54,7 +54,7 @@ def names(described: list[DescribedConfig]) -> set[str]:
     return {each.name for each in described}
 
 
-def seen(rules: KafkaRules) -> list[set[str]]:
+def setting_names(rules: KafkaRules) -> list[set[str]]:
     """Returns four sets of setting names: those of a broker, a topic, a topic that is being created, and a group."""
     config = config_with()
     return [
@@ -66,8 +66,8 @@ def seen(rules: KafkaRules) -> list[set[str]]:
 
 
 def test_only_the_new_settings_are_hidden() -> None:
-    pairs = zip(seen(KafkaRules.KAFKA_4_4), seen(KafkaRules.KAFKA_4_3), strict=True)
-    assert [now - before for now, before in pairs] == [OF_BROKERS, OF_TOPICS, OF_TOPICS, OF_GROUPS]
+    pairs = zip(setting_names(KafkaRules.KAFKA_4_4), setting_names(KafkaRules.KAFKA_4_3), strict=True)
+    assert [now - before for now, before in pairs] == [BROKER_SETTINGS, TOPIC_SETTINGS, TOPIC_SETTINGS, OF_GROUPS]
 
 
 def altered(resource_type: int, name: str, setting: str, value: str, rules: KafkaRules) -> KafkaError | None:

@@ -86,7 +86,7 @@ class FlakyProxy:
         self._listener.close()
         self.cut_all()
 
-    def seen(self, api_key: int) -> int:
+    def request_count(self, api_key: int) -> int:
         """Returns the number of requests with this API key that have arrived since the start or the last `forget`."""
         with self._lock:
             return self._seen.get(api_key, 0)

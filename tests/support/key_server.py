@@ -21,14 +21,14 @@ class KeyServer:
     def __init__(self, text: bytes, context: ssl.SSLContext | None = None) -> None:
         self.text = text
         self.status = 200
-        self.asked = 0
+        self.request_count = 0
         self.stopped = Event()
         self.answer: Callable[[BaseHTTPRequestHandler], None] = self._send_text
         served = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                served.asked += 1
+                served.request_count += 1
                 served.answer(self)
 
             def log_message(self, format: str, *args: object) -> None:

@@ -168,7 +168,7 @@ def missing() -> dict[str, list[str]]:
     }
 
 
-def told_missing() -> str:
+def missing_scenarios() -> str:
     """Returns sentences for the page that say which scenarios have no test."""
     without = {page.replace("-", " "): lines for page, lines in missing().items() if lines}
     if not without:
@@ -182,7 +182,7 @@ def told_missing() -> str:
 
 def page() -> str:
     found = numbered_tests()
-    parts = [HEAD.format(missing=told_missing())]
+    parts = [HEAD.format(missing=missing_scenarios())]
     for section in (section for page in CHAPTERS for section in sections(page)):
         rows = [
             f"| {number} | {sentence(name)} | `{file}` |\n"

@@ -103,9 +103,9 @@ class FlakyPersister:
             if self.refusals:
                 answer.fail(KafkaError(self.refusals.pop(0)))
                 return
-            self._persister.write(key, state_epoch, leader_epoch, write, must_sync=must_sync).when_done(told)
+            self._persister.write(key, state_epoch, leader_epoch, write, must_sync=must_sync).when_done(resolve_later)
 
-        def told(real: Deferred[bool]) -> None:
+        def resolve_later(real: Deferred[bool]) -> None:
             try:
                 answer.resolve(real.outcome())
             except KafkaError as error:

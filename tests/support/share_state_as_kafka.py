@@ -7,7 +7,7 @@ from odradek.protocol.records import batches, records_of
 from odradek.storage.log import Log
 
 
-def batches_told(log: Log, key: SharePartitionKey) -> list[tuple[int, ...]]:
+def reported_batches(log: Log, key: SharePartitionKey) -> list[tuple[int, ...]]:
     """Returns (first offset, last offset, state, delivery count) of each range."""
     core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
     for portion in log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True):

@@ -32,7 +32,7 @@ class Stop:
         self._at = (step, number)
         self._crashes = crashes
         self.reached = asyncio.Event()
-        self._goes_on = asyncio.Event()
+        self._continue = asyncio.Event()
 
     async def __call__(self, step: CommitStep, number: int) -> None:
         if (step, number) != self._at or self.reached.is_set():
@@ -40,10 +40,10 @@ class Stop:
         self.reached.set()
         if self._crashes:
             raise Crash(step.name)
-        await self._goes_on.wait()
+        await self._continue.wait()
 
     def go_on(self) -> None:
-        self._goes_on.set()
+        self._continue.set()
 
 
 @dataclass(slots=True)

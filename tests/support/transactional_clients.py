@@ -193,7 +193,7 @@ class Clients(TransactionBroker):
         request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=[named])
         return self.ask(request, version)
 
-    def told(self, reply: Any, version: int = TV2) -> list[PartitionProduceResponse]:
+    def produce_answers(self, reply: Any, version: int = TV2) -> list[PartitionProduceResponse]:
         self.settle()
         response = decode(ProduceResponse, version, encode(answer_of(reply), version))
         return response.responses[0].partition_responses
@@ -213,7 +213,7 @@ class Clients(TransactionBroker):
         data: list[bytearray | None] = [None] * index
         data.append(batch_of(pair, sequence, *values, transactional=transactional))
         reply = self.send(*data, version=version, topic=topic, transactional_id=transactional_id)
-        return ErrorCode(self.told(reply, version)[0].error_code)
+        return ErrorCode(self.produce_answers(reply, version)[0].error_code)
 
     def end(self, pair: Pair, *, commit: bool, version: int = 5, transactional_id: str = ID) -> Pair:
         """Sends EndTxn. Returns the producer id and epoch to continue with. Raises KafkaError."""
@@ -284,7 +284,7 @@ class Clients(TransactionBroker):
             metadata=metadata,
             transactional_id=transactional_id,
         )
-        return self.told_of_offset(reply, version)
+        return self.offset_commit_code(reply, version)
 
     def begin_offset_in_transaction(
         self,
@@ -301,7 +301,7 @@ class Clients(TransactionBroker):
         metadata: str = "",
         transactional_id: str = ID,
     ) -> Any:
-        """Sends a TxnOffsetCommit. Pass the result to `told_of_offset` to get the error code."""
+        """Sends a TxnOffsetCommit. Pass the result to `offset_commit_code` to get the error code."""
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=group,
@@ -324,7 +324,7 @@ class Clients(TransactionBroker):
         )
         return self.ask(request, version)
 
-    def told_of_offset(self, reply: Any, version: int = 5) -> ErrorCode:
+    def offset_commit_code(self, reply: Any, version: int = 5) -> ErrorCode:
         self.settle()
         answer = decode(TxnOffsetCommitResponse, version, encode(answer_of(reply), version))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
@@ -415,7 +415,7 @@ class Answering:
         """codes  error code for each request; the last code answers all further requests"""
         self._codes = list(codes)
         self._at_once = at_once
-        self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []
+        self.requests: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []
         self.held: list[Callable[[], None]] = []
 
     def add_partitions(
@@ -429,7 +429,7 @@ class Answering:
         asked_version: int,
     ) -> PartitionCodes | Deferred[PartitionCodes]:
         wanted = frozenset(partitions)
-        self.asked.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
+        self.requests.append((transactional_id, producer_id, producer_epoch, wanted, verify_only, asked_version))
         code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
         codes = dict.fromkeys(wanted, code)
         if self._at_once:

@@ -40,7 +40,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, T
 from tests.support.fake_disk import FakeDisk
 from tests.support.share_broker import GROUP, STATE_PARTITIONS, ShareBroker
 from tests.support.share_member import Batches, Member
-from tests.support.share_state_as_kafka import batches_told
+from tests.support.share_state_as_kafka import reported_batches
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
@@ -113,13 +113,13 @@ class TxnShareBroker(ShareBroker):
 
         return heal
 
-    def batches_told(self, topic_id: bytes) -> list[tuple[int, ...]]:
+    def reported_batches(self, topic_id: bytes) -> list[tuple[int, ...]]:
         """Returns the stored state as seen by a reader that ignores markers and private tags."""
         key = SharePartitionKey(GROUP, topic_id, 0)
         index = self.share_coordinator.partition_for(key)
-        return batches_told(self.partition(SHARE_GROUP_STATE, index).log, key)
+        return reported_batches(self.partition(SHARE_GROUP_STATE, index).log, key)
 
-    def lead_elsewhere(self, topic: str, leader: int = 2) -> None:
+    def move_leader_to(self, topic: str, leader: int = 2) -> None:
         """Moves the leadership of the topic's first partition to another broker."""
         topic_id = self.image.topics[topic].topic_id
         self.image.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=leader))

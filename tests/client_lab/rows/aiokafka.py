@@ -41,7 +41,7 @@ ROWS = (
     Row(
         "aio-libs/aiokafka#267", AIOKAFKA_0_4, "0.3.1", "0.4.0",
         [Sight(
-            "know_new_topics", states.metadata_asked, "raised UnknownTopicOrPartitionError", "knows",
+            "know_new_topics", states.metadata_is_requested, "raised UnknownTopicOrPartitionError", "knows",
             states.node_begins_without_brokers,
         )], python="3.6",
     ),

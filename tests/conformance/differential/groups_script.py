@@ -366,7 +366,7 @@ def offset_commit(talk: Talk, version: int) -> None:
     put("a generation without member", 1, generation_id_or_member_epoch=3)
     put("a member without generation", 1, member_id="nobody")
     put("an unknown member of an unknown group", 1, group_id="nobody", member_id="m", generation_id_or_member_epoch=1)
-    seen(talk, group)
+    fetch_offsets(talk, group)
     member = Member(talk, group)
     mine = {"member_id": member.id, "generation_id_or_member_epoch": member.generation}
     put("before sync", 20, **mine)
@@ -377,14 +377,14 @@ def offset_commit(talk: Talk, version: int) -> None:
     put("of a generation ahead", 1, member_id=member.id, generation_id_or_member_epoch=9)
     put("from outside", 1)
     put("of an unknown instance", 1, group_instance_id="nobody", **mine)
-    seen(talk, group)
+    fetch_offsets(talk, group)
     member.leave()
     put("after it left", 1, **mine)
     put("from outside now", 30)
-    seen(talk, group)
+    fetch_offsets(talk, group)
 
 
-def seen(talk: Talk, group: str) -> None:
+def fetch_offsets(talk: Talk, group: str) -> None:
     talk.ask("then", OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]), 9)
 
 
@@ -452,13 +452,13 @@ def offset_delete(talk: Talk, version: int) -> None:
     delete("of an unknown group", 0, group_id="nobody-made-this")
     delete("of an empty group id", 0, group_id="")
     delete("no partitions")
-    seen(talk, group)
+    fetch_offsets(talk, group)
     member = Member(talk, group).sync()  # subscribed to `t`
     delete("while others are subscribed to", 1)
     talk.make_topic("t")
     delete("what is subscribed to", 0, of="t")
     member.leave()
-    seen(talk, group)
+    fetch_offsets(talk, group)
 
 
 def delete_groups(talk: Talk, version: int) -> None:
@@ -478,7 +478,7 @@ def delete_groups(talk: Talk, version: int) -> None:
     delete("an empty id", "")
     delete("several", f"gone-too-{version}", "nobody-made-this", member.group)
     delete("none")
-    seen(talk, f"gone-{version}")
+    fetch_offsets(talk, f"gone-{version}")
     member.leave()
     delete("left by its members", member.group)
 

@@ -46,7 +46,7 @@ def txn_offset_commit_twice(talk: Talk, version: int, level: int) -> None:
     talk.make_topic(topic, 2)
     ask = Asker(talk, version)
 
-    def wanted(*indexes: int, first: int, of: str = topic, note: str = "") -> TxnOffsetCommitRequestTopic:
+    def commit_topic(*indexes: int, first: int, of: str = topic, note: str = "") -> TxnOffsetCommitRequestTopic:
         return TxnOffsetCommitRequestTopic(
             name=of,
             partitions=[
@@ -62,12 +62,12 @@ def txn_offset_commit_twice(talk: Talk, version: int, level: int) -> None:
 
     for label, split in TWICE.items():
         client = Client(talk, f"{name}-{label}").init().begin_offsets(f"{name}-{label}")
-        topics = [wanted(*partitions, first=10 * (1 + entry)) for entry, partitions in enumerate(split)]
+        topics = [commit_topic(*partitions, first=10 * (1 + entry)) for entry, partitions in enumerate(split)]
         ask(label, request(client, *topics))
         for what, other in {
-            "topic": wanted(0, first=1, of="nobody-made-this"),
-            "partition": wanted(9, first=1),
-            "long note": wanted(1, first=1, note="x" * 5000),
+            "topic": commit_topic(0, first=1, of="nobody-made-this"),
+            "partition": commit_topic(9, first=1),
+            "long note": commit_topic(1, first=1, note="x" * 5000),
         }.items():
             ask(f"{label}, and twice a {what} that is refused", request(client, other, *topics, other))
             ask(f"{label}, and a {what}, by a stranger", request(client, other, *topics, other, producer_epoch=77))
@@ -78,10 +78,10 @@ def txn_offset_commit_twice(talk: Talk, version: int, level: int) -> None:
         talk.ask("then", OffsetFetchRequest(groups=[group]), 9)
     client = Client(talk, f"{name}-wrong").init().begin_offsets(f"{name}-wrong")
     for label, entry in {
-        "good": wanted(0, first=1),
-        "unknown": wanted(0, first=1, of="nobody-made-this"),
-        "long": wanted(0, first=1, note="x" * 5000),
-        "unknown and good": wanted(0, 9, first=1),
+        "good": commit_topic(0, first=1),
+        "unknown": commit_topic(0, first=1, of="nobody-made-this"),
+        "long": commit_topic(0, first=1, note="x" * 5000),
+        "unknown and good": commit_topic(0, 9, first=1),
     }.items():
         ask(f"{label}, by a stranger", request(client, entry, producer_epoch=77))
         ask(f"{label}, of no group", request(client, entry, group_id=""))

@@ -234,7 +234,7 @@ def test_a_producer_is_told_of_a_member_epoch_that_is_not_the_members(
 ) -> None:
     """T3 to T5: TxnOffsetCommit 6 has its own error code for a wrong member epoch (docs/spec/kafka-4.4.md#s5-2)."""
 
-    def told(version: int) -> ErrorCode:
+    def error_of(version: int) -> ErrorCode:
         committer = Committer("A", None, epoch, None, [("T6", partition)])
         try:
             settled().group_of().check_offset_commit(committer)
@@ -242,5 +242,5 @@ def test_a_producer_is_told_of_a_member_epoch_that_is_not_the_members(
             return translate(ApiKey.TXN_OFFSET_COMMIT, error.code, version)
         return E.NONE
 
-    assert [told(version) for version in (3, 4, 5)] == [before] * 3
-    assert told(6) is since_version_6
+    assert [error_of(version) for version in (3, 4, 5)] == [before] * 3
+    assert error_of(6) is since_version_6

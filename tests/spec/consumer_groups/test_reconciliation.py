@@ -21,7 +21,7 @@ def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScen
     return scene
 
 
-def told(timeout_ms: int = 300_000) -> ConsumerScene:
+def scene_with_revocation(timeout_ms: int = 300_000) -> ConsumerScene:
     """Prepares scenario 19: A has been told to revoke partitions 3, 4 and 5."""
     scene = two_members(timeout_ms=timeout_ms)
     assert scene.beat("C") == HeartbeatResult(OK, 3, None)
@@ -31,7 +31,7 @@ def told(timeout_ms: int = 300_000) -> ConsumerScene:
 
 def settled() -> ConsumerScene:
     """Prepares scenario 20: A owns partitions 0, 1 and 2, and C owns partitions 3, 4 and 5."""
-    scene = told()
+    scene = scene_with_revocation()
     assert scene.beat("A", owned={"T6": "012"}) == HeartbeatResult(OK, 3, None)
     assert scene.beat("C") == HeartbeatResult(OK, 3, "T6 345")
     return scene
@@ -45,7 +45,7 @@ def test_scenario_018_a_second_member_gets_its_epoch_at_once_and_its_partitions_
 
 
 def test_scenario_019_the_owner_is_told_to_give_up_and_keeps_its_epoch_until_it_has() -> None:
-    scene = told()
+    scene = scene_with_revocation()
     assert scene.group_of().members["A"].state.value == 1
     assert scene.held("A") == "T6 012345"
     assert scene.beat("A") == HeartbeatResult(OK, 2, None)
@@ -103,7 +103,7 @@ def test_scenario_024_within_the_interval_a_newcomer_waits_at_the_old_epoch() ->
 
 
 def test_scenario_025_nothing_is_released_piecemeal() -> None:
-    scene = told()
+    scene = scene_with_revocation()
     assert scene.beat("A", owned={"T6": "0123"}) == HeartbeatResult(OK, 2, None)
     assert scene.beat("C") == HeartbeatResult(OK, 3, None)
 
@@ -115,7 +115,7 @@ def test_scenario_026_to_own_less_than_was_assigned_changes_nothing() -> None:
 
 
 def test_scenario_027_a_member_that_joins_again_owns_nothing() -> None:
-    scene = told()
+    scene = scene_with_revocation()
     assert scene.member("A", "T6") == HeartbeatResult(OK, 3, "T6 012")
     assert scene.beat("C") == HeartbeatResult(OK, 3, "T6 345")
 
@@ -128,7 +128,7 @@ def test_scenario_028_a_member_joins_again_with_another_subscription() -> None:
 
 
 def test_scenario_029_a_revocation_is_not_taken_back() -> None:
-    scene = told()
+    scene = scene_with_revocation()
     scene.beat("C", -1)
     assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     assert scene.target("A") == "T6 012345"
@@ -162,7 +162,7 @@ def test_scenario_032_what_is_no_longer_wanted_is_given_up_before_there_is_a_new
 
 
 def test_scenario_033_a_member_that_does_not_give_up_in_time_is_out() -> None:
-    scene = told(timeout_ms=1_500)
+    scene = scene_with_revocation(timeout_ms=1_500)
     scene.advance(1_499)
     assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     scene.advance(1)
@@ -173,7 +173,7 @@ def test_scenario_033_a_member_that_does_not_give_up_in_time_is_out() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -5])
 def test_scenario_034_without_time_to_give_up_it_is_out_at_once(timeout_ms: int) -> None:
-    scene = told(timeout_ms=timeout_ms)
+    scene = scene_with_revocation(timeout_ms=timeout_ms)
     scene.advance(0)
     assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
 

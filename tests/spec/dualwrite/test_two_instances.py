@@ -88,7 +88,7 @@ def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: 
     assert (scene.rows, scene.messages) == (["tea"], [])
 
 
-def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
+def refused_recovery(scene: AnyScene) -> Callable[[], None]:
     def try_to_recover() -> None:
         scene.timeout_ms = 50
         with pytest.raises(NotRecovered):
@@ -100,14 +100,14 @@ def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
 def test_who_sleeps_with_the_state_written_keeps_recovery_waiting_and_commits(scene: AnyScene) -> None:
     """An instance that sleeps just before its database commit holds the lock on its row. Until the lock is released, no
     other instance can resolve the block or fence the producer."""
-    first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, recovery_in_vain(scene)))
+    first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, refused_recovery(scene)))
     scene.order(first, "tea")
     assert scene.rows == scene.messages == ["tea"]
 
 
 def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scene: SqliteScene) -> None:
     """SQLite has only one lock for the whole file, so recovery waits even before the block has written anything."""
-    first = sqlite_scene.recovered(sleeping_before(Step.APPLICATION, recovery_in_vain(sqlite_scene)))
+    first = sqlite_scene.recovered(sleeping_before(Step.APPLICATION, refused_recovery(sqlite_scene)))
     sqlite_scene.order(first, "tea")
     assert sqlite_scene.rows == sqlite_scene.messages == ["tea"]
 

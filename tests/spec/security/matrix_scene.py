@@ -119,24 +119,24 @@ class MatrixScene:
     """A broker with everything that the cases need. `nobody` sends the requests of the cases, and `admin` prepares
     them."""
 
-    def __init__(self, asked: InProcessBroker, audit: Recorder) -> None:
+    def __init__(self, client: InProcessBroker, audit: Recorder) -> None:
         self.audit = audit
-        self._asked = asked
-        self._admin = asked.connection(ADMIN)
+        self._client = client
+        self._admin = client.connection(ADMIN)
         self.ids: dict[str, str] = {}
         self._prepare()
 
     def admin(self, api: str, version: int, **fields: Any) -> dict[str, Any]:
         request = message_of(message_class(f"{snake_case(api)}_request"), fields)
-        return json_of(self._asked.ask(self._admin, request, version), version)
+        return json_of(self._client.ask(self._admin, request, version), version)
 
     def ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Sends a request as User:nobody on a new connection, like a client that has just started."""
-        connection = self._asked.connection(NOBODY)
+        connection = self._client.connection(NOBODY)
         request = message_of(request_class(api_key), self._filled(fields))
         self.audit.lines.clear()
         try:
-            answer = json_of(self._asked.ask(connection, request, version), version)
+            answer = json_of(self._client.ask(connection, request, version), version)
         except ConnectionClosed:
             return {"$closed": True}
         finally:
@@ -238,7 +238,7 @@ class MatrixScene:
             epoch = found["memberEpoch"]
             if epoch and found["assignment"] and found["assignment"]["topicPartitions"]:
                 return
-            self._asked.go_on()
+            self._client.go_on()
         raise AssertionError(f"{group} gets no partitions: {found}")
 
     def _join_streams_group(self, group: str) -> None:
@@ -270,7 +270,7 @@ class MatrixScene:
                 return found
             assert code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINATOR.value), found
             self._find_coordinators()
-            self._asked.go_on()
+            self._client.go_on()
         raise AssertionError(f"{api}: {found}")
 
     def _find_coordinators(self) -> None:

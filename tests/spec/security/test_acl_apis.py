@@ -33,14 +33,14 @@ Json = dict[str, Any]
 class Asking:
     """A broker with ACLs, and requests that an administrator or Alice sends."""
 
-    def __init__(self, asked: InProcessBroker) -> None:
-        self.asked = asked
-        self._admin = asked.connection(ADMIN)
-        self._alice = asked.connection(ALICE)
+    def __init__(self, client: InProcessBroker) -> None:
+        self.client = client
+        self._admin = client.connection(ADMIN)
+        self._alice = client.connection(ALICE)
 
     def ask(self, api: str, version: int, by: ConnectionInfo | None = None, **fields: Any) -> Json:
         request = message_of(message_class(f"{snake_case(api)}_request"), fields)
-        return json_of(self.asked.ask(by or self._admin, request, version), version)
+        return json_of(self.client.ask(by or self._admin, request, version), version)
 
     def as_alice(self, api: str, version: int, **fields: Any) -> Json:
         return self.ask(api, version, self._alice, **fields)
@@ -97,9 +97,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
         "super.users": f"{ADMIN};User:root",
         "offsets.topic.num.partitions": "1",
     }
-    with InProcessBroker(tmp_path_factory.mktemp("acls"), settings) as asked:
-        begin_groups(Asking(asked))
-        yield asked
+    with InProcessBroker(tmp_path_factory.mktemp("acls"), settings) as client:
+        begin_groups(Asking(client))
+        yield client
 
 
 def begin_groups(asking: Asking) -> None:
@@ -108,7 +108,7 @@ def begin_groups(asking: Asking) -> None:
         (group,) = asking.ask("DescribeGroups", 5, groups=["g"])["groups"]
         if group["errorCode"] == 0:
             return
-        asking.asked.go_on()
+        asking.client.go_on()
     raise AssertionError(group)
 
 
@@ -122,7 +122,7 @@ def asking(broker: InProcessBroker) -> Asking:
 def test_scenario_117_the_same_acl_is_recorded_once(asking: Asking) -> None:
     assert asking.create(acl(), acl()) == [0, 0]
     assert asking.create(acl()) == [0]
-    assert len(asking.asked.broker.metadata.image.acls) == 1
+    assert len(asking.client.broker.metadata.image.acls) == 1
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_scenario_125_empty_texts_match_nothing(asking: Asking) -> None:
 
 
 def test_scenario_126_without_an_authorizer_there_are_no_acls(tmp_path: Path) -> None:
-    with InProcessBroker(tmp_path, {}) as asked:
-        asking = Asking(asked)
+    with InProcessBroker(tmp_path, {}) as client:
+        asking = Asking(client)
         assert asking.ask("DescribeAcls", 3, **filter_of())["errorCode"] == SECURITY_DISABLED
         assert asking.create(acl(), acl()) == [SECURITY_DISABLED] * 2
         (result,) = asking.ask("DeleteAcls", 3, filters=[filter_of()])["filterResults"]
@@ -242,13 +242,13 @@ def test_scenario_127_each_filter_reports_what_it_removed(asking: Asking) -> Non
 
 def test_changes_are_there_after_a_restart(tmp_path: Path) -> None:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ADMIN}
-    with InProcessBroker(tmp_path, settings) as asked:
-        asking = Asking(asked)
+    with InProcessBroker(tmp_path, settings) as client:
+        asking = Asking(client)
         asking.create(acl("kept", host="::1"), acl("gone", permissionType=DENY))
         asking.deleted(filter_of(resourceNameFilter="gone"))
-        before = dict(asked.broker.metadata.image.acls.items())
-    with InProcessBroker(tmp_path, settings) as asked:
-        assert dict(asked.broker.metadata.image.acls.items()) == before
+        before = dict(client.broker.metadata.image.acls.items())
+    with InProcessBroker(tmp_path, settings) as client:
+        assert dict(client.broker.metadata.image.acls.items()) == before
         assert len(before) == 1
 
 
@@ -301,8 +301,8 @@ def test_scenario_130_group_bits(asking: Asking) -> None:
 
 
 def test_scenario_131_without_an_authorizer_all_bits_are_set(tmp_path: Path) -> None:
-    with InProcessBroker(tmp_path, {}) as asked:
-        found = Asking(asked).as_alice("DescribeCluster", 2, includeClusterAuthorizedOperations=True)
+    with InProcessBroker(tmp_path, {}) as client:
+        found = Asking(client).as_alice("DescribeCluster", 2, includeClusterAuthorizedOperations=True)
         assert found["clusterAuthorizedOperations"] == 8096
 
 

@@ -32,9 +32,9 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class Producing:
-    def __init__(self, asked: InProcessBroker) -> None:
-        self.asked = asked
-        self._acls = asked.broker.metadata.image.acls
+    def __init__(self, broker: InProcessBroker) -> None:
+        self.broker = broker
+        self._acls = broker.broker.metadata.image.acls
         self._ids = 0
 
     def allow(
@@ -54,7 +54,7 @@ class Producing:
         self._acls.remove(acl_id)
 
     def code(self, topic: str = "t", principal: str = ALICE) -> ErrorCode:
-        answer = self.asked.answer(self.asked.connection(principal), request(topic), VERSION, ProduceResponse)
+        answer = self.broker.answer(self.broker.connection(principal), request(topic), VERSION, ProduceResponse)
         return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
     def takes_the_fast_path(
@@ -63,7 +63,7 @@ class Producing:
         """Returns whether the fast path accepts the request. The coordinator refuses transactional requests only
         later."""
         frame = memoryview(bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c")))[4:]
-        fast_path = self.asked.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path
+        fast_path = self.broker.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path
         assert fast_path is not None
         connection = ConnectionInfo(1, "127.0.0.1", 40_000, principal=principal)
         return fast_path.start_request(frame, 1, 1, connection) is not None
@@ -75,18 +75,18 @@ def request(topic: str, transactional_id: str | None = None) -> ProduceRequest:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ADMIN}
-    with InProcessBroker(tmp_path_factory.mktemp("produce"), settings) as asked:
+    with InProcessBroker(tmp_path_factory.mktemp("produce"), settings) as broker:
         topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("t", "other")]
-        asked.ask(asked.connection(ADMIN), CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
-        yield asked
+        broker.ask(broker.connection(ADMIN), CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+        yield broker
 
 
 @pytest.fixture
-def producing(asked: InProcessBroker) -> Iterator[Producing]:
-    yield Producing(asked)
-    acls = asked.broker.metadata.image.acls
+def producing(broker: InProcessBroker) -> Iterator[Producing]:
+    yield Producing(broker)
+    acls = broker.broker.metadata.image.acls
     for acl_id, _ in list(acls.items()):
         acls.remove(acl_id)
 
@@ -104,10 +104,10 @@ def test_who_may_write_takes_the_fast_path(producing: Producing) -> None:
 
 def test_a_right_that_is_taken_away_counts_from_the_next_request_on(producing: Producing) -> None:
     acl_id = producing.allow("t")
-    connection = producing.asked.connection(ALICE)
+    connection = producing.broker.connection(ALICE)
 
     def code() -> int:
-        answer = producing.asked.answer(connection, request("t"), VERSION, ProduceResponse)
+        answer = producing.broker.answer(connection, request("t"), VERSION, ProduceResponse)
         return answer.responses[0].partition_responses[0].error_code
 
     assert code() == 0
@@ -121,12 +121,12 @@ def test_a_right_that_is_taken_away_counts_from_the_next_request_on(producing: P
 
 def test_the_transactional_id_is_looked_at_before_the_coordinator_is_asked(producing: Producing) -> None:
     producing.allow("t")
-    asked = producing.asked
-    answer = asked.answer(asked.connection(ALICE), transactional("x"), VERSION, ProduceResponse)
+    broker = producing.broker
+    answer = broker.answer(broker.connection(ALICE), transactional("x"), VERSION, ProduceResponse)
     code = answer.responses[0].partition_responses[0].error_code
     assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
     producing.allow("x", TXN_ID)
-    answer = asked.answer(asked.connection(ALICE), transactional("x"), VERSION, ProduceResponse)
+    answer = broker.answer(broker.connection(ALICE), transactional("x"), VERSION, ProduceResponse)
     code = answer.responses[0].partition_responses[0].error_code
     assert code not in (0, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value)
 

@@ -49,7 +49,7 @@ def unsecured(rules: ClaimRules | None = None) -> Exchange:
     return OAuthBearerExchange(UnsecuredValidator(rules or ClaimRules()))
 
 
-def told(exchange: Exchange, token: bytes) -> str:
+def refusal_of(exchange: Exchange, token: bytes) -> str:
     """Returns the JSON with which the broker refuses a token. The exchange then ends with the same JSON."""
     challenge = exchange.judge(token, NOW_MS)
     assert isinstance(challenge, Challenge)
@@ -115,21 +115,21 @@ def test_scenario_072_a_good_signed_token_is_accepted(algorithm: str, has_key_id
 
 @pytest.mark.parametrize("claims", [{"exp": None}, {"sub": None}, {"sub": ""}, {"sub": " "}, {"sub": 7}])
 def test_scenario_073_expiry_and_subject_are_needed(claims: dict[str, Any]) -> None:
-    assert told(unsecured(), first(unsecured_token(**claims))) == INVALID
+    assert refusal_of(unsecured(), first(unsecured_token(**claims))) == INVALID
     if claims.get("sub") != 7:  # PyJWT cannot write a subject that is a number.
-        assert told(signed(), first(signed_token(**claims))) == INVALID
+        assert refusal_of(signed(), first(signed_token(**claims))) == INVALID
 
 
 def test_scenario_074_the_time_of_issue_is_needed_in_signed_tokens() -> None:
     assert isinstance(unsecured().judge(first(unsecured_token(iat=None)), NOW_MS), TokenAccepted)
-    assert told(signed(), first(signed_token(iat=None))) == INVALID
+    assert refusal_of(signed(), first(signed_token(iat=None))) == INVALID
 
 
 @pytest.mark.parametrize(("late_s", "is_accepted"), [(0, True), (SKEW_S - 1, True), (SKEW_S, False), (1_000, False)])
 def test_scenario_075_a_signed_token_may_be_late_by_the_skew_of_clocks(late_s: int, is_accepted: bool) -> None:
     token = first(signed_token(exp=NOW_S - late_s, iat=NOW_S - 2_000))
     assert isinstance(signed().judge(token, NOW_MS), TokenAccepted) is is_accepted
-    assert told(unsecured(), first(unsecured_token(exp=NOW_S - late_s, iat=NOW_S - 2_000))) == INVALID
+    assert refusal_of(unsecured(), first(unsecured_token(exp=NOW_S - late_s, iat=NOW_S - 2_000))) == INVALID
 
 
 async def test_scenario_075_a_token_that_is_late_gets_a_session_that_ends_and_not_one_without_end() -> None:
@@ -145,22 +145,22 @@ async def test_scenario_075_a_token_that_is_late_gets_a_session_that_ends_and_no
     [{"iat": NOW_S + 31}, {"iat": NOW_S + 60}, {"exp": NOW_S - 10}, {"exp": "soon"}, {"iat": "now"}, {"exp": True}],
 )
 def test_scenario_076_times_that_contradict_one_another_are_refused(claims: dict[str, Any]) -> None:
-    assert told(unsecured(), first(unsecured_token(**claims))) == INVALID
+    assert refusal_of(unsecured(), first(unsecured_token(**claims))) == INVALID
 
 
 def test_scenario_076_a_signed_token_may_not_be_used_before_its_time() -> None:
     assert isinstance(unsecured().judge(first(unsecured_token(nbf=NOW_S + 50)), NOW_MS), TokenAccepted)
-    assert told(signed(), first(signed_token(nbf=NOW_S + 50))) == INVALID
-    assert told(signed(), first(signed_token(iat=NOW_S + 50))) == INVALID
+    assert refusal_of(signed(), first(signed_token(nbf=NOW_S + 50))) == INVALID
+    assert refusal_of(signed(), first(signed_token(iat=NOW_S + 50))) == INVALID
 
 
 @pytest.mark.parametrize("header", [{"alg": "HS256"}, {"alg": "RS256"}, {}, {"alg": None}, {"alg": ["none"]}, []])
 def test_scenario_077_an_unsecured_token_says_that_it_is_unsigned(header: object) -> None:
-    assert told(unsecured(), first(unsecured_token(header))) == INVALID
+    assert refusal_of(unsecured(), first(unsecured_token(header))) == INVALID
 
 
 def test_scenario_077_an_unsecured_token_with_a_signature_is_refused() -> None:
-    assert told(unsecured(), first(unsecured_token() + "c2ln")) == INVALID
+    assert refusal_of(unsecured(), first(unsecured_token() + "c2ln")) == INVALID
 
 
 def test_scenario_077_a_signed_token_needs_a_signature_of_a_known_key() -> None:
@@ -179,19 +179,19 @@ def test_scenario_077_a_signed_token_needs_a_signature_of_a_known_key() -> None:
         f"{head}.{claims}.",
         f"{head}.{encoded(SIGNED_CLAIMS | {'sub': 'root'})}.{signature}",
     ):
-        assert told(signed(), first(token)) == INVALID
+        assert refusal_of(signed(), first(token)) == INVALID
 
 
 @pytest.mark.parametrize(
     "claims", [{"aud": "x"}, {"aud": None}, {"aud": []}, {"aud": ["x"]}, {"iss": "y"}, {"iss": None}]
 )
 def test_scenario_078_audience_and_issuer_must_be_the_expected_ones(claims: dict[str, Any]) -> None:
-    assert told(signed(), first(signed_token(**claims))) == INVALID
+    assert refusal_of(signed(), first(signed_token(**claims))) == INVALID
     assert isinstance(unsecured().judge(first(unsecured_token(**claims)), NOW_MS), TokenAccepted)
 
 
 def test_scenario_079_a_scope_that_is_listed_twice_is_refused() -> None:
-    assert told(signed(), first(signed_token(scope=["a", "b", "a"]))) == INVALID
+    assert refusal_of(signed(), first(signed_token(scope=["a", "b", "a"]))) == INVALID
 
 
 @pytest.mark.parametrize("make", [unsecured, signed])
@@ -205,7 +205,7 @@ def test_scenario_080_a_token_that_is_not_base64_ends_the_exchange(make: Callabl
     "token", ["e30.e30", "e30", "e30.e30.e30.e30", "aaaa.bbbb.", f"{encoded(b'[1]')}.e30.", "..", "W10.W10."]
 )
 def test_scenario_081_a_token_of_other_parts_is_told_so(make: Callable[[], Exchange], token: str) -> None:
-    assert told(make(), first(token)) == INVALID
+    assert refusal_of(make(), first(token)) == INVALID
 
 
 @pytest.mark.parametrize(("make", "token"), [(unsecured, unsecured_token), (signed, signed_token)])
@@ -248,7 +248,7 @@ def test_a_good_token_after_a_refused_one_is_accepted_but_not_without_limit() ->
 def test_a_scope_that_is_missing_is_named() -> None:
     rules = ClaimRules(required_scope=("read", "write"))
     assert isinstance(unsecured(rules).judge(first(unsecured_token(scope="write read more")), NOW_MS), TokenAccepted)
-    assert told(unsecured(rules), first(unsecured_token(scope=["read"]))) == (
+    assert refusal_of(unsecured(rules), first(unsecured_token(scope=["read"]))) == (
         '{"status":"insufficient_scope","scope":"read write"}'
     )
 

@@ -52,9 +52,9 @@ def test_the_next_record_tells_what_was_committed(broker: TxnShareBroker, kind: 
     assert producer.commit() is NONE
     assert broker.stored_batches(topic) == [(3, 5, state, 1)]
     assert broker.stored(topic).delivery_complete_count == 3
-    assert broker.batches_told(topic) == [(3, 5, AVAILABLE, 1)], "it would be delivered again, and not lost"
+    assert broker.reported_batches(topic) == [(3, 5, AVAILABLE, 1)], "it would be delivered again, and not lost"
     assert a.ack_code(topic, (8, 8, RELEASE)) is NONE
-    assert broker.batches_told(topic) == [(3, 5, state, 1), (8, 8, AVAILABLE, 1)]
+    assert broker.reported_batches(topic) == [(3, 5, state, 1), (8, 8, AVAILABLE, 1)]
     assert broker.stored(topic).delivery_complete_count == 3
 
 
@@ -64,14 +64,14 @@ def test_what_was_aborted_is_stored_as_available_anyway(broker: TxnShareBroker) 
     end = state_end(broker)
     broker.share_coordinator.repeat_markers()
     assert state_end(broker) == end
-    assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, AVAILABLE, 1)]
+    assert broker.reported_batches(topic) == broker.stored_batches(topic) == [(3, 5, AVAILABLE, 1)]
 
 
 def test_a_clean_stop_leaves_no_marker_unrepeated(broker: TxnShareBroker) -> None:
     topic, _, producer = staged(broker)
     producer.commit()
     broker.share_coordinator.repeat_markers()
-    assert broker.batches_told(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+    assert broker.reported_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
     end = state_end(broker)
     broker.share_coordinator.repeat_markers()
     assert state_end(broker) == end, "once"
@@ -80,9 +80,9 @@ def test_a_clean_stop_leaves_no_marker_unrepeated(broker: TxnShareBroker) -> Non
 def test_a_start_after_a_crash_tells(broker: TxnShareBroker) -> None:
     topic, _, producer = staged(broker)
     producer.commit()
-    assert broker.batches_told(topic) == [(3, 5, AVAILABLE, 1)]
+    assert broker.reported_batches(topic) == [(3, 5, AVAILABLE, 1)]
     broker.kill()
-    assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+    assert broker.reported_batches(topic) == broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
     assert broker.stored(topic).delivery_complete_count == 3
 
 
@@ -93,9 +93,9 @@ def test_a_share_partition_that_nobody_uses_is_told_of_in_time(broker: TxnShareB
     assert producer.codes(a, {topic: [(0, 9, ACCEPT)]}) == [NONE]
     producer.commit()
     broker.sleep(PRUNE_MS - 1)
-    assert broker.batches_told(topic) == [(0, 9, AVAILABLE, 1)]
+    assert broker.reported_batches(topic) == [(0, 9, AVAILABLE, 1)]
     broker.sleep(1)
-    assert broker.batches_told(topic) == [(0, 9, ACKNOWLEDGED, 1)]
+    assert broker.reported_batches(topic) == [(0, 9, ACKNOWLEDGED, 1)]
 
 
 def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
@@ -113,7 +113,7 @@ def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broke
     broker.broker.markers.write([old], results.extend)
     assert set(results[1].values()) == {NONE}
     assert broker.pending == 0
-    assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
+    assert broker.reported_batches(topic) == broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
     broker.kill()
     assert broker.stored_batches(topic) == [(3, 5, ACKNOWLEDGED, 1)]
 

@@ -11,7 +11,7 @@ from tests.simulation import share_requests as requests
 from tests.simulation.share_requests import ACCEPT
 from tests.simulation.share_stage import QUEUE, ShareStage, ShareStory
 from tests.simulation.stage import ID
-from tests.support.share_state_as_kafka import batches_told
+from tests.support.share_state_as_kafka import reported_batches
 
 SAFE_DOWNGRADE = 2
 
@@ -80,11 +80,11 @@ def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is
     index = stage.broker.share_coordinator.partition_for(key)
     log = stage.broker.partition(SHARE_GROUP_STATE, index).log
     committed = (0, 0, 2, 1)
-    assert committed not in batches_told(log, key)
+    assert committed not in reported_batches(log, key)
     answers = lower(story)
     while not answers:
         assert stage.broker.metadata.image.features[SHARE_TRANSACTIONS] == 1
         stage.wait(1)
     assert stage.broker.metadata.image.features.get(SHARE_TRANSACTIONS, 0) == 0
-    assert committed in batches_told(log, key)
+    assert committed in reported_batches(log, key)
     assert log.synced_offset == log.log_end_offset

@@ -331,7 +331,7 @@ def test_scenario_103_a_partition_that_is_led_elsewhere(broker: TxnShareBroker) 
     topic, other = broker.shared_topic("T", 10), broker.shared_topic("U", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic, other)
-    broker.lead_elsewhere("U")
+    broker.move_leader_to("U")
     response = producer.stage(a, {topic: [ALL], other: [ALL]})
     staged = {each.topic_id: each.partitions[0] for each in response.responses}
     assert ErrorCode(staged[topic].error_code) is NOT_ATTEMPTED

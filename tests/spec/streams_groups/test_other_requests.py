@@ -45,7 +45,7 @@ def commit(scene: StreamsScene, member: str, epoch: int, *partitions: int, topic
     return OK
 
 
-def told_to_revoke() -> StreamsScene:
+def scene_with_revocation() -> StreamsScene:
     """Prepares a group at epoch 2 whose member a owns the tasks 0 and 1, and must revoke 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
@@ -55,18 +55,18 @@ def told_to_revoke() -> StreamsScene:
 
 
 def test_scenario_081_commits_at_the_member_epoch_in_versions_that_know_it() -> None:
-    scene = told_to_revoke()
+    scene = scene_with_revocation()
     assert [commit(scene, "a", 2, 0, version=version) for version in (9, 10, 8, 2)] == [OK, OK, 35, 35]
 
 
 def test_scenario_082_commits_at_other_epochs() -> None:
-    scene = told_to_revoke()
+    scene = scene_with_revocation()
     assert [commit(scene, "a", epoch, 0) for epoch in (3, 1, -1, -2)] == [E.STALE_MEMBER_EPOCH.value] * 4
     assert commit(scene, "x", 2, 0) == commit(scene, "", -1, 0) == E.UNKNOWN_MEMBER_ID.value
 
 
 def test_scenario_085_an_older_epoch_is_good_for_tasks_that_the_member_has_had_since() -> None:
-    scene = told_to_revoke()
+    scene = scene_with_revocation()
     assert commit(scene, "a", 2, 0, 3) == OK
     scene.beat("a", owned="0:01")
     assert commit(scene, "a", 2, 0) == OK
@@ -77,7 +77,7 @@ def test_scenario_085_an_older_epoch_is_good_for_tasks_that_the_member_has_had_s
 
 
 def test_scenario_087_offsets_are_fetched_at_the_member_epoch() -> None:
-    scene = told_to_revoke()
+    scene = scene_with_revocation()
 
     def fetch(member: str | None, epoch: int) -> int:
         request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member, member_epoch=epoch, topics=None)

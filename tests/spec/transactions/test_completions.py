@@ -152,36 +152,36 @@ def test_answers_and_records_are_the_same_as_without_waiting(seed: int) -> None:
 
 
 def play(scene: Scene, random: Random) -> list[object]:
-    told: list[object] = []
+    outcomes: list[object] = []
     pair = (-1, -1)
     for _ in range(80):
-        told.append((scene.state, scene.txn.partitions) if scene.core.txn(ID) else None)
+        outcomes.append((scene.state, scene.txn.partitions) if scene.core.txn(ID) else None)
         try:
             match random.choice(["init", "add", "add", "end", "end", "write", "write", "refuse", "wait", "delete"]):
                 case "init":
                     pair = scene.init()
                 case "add":
-                    told.append(scene.add5(pair, random.choice([P0, P1])))
+                    outcomes.append(scene.add5(pair, random.choice([P0, P1])))
                 case "end":
                     asked = scene.end(pair, committed=random.random() < 0.7, version=random.choice([4, 5, 5]))
                     if not asked.is_parked:
-                        told.append(asked.pair)
+                        outcomes.append(asked.pair)
                         pair = asked.pair if asked.pair != (-1, -1) else pair
                     elif scene.txn.client_version == 2:
                         pair = (scene.txn.producer_id, scene.txn.producer_epoch or 0)
                 case "write":
-                    told.append(len(scene.write_markers()))
+                    outcomes.append(len(scene.write_markers()))
                 case "refuse":
-                    told.append(len(scene.write_markers(only=[P0])))
+                    outcomes.append(len(scene.write_markers(only=[P0])))
                 case "wait":
                     scene.advance(random.choice([1, DELAY_MS, 200]))
                 case "delete":
                     scene.delete_topic("orders")
         except KafkaError as error:
-            told.append(error.code)
+            outcomes.append(error.code)
     scene.write_markers()
     scene.advance(1_000)
     return [
-        *told,
+        *outcomes,
         [(each.state, each.producer_epoch, each.partitions) for each in scene.written if isinstance(each, Txn)],
     ]

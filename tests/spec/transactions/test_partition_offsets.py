@@ -122,7 +122,7 @@ def test_in_an_open_transaction_nobody_is_asked(scene: Clients) -> None:
     scene.commit_offset_in_transaction(pair, 10)
     coordinator = scene.coordinator = Answering(E.UNKNOWN_SERVER_ERROR)
     assert scene.commit_offset_in_transaction(pair, 11, transactional_id="somebody else") is E.NONE
-    assert coordinator.asked == []
+    assert coordinator.requests == []
 
 
 def test_scenario_068_a_marker_waits_for_a_group_coordinator_that_is_loading(scene: Clients) -> None:
@@ -207,7 +207,7 @@ def by_id(pair: Pair, *topics: tuple[bytes, int]) -> TxnOffsetCommitRequest:
     )
 
 
-def told_by_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int], ErrorCode]:
+def codes_by_topic_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int], ErrorCode]:
     assert all(topic.name == "" for topic in answer.topics)
     return {
         (topic.topic_id, each.partition_index): ErrorCode(each.error_code)
@@ -225,7 +225,7 @@ def test_version_6_names_topics_by_their_ids_and_is_answered_by_them(scene: Clie
     known, secret = (scene.image.topics[name].topic_id for name in ("t", "secret"))
     unknown = bytes(15) + b"\x07"
     request = by_id(pair, (known, 0), (known, 99), (secret, 99), (unknown, 0), (ZERO_UUID, 3))
-    assert told_by_id(scene.answer(request, 6, TxnOffsetCommitResponse)) == {
+    assert codes_by_topic_id(scene.answer(request, 6, TxnOffsetCommitResponse)) == {
         (known, 99): E.UNKNOWN_TOPIC_OR_PARTITION,
         (secret, 99): E.TOPIC_AUTHORIZATION_FAILED,
         (unknown, 0): E.UNKNOWN_TOPIC_ID,
@@ -248,7 +248,7 @@ def test_version_6_does_not_commit_for_a_topic_that_was_made_again_while_the_coo
     assert scene.image.topics["t"].topic_id != old
     coordinator.held.pop()()
     answer = decode(TxnOffsetCommitResponse, 6, encode(answer_of(reply), 6))
-    assert told_by_id(answer) == {(old, 0): E.UNKNOWN_TOPIC_ID}
+    assert codes_by_topic_id(answer) == {(old, 0): E.UNKNOWN_TOPIC_ID}
     scene.coordinator = scene.transactions
     assert scene.committed_offset(require_stable=True) == -1
 
@@ -256,7 +256,7 @@ def test_version_6_does_not_commit_for_a_topic_that_was_made_again_while_the_coo
 def test_if_no_partition_is_left_nobody_is_asked(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     assert scene.commit_offset_in_transaction((7, 0), 10, topic="nowhere") is E.UNKNOWN_TOPIC_OR_PARTITION
-    assert coordinator.asked == []
+    assert coordinator.requests == []
 
 
 # --- The answers of the coordinators.
@@ -265,7 +265,7 @@ def test_if_no_partition_is_left_nobody_is_asked(scene: Clients) -> None:
 def test_a_group_without_a_name_has_no_offsets(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     assert scene.commit_offset_in_transaction((7, 0), 10, group="") is E.INVALID_GROUP_ID
-    assert coordinator.asked == []
+    assert coordinator.requests == []
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_what_the_transactions_coordinator_refuses_is_told_in_words_that_the_cli
     coordinator = scene.coordinator = Answering(code)
     for version, expected in zip((3, 4, 5), told, strict=True):
         assert scene.commit_offset_in_transaction((7, 0), 10, version=version) is expected
-    assert [asked[4] for asked in coordinator.asked] == [True, True, False]
+    assert [asked[4] for asked in coordinator.requests] == [True, True, False]
     assert scene.partition(GROUP_OFFSETS).log.log_end_offset == 0
 
 
@@ -340,7 +340,7 @@ def test_without_verification_an_old_clients_offsets_are_taken_at_its_word(scene
     coordinator = scene.coordinator = Answering(E.INVALID_PRODUCER_ID_MAPPING)
     assert scene.commit_offset_in_transaction((7, 0), 10, version=4) is E.NONE
     assert scene.commit_offset_in_transaction((7, 0), 10, version=5) is E.NONE, "its transaction is open now"
-    assert coordinator.asked == []
+    assert coordinator.requests == []
 
 
 @pytest.mark.parametrize("pair", [(-1, 0), (-1, -1), (7, -1)])

@@ -50,7 +50,7 @@ def test_a_transaction_is_written_and_committed_at_every_version(scene: Clients,
 def test_old_clients_are_verified_and_new_ones_added(scene: Clients, version: int, question: tuple[bool, int]) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     assert scene.produce((7, 3), version=version) is E.NONE
-    assert coordinator.asked == [(ID, 7, 3, frozenset({T0}), *question)]
+    assert coordinator.requests == [(ID, 7, 3, frozenset({T0}), *question)]
 
 
 def test_all_partitions_of_a_request_are_asked_for_at_once_and_only_those_without_an_open_transaction(
@@ -59,8 +59,8 @@ def test_all_partitions_of_a_request_are_asked_for_at_once_and_only_those_withou
     coordinator = scene.coordinator = Answering(E.NONE)
     scene.topic("u", 3)
     scene.produce((7, 0), topic="u")
-    scene.told(scene.send(batch_of((7, 0), 1), batch_of((7, 0)), batch_of((7, 0)), topic="u"))
-    assert [asked[3] for asked in coordinator.asked] == [frozenset({("u", 0)}), frozenset({("u", 1), ("u", 2)})]
+    scene.produce_answers(scene.send(batch_of((7, 0), 1), batch_of((7, 0)), batch_of((7, 0)), topic="u"))
+    assert [asked[3] for asked in coordinator.requests] == [frozenset({("u", 0)}), frozenset({("u", 1), ("u", 2)})]
 
 
 def test_in_an_open_transaction_nobody_is_asked_not_even_about_the_transactional_id(scene: Clients) -> None:
@@ -68,13 +68,13 @@ def test_in_an_open_transaction_nobody_is_asked_not_even_about_the_transactional
     scene.produce(pair)
     coordinator = scene.coordinator = Answering(E.UNKNOWN_SERVER_ERROR)
     assert scene.produce(pair, 1, transactional_id="somebody else") is E.NONE
-    assert coordinator.asked == []
+    assert coordinator.requests == []
 
 
 def test_records_outside_transactions_are_written_beside_those_within(scene: Clients) -> None:
     pair = scene.init()
     plain = build_batch([NewRecord(b"k", b"plain", NOW_MS)])
-    answers = scene.told(scene.send(batch_of(pair), plain))
+    answers = scene.produce_answers(scene.send(batch_of(pair), plain))
     assert [answer.error_code for answer in answers] == [0, 0]
     assert scene.read(committed=True, index=1) == [b"plain"]
 
@@ -87,7 +87,7 @@ def test_a_request_is_written_when_its_coordinator_has_answered_and_not_before(s
     assert not reply.overlaps, "the next request of the connection waits, so that sequences stay in order"
     assert end_offset(scene) == 0
     coordinator.held.pop()()
-    assert [answer.error_code for answer in scene.told(reply)] == [0]
+    assert [answer.error_code for answer in scene.produce_answers(reply)] == [0]
     assert end_offset(scene) == 1
 
 
@@ -96,7 +96,7 @@ def test_a_topic_that_is_deleted_while_the_coordinator_thinks_is_unknown(scene: 
     reply = scene.send(batch_of((7, 0)))
     scene.delete_topic("t")
     coordinator.held.pop()()
-    assert [answer.error_code for answer in scene.told(reply)] == [E.UNKNOWN_TOPIC_OR_PARTITION.value]
+    assert [answer.error_code for answer in scene.produce_answers(reply)] == [E.UNKNOWN_TOPIC_OR_PARTITION.value]
 
 
 def test_a_large_batch_is_verified_before_it_is_checked_in_a_thread(scene: Clients) -> None:
@@ -113,7 +113,7 @@ def test_a_large_batch_whose_transaction_ends_while_it_is_checked_stays_out_of_t
     reply = scene.send(batch_of(pair, 0, *[b"late"] * (CHEAP_RECORDS + 1)), version=TV1)
     scene.abort(pair, version=4)
     scene.add(pair, 1)
-    (answer,) = scene.told(reply, TV1)
+    (answer,) = scene.produce_answers(reply, TV1)
     assert answer.error_code == E.INVALID_TXN_STATE.value
     assert scene.latest_offset(committed=True) == scene.latest_offset(committed=False)
 
@@ -131,28 +131,28 @@ def test_scenario_083_two_producers_in_one_request_are_refused_as_a_whole(scene:
     for others in [(8, 0), (7, 1)]:
         with refused(E.INVALID_PRODUCER_ID_MAPPING):
             scene.send(batch_of((7, 0)), batch_of(others))
-    assert coordinator.asked == []
+    assert coordinator.requests == []
     assert (end_offset(scene), end_offset(scene, 1)) == (0, 0)
 
 
 def test_a_producer_outside_transactions_is_not_counted_among_them(scene: Clients) -> None:
     pair = scene.init()
-    answers = scene.told(scene.send(batch_of(pair), batch_of((99, 0), transactional=False)))
+    answers = scene.produce_answers(scene.send(batch_of(pair), batch_of((99, 0), transactional=False)))
     assert [answer.error_code for answer in answers] == [0, 0]
 
 
 def test_a_partition_that_does_not_exist_is_told_so_and_the_others_are_written(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
-    answers = scene.told(scene.send(batch_of((7, 0)), None, batch_of((7, 0))))
+    answers = scene.produce_answers(scene.send(batch_of((7, 0)), None, batch_of((7, 0))))
     assert [answer.error_code for answer in answers] == [0, E.UNKNOWN_TOPIC_OR_PARTITION.value]
-    assert coordinator.asked[0][3] == {T0}
+    assert coordinator.requests[0][3] == {T0}
 
 
 def test_a_batch_that_is_refused_for_its_records_may_have_been_added(scene: Clients) -> None:
     pair = scene.init()
     damaged = batch_of(pair)
     damaged[-1] ^= 1
-    assert scene.told(scene.send(damaged))[0].error_code == E.CORRUPT_MESSAGE.value
+    assert scene.produce_answers(scene.send(damaged))[0].error_code == E.CORRUPT_MESSAGE.value
     assert [topic.topic for topic in scene.transactions.describe(ID).topics] == ["t"]
 
 
@@ -160,10 +160,12 @@ def test_a_batch_that_is_refused_for_its_records_may_have_been_added(scene: Clie
 def test_two_batches_in_one_partition_are_refused_before_anybody_is_asked(scene: Clients, version: int) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     assert (
-        scene.told(scene.send(batch_of((7, 0)) + batch_of((7, 0), 1), version=version), version)[0].error_code
+        scene.produce_answers(scene.send(batch_of((7, 0)) + batch_of((7, 0), 1), version=version), version)[
+            0
+        ].error_code
         == E.INVALID_RECORD.value
     )
-    assert coordinator.asked == []
+    assert coordinator.requests == []
 
 
 # --- The effect of the coordinator's answers.
@@ -192,7 +194,7 @@ def test_what_the_coordinator_refuses_is_told_in_words_that_the_client_knows(
     for version, expected in zip(VERSIONS, told, strict=True):
         reply = scene.send(batch_of((7, 0)), version=version)
         scene.timers.advance(200)
-        (answer,) = scene.told(reply, version)
+        (answer,) = scene.produce_answers(reply, version)
         assert ErrorCode(answer.error_code) is expected
         assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (-1, -1, -1)
         explained = expected in (E.NOT_ENOUGH_REPLICAS, E.INVALID_TXN_STATE)
@@ -202,7 +204,7 @@ def test_what_the_coordinator_refuses_is_told_in_words_that_the_client_knows(
 
 def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_again(scene: Clients) -> None:
     scene.coordinator = None
-    (answer,) = scene.told(scene.send(batch_of((7, 0))))
+    (answer,) = scene.produce_answers(scene.send(batch_of((7, 0))))
     assert answer.error_code == E.NOT_ENOUGH_REPLICAS.value
     assert answer.error_message is not None
     assert answer.error_message.endswith("COORDINATOR_NOT_AVAILABLE")
@@ -228,20 +230,20 @@ def test_scenario_052_a_producer_that_comes_before_the_end_is_recorded_waits_for
     assert not reply.is_done
     scene.markers.refusals.clear()
     scene.timers.advance(120)
-    assert [answer.error_code for answer in scene.told(reply)] == [0]
+    assert [answer.error_code for answer in scene.produce_answers(reply)] == [0]
 
 
 def test_scenario_052_it_is_asked_again_every_20_ms_for_100_ms(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     reply = scene.send(batch_of((7, 0)))
     for count in range(1, 6):
-        assert len(coordinator.asked) == count
+        assert len(coordinator.requests) == count
         assert not reply.is_done
         scene.timers.advance(20)
-    assert [answer.error_code for answer in scene.told(reply)] == [E.CONCURRENT_TRANSACTIONS.value]
-    assert len(coordinator.asked) == 6
+    assert [answer.error_code for answer in scene.produce_answers(reply)] == [E.CONCURRENT_TRANSACTIONS.value]
+    assert len(coordinator.requests) == 6
     scene.timers.advance(1000)
-    assert len(coordinator.asked) == 6
+    assert len(coordinator.requests) == 6
 
 
 def test_scenario_052_the_window_is_never_longer_than_a_request_may_take(scene: Clients) -> None:
@@ -249,13 +251,13 @@ def test_scenario_052_the_window_is_never_longer_than_a_request_may_take(scene: 
     coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     scene.send(batch_of((7, 0)))
     scene.timers.advance(1000)
-    assert len(coordinator.asked) == 3
+    assert len(coordinator.requests) == 3
 
 
 def test_old_clients_are_not_made_to_wait(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.CONCURRENT_TRANSACTIONS)
     assert scene.produce((7, 0), version=TV1) is E.NOT_ENOUGH_REPLICAS
-    assert len(coordinator.asked) == 1
+    assert len(coordinator.requests) == 1
 
 
 def test_a_producer_that_is_fenced_while_it_waits_is_told_so(scene: Clients) -> None:
@@ -263,7 +265,7 @@ def test_a_producer_that_is_fenced_while_it_waits_is_told_so(scene: Clients) -> 
     reply = scene.send(batch_of((7, 0)))
     scene.write_marker((7, 1), commit=False)
     scene.timers.advance(20)
-    assert [answer.error_code for answer in scene.told(reply)] == [E.INVALID_PRODUCER_EPOCH.value]
+    assert [answer.error_code for answer in scene.produce_answers(reply)] == [E.INVALID_PRODUCER_EPOCH.value]
 
 
 # --- Scenarios with the real coordinator.
@@ -286,7 +288,7 @@ def test_scenario_071_a_zombie_of_a_finished_transaction_is_fenced_by_the_partit
     before = end_offset(scene)
     coordinator = scene.coordinator = Answering(E.NONE)
     assert scene.produce(pair, 1) is E.INVALID_PRODUCER_EPOCH
-    assert coordinator.asked == []
+    assert coordinator.requests == []
     assert end_offset(scene) == before
 
 
@@ -330,14 +332,14 @@ def test_scenario_076_after_a_refusal_the_client_sends_from_its_first_sequence_a
 def test_scenario_082_a_batch_outside_the_open_transaction_is_refused(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair)
-    (answer,) = scene.told(scene.send(batch_of(pair, 1, transactional=False)))
+    (answer,) = scene.produce_answers(scene.send(batch_of(pair, 1, transactional=False)))
     assert (answer.error_code, answer.error_message) == (E.INVALID_TXN_STATE.value, None)
 
 
 def test_scenario_086_two_requests_of_one_producer_to_different_partitions_are_both_written(scene: Clients) -> None:
     pair = scene.init()
     first, second = scene.send(batch_of(pair)), scene.send(None, batch_of(pair))
-    assert [scene.told(reply)[0].error_code for reply in (first, second)] == [0, 0]
+    assert [scene.produce_answers(reply)[0].error_code for reply in (first, second)] == [0, 0]
     scene.commit(pair)
     assert scene.read(committed=True) == scene.read(committed=True, index=1) == [b"v"]
 
@@ -364,7 +366,7 @@ class TestWithoutVerification(SwitchedOff):
     def test_scenario_088_a_new_client_is_added_all_the_same(self, scene: Clients) -> None:
         coordinator = scene.coordinator = Answering(E.INVALID_PRODUCER_ID_MAPPING)
         assert scene.produce((7, 0)) is E.INVALID_PRODUCER_ID_MAPPING
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1
 
     def test_its_guard_is_not_asked_for(self, scene: Clients) -> None:
         coordinator = scene.coordinator = Answering(E.NONE, at_once=False)
@@ -372,7 +374,7 @@ class TestWithoutVerification(SwitchedOff):
         scene.write_marker((7, 0), commit=False, coordinator_epoch=1)
         scene.write_marker((8, 0), commit=False)
         coordinator.held.pop()()
-        assert [answer.error_code for answer in scene.told(reply)] == [0]
+        assert [answer.error_code for answer in scene.produce_answers(reply)] == [0]
 
     def test_it_can_be_switched_on_while_the_broker_runs(self, scene: Clients) -> None:
         scene.broker.config.transaction_partition_verification_enable = True
@@ -395,7 +397,7 @@ def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     reply = scene.send(batch_of(pair), version=version)
     scene.abort(pair, version=4 if version == TV1 else 5)
     coordinator.held.pop()()
-    (answer,) = scene.told(reply, version)
+    (answer,) = scene.produce_answers(reply, version)
     # At version 2 the marker has fenced the epoch.
     assert ErrorCode(answer.error_code) is (E.INVALID_TXN_STATE if version == TV1 else E.INVALID_PRODUCER_EPOCH)
     assert nothing_hangs(scene)
@@ -414,7 +416,7 @@ def test_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_trans
     reply = scene.send(batch_of(pair, 0, *[b"late"] * (CHEAP_RECORDS + 1)), version=TV2)
     assert scene.workers.jobs, "the batch is in a thread"
     scene.end(pair, commit=commit, version=end_txn)
-    (answer,) = scene.told(reply, TV2)
+    (answer,) = scene.produce_answers(reply, TV2)
     assert ErrorCode(answer.error_code) is E.INVALID_TXN_STATE
     assert nothing_hangs(scene)
 
@@ -493,4 +495,4 @@ def test_no_internal_topic_is_added_by_a_produce(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)
     for topic in ("__consumer_offsets", "__transaction_state"):
         assert scene.produce((7, 0), topic=topic) is E.INVALID_TOPIC_EXCEPTION
-    assert coordinator.asked == []
+    assert coordinator.requests == []

@@ -311,7 +311,7 @@ def test_an_open_transaction_holds_readers_back_after_a_restart_until_it_ends(sc
 def test_scenario_097_a_producer_with_an_open_transaction_outlives_its_expiry(killed: bool) -> None:
     scene = Clients()
     pair = scene.init()
-    scene.told(scene.send(batch_of(pair, timestamp_ms=NOW_MS - 3 * DAY_MS)))
+    scene.produce_answers(scene.send(batch_of(pair, timestamp_ms=NOW_MS - 3 * DAY_MS)))
     scene.partition("t").log.expire_producers(NOW_MS)
     again = scene.restarted(killed=killed)
     assert again.producers()[pair[0]].current_txn_start_offset == 0

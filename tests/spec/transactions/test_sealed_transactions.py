@@ -301,7 +301,7 @@ def test_scenario_143_a_record_whose_verification_was_under_way_when_the_seal_ca
     assert not reply.is_done
     owner, _ = scene.init6(keep=True)
     coordinator.held.pop()()
-    assert [each.error_code for each in scene.told(reply, version)] == [E.INVALID_PRODUCER_EPOCH.value]
+    assert [each.error_code for each in scene.produce_answers(reply, version)] == [E.INVALID_PRODUCER_EPOCH.value]
     scene.coordinator = scene.transactions
     scene.commit(owner)
     assert scene.read(committed=True, index=index) == []
@@ -316,7 +316,7 @@ def test_scenario_143_an_offset_whose_verification_was_under_way_is_refused(vers
     reply = scene.begin_offset_in_transaction(pair, 7, version=version)
     owner, _ = scene.init6(keep=True)
     coordinator.held.pop()()
-    assert scene.told_of_offset(reply, version) is E.INVALID_PRODUCER_EPOCH
+    assert scene.offset_commit_code(reply, version) is E.INVALID_PRODUCER_EPOCH
     scene.commit(owner)
     assert scene.committed_offset() == -1
 
@@ -326,7 +326,7 @@ def test_scenario_143_a_large_batch_that_was_being_checked_in_a_thread_is_refuse
     reply = scene.send(batch_of(pair, 1, *[b"late"] * (CHEAP_RECORDS + 1)))
     assert not reply.is_done
     recovery = scene.ask(scene.init6_request(keep=True), 6)
-    assert [each.error_code for each in scene.told(reply)] == [E.INVALID_PRODUCER_EPOCH.value]
+    assert [each.error_code for each in scene.produce_answers(reply)] == [E.INVALID_PRODUCER_EPOCH.value]
     recovered = answer_of(recovery)
     assert_as_prepared(scene, (recovered.producer_id, recovered.producer_epoch))
 

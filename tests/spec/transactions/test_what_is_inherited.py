@@ -118,7 +118,7 @@ PARTITION_FIELDS: dict[str, tuple[object, object]] = {
 # fmt: on
 
 
-def told(state: ProducerState) -> dict[str, object]:
+def partition_fields(state: ProducerState) -> dict[str, object]:
     return {field: getattr(state, field) for field in PARTITION_FIELDS}
 
 
@@ -138,7 +138,7 @@ def test_a_partition_passes_on_what_the_next_transaction_is_checked_against(vers
     after = scene.restarted(killed=True) if is_restarted else scene
     column = [TV1, TV2].index(version)
     expected = {field: values[column] for field, values in PARTITION_FIELDS.items()}
-    assert told(after.producers()[pair[0]]) == expected
+    assert partition_fields(after.producers()[pair[0]]) == expected
 
 
 @pytest.mark.parametrize(("version", "first", "refusal"), [(TV1, 1, 3), (TV2, 0, 1)])

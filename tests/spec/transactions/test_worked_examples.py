@@ -90,12 +90,12 @@ def test_scenario_116_example_b_both_pairs_of_a_kept_transaction_are_used_up() -
 
 
 def test_scenario_116_example_b_one_recovery_more_would_take_a_producer_id() -> None:
-    scene = given(kept((42, LAST), (73, MAX)), config=ALLOWED)
+    scene = given(kept_transaction((42, LAST), (73, MAX)), config=ALLOWED)
     assert scene.keep() == ((NEW_PID, 0), (42, LAST))
     assert recorded(scene) == (S.ONGOING, 42, LAST, 42, NEW_PID, 0)
 
 
-def kept(pair: Pair, by: Pair) -> Txn:
+def kept_transaction(pair: Pair, by: Pair) -> Txn:
     return txn(S.ONGOING, pair, following=by[0], following_epoch=by[1], timeout_ms=NEVER_MS)
 
 
@@ -116,9 +116,9 @@ class Row(NamedTuple):
 
 EXAMPLE_C = [
     Row(txn(S.ONGOING, (42, 10)), True, (42, 11), (42, 11), (42, 12), 42),
-    Row(kept((42, 10), (73, 85)), False, (73, 85), (42, 11), (73, 86), 73),
-    Row(kept((42, 10), (73, LAST)), False, (73, LAST), (42, 11), (NEW_PID, 0), 73),
-    Row(kept((42, 10), (73, MAX)), False, (73, MAX), (42, 11), (NEW_PID, 0), 73),
+    Row(kept_transaction((42, 10), (73, 85)), False, (73, 85), (42, 11), (73, 86), 73),
+    Row(kept_transaction((42, 10), (73, LAST)), False, (73, LAST), (42, 11), (NEW_PID, 0), 73),
+    Row(kept_transaction((42, 10), (73, MAX)), False, (73, MAX), (42, 11), (NEW_PID, 0), 73),
     Row(txn(S.ONGOING, (42, LAST - 1)), True, (42, LAST), (42, LAST), (NEW_PID, 0), 42),
     Row(txn(S.ONGOING, (42, LAST)), True, (NEW_PID, 0), (42, MAX), (NEW_PID, 1), NEW_PID),
 ]

@@ -28,32 +28,32 @@ def batches(sending: SentAcknowledgements) -> list[tuple[int, int, list[int]]]:
     return [(run.first_offset, run.last_offset, run.acknowledge_types) for run in sending.runs]
 
 
-def taken(acquired: Acquisitions) -> list[tuple[int, int, list[int]]]:
+def sent_batches(acquired: Acquisitions) -> list[tuple[int, int, list[int]]]:
     return [batch for sending in acquired.take().values() for batch in batches(sending)]
 
 
 def test_a_range_of_one_type_is_one_batch_with_one_type() -> None:
     acquired = holding(delivered(5, 504))
     acquired.accept_all()
-    assert taken(acquired) == [(5, 504, [ACCEPT])]
-    assert taken(acquired) == []
+    assert sent_batches(acquired) == [(5, 504, [ACCEPT])]
+    assert sent_batches(acquired) == []
 
 
 def test_a_mixed_run_has_a_type_for_each_offset() -> None:
     acquired = holding(delivered(0, 3))
     for offset, kind in enumerate((ACCEPT, ACCEPT, REJECT, RELEASE)):
         assert acquired.acknowledge(P, offset, kind)
-    assert taken(acquired) == [(0, 3, [ACCEPT, ACCEPT, REJECT, RELEASE])]
+    assert sent_batches(acquired) == [(0, 3, [ACCEPT, ACCEPT, REJECT, RELEASE])]
 
 
 def test_what_is_not_acknowledged_is_not_sent() -> None:
     acquired = holding(delivered(0, 9))
     for offset in (1, 2, 5):
         acquired.acknowledge(P, offset, ACCEPT)
-    assert taken(acquired) == [(1, 2, [ACCEPT]), (5, 5, [ACCEPT])]
+    assert sent_batches(acquired) == [(1, 2, [ACCEPT]), (5, 5, [ACCEPT])]
     assert acquired.has_open
     acquired.accept_all()
-    assert taken(acquired) == [(0, 0, [ACCEPT]), (3, 4, [ACCEPT]), (6, 9, [ACCEPT])]
+    assert sent_batches(acquired) == [(0, 0, [ACCEPT]), (3, 4, [ACCEPT]), (6, 9, [ACCEPT])]
     assert not acquired.has_open
 
 
@@ -69,14 +69,14 @@ def test_batches_ascend_whatever_the_order_of_acknowledgements() -> None:
     acquired = holding(delivered(20, 29), delivered(0, 9))
     acquired.acknowledge(P, 25, REJECT)
     acquired.acknowledge(P, 3, ACCEPT)
-    assert taken(acquired) == [(3, 3, [ACCEPT]), (25, 25, [REJECT])]
+    assert sent_batches(acquired) == [(3, 3, [ACCEPT]), (25, 25, [REJECT])]
 
 
 def test_a_type_may_be_changed_until_it_is_sent() -> None:
     acquired = holding(delivered(0, 0))
     acquired.acknowledge(P, 0, RELEASE)
     acquired.acknowledge(P, 0, ACCEPT)
-    assert taken(acquired) == [(0, 0, [ACCEPT])]
+    assert sent_batches(acquired) == [(0, 0, [ACCEPT])]
     assert not acquired.acknowledge(P, 0, RELEASE)
 
 
@@ -98,9 +98,9 @@ def test_a_renewed_record_may_be_acknowledged_again_and_nothing_waits_for_that()
     acquired.settle(sending, is_done=True)
     assert not acquired.has_open
     acquired.accept_all()
-    assert taken(acquired) == []
+    assert sent_batches(acquired) == []
     assert acquired.acknowledge(P, 1, ACCEPT)
-    assert taken(acquired) == [(1, 1, [ACCEPT])]
+    assert sent_batches(acquired) == [(1, 1, [ACCEPT])]
 
 
 def test_a_record_that_could_not_be_renewed_is_lost() -> None:
@@ -119,14 +119,14 @@ def test_acknowledgements_without_an_outcome_are_sent_again(kind: int) -> None:
     acquired.accept_all()  # This removes finished records, but not this one.
     acquired.requeue(sending)
     assert acquired.unsent_partitions == [P]
-    assert taken(acquired) == [(0, 3, [kind])]
+    assert sent_batches(acquired) == [(0, 3, [kind])]
 
 
 def test_what_is_left_to_a_transaction_is_never_sent() -> None:
     acquired = holding(delivered(0, 3, gaps=(3,)))
     acquired.acknowledge(P, 1, RELEASE)
     acquired.leave_all_delivered()
-    assert taken(acquired) == [(1, 1, [RELEASE]), (3, 3, [GAP])]
+    assert sent_batches(acquired) == [(1, 1, [RELEASE]), (3, 3, [GAP])]
     assert not acquired.acknowledge(P, 0, ACCEPT)
 
 
@@ -135,11 +135,11 @@ def test_offsets_that_are_acquired_anew_belong_to_the_new_range() -> None:
     acquired.add(P, TOPIC, [delivered(4, 6)])
     acquired.acknowledge(P, 5, REJECT)
     acquired.accept_all()
-    assert taken(acquired) == [(0, 3, [ACCEPT]), (4, 6, [ACCEPT, REJECT, ACCEPT]), (7, 9, [ACCEPT])]
+    assert sent_batches(acquired) == [(0, 3, [ACCEPT]), (4, 6, [ACCEPT, REJECT, ACCEPT]), (7, 9, [ACCEPT])]
     acquired = holding(delivered(0, 9))
     acquired.add(P, TOPIC, [delivered(0, 9)])
     acquired.accept_all()
-    assert taken(acquired) == [(0, 9, [ACCEPT])]
+    assert sent_batches(acquired) == [(0, 9, [ACCEPT])]
 
 
 def test_a_topic_of_the_same_name_has_nothing_of_the_one_before() -> None:
@@ -180,14 +180,14 @@ def test_what_a_transaction_acknowledges_is_nobody_else_s_until_it_has_ended() -
     assert [offset for offset in range(10) if acquired.is_pending(P, offset)] == [2, 3, 4, 8, 9]
     acquired.end_pending(pending, committed=False)
     assert acquired.acknowledge(P, 2, RELEASE)
-    assert taken(acquired) == [(1, 2, [ACCEPT, RELEASE]), (5, 5, [ACCEPT])]
+    assert sent_batches(acquired) == [(1, 2, [ACCEPT, RELEASE]), (5, 5, [ACCEPT])]
 
 
 def test_after_a_commit_nothing_is_left_to_acknowledge() -> None:
     acquired = holding(delivered(0, 9))
     acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=True)
     assert not acquired.acknowledge(P, 3, ACCEPT)
-    assert (acquired.has_open, taken(acquired)) == (False, [])
+    assert (acquired.has_open, sent_batches(acquired)) == (False, [])
 
 
 def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again() -> None:

@@ -41,7 +41,7 @@ from tests.unit.client.scripted_broker import Request, scripted
 
 T = TopicPartition("t", 0)
 TOPIC_ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
-NAMES_TOPICS = 12
+LAST_VERSION_WITH_NAMES = 12
 E = ErrorCode
 
 
@@ -79,11 +79,11 @@ class Leader:
     silences: int = 0  # number of Fetch requests that get no response
     port: int = 0
     fetched: list[tuple[int, int]] = field(default_factory=list)  # (offset, leader epoch) of each Fetch
-    asked: list[ApiKey] = field(default_factory=list)
+    requested_apis: list[ApiKey] = field(default_factory=list)
 
     def answer(self, request: Request) -> bytes | None:
         key = ApiKey(request.api_key)
-        self.asked.append(key)
+        self.requested_apis.append(key)
         match key:
             case ApiKey.API_VERSIONS:
                 return request.answer(self._versions())
@@ -107,11 +107,11 @@ class Leader:
 
     def _fetch(self, request: Request) -> FetchResponse:
         topic = request.read(FetchRequest).topics[0]
-        asked = topic.partitions[0]
-        self.fetched.append((asked.fetch_offset, asked.current_leader_epoch))
+        requested_apis = topic.partitions[0]
+        self.fetched.append((requested_apis.fetch_offset, requested_apis.current_leader_epoch))
         told = self.answers.pop(0) if self.answers else data()
         answer = FetchableTopicResponse(partitions=[told])
-        if request.api_version <= NAMES_TOPICS:
+        if request.api_version <= LAST_VERSION_WITH_NAMES:
             answer.topic = topic.topic
         else:
             answer.topic_id = topic.topic_id
@@ -166,7 +166,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
     return [(await consumer.getone()).value for _ in range(count)]
 
 
-@pytest.mark.parametrize("newest_fetch", [NAMES_TOPICS, 17])
+@pytest.mark.parametrize("newest_fetch", [LAST_VERSION_WITH_NAMES, 17])
 async def test_each_fetch_begins_where_the_last_one_ended(newest_fetch: int) -> None:
     """This holds for versions with topic names and with topic ids."""
     leader = Leader([data(batch(b"a", b"b", offset=0)), data(batch(b"c", offset=2))], newest_fetch)
@@ -199,8 +199,8 @@ async def test_what_passes_is_asked_again_after_a_look_at_the_metadata(code: Err
     leader = Leader([data(code=code), data(batch(b"a", offset=0))])
     async with reading(leader) as consumer:
         assert await values(consumer, 1) == [b"a"]
-    first = leader.asked.index(ApiKey.FETCH)
-    assert leader.asked[first : first + 3] == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.FETCH]
+    first = leader.requested_apis.index(ApiKey.FETCH)
+    assert leader.requested_apis[first : first + 3] == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.FETCH]
 
 
 async def test_a_topic_that_was_made_anew_is_read_by_its_new_id() -> None:
@@ -213,7 +213,7 @@ async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connecti
     leader = Leader([data(batch(b"a", offset=0))], silences=1)
     async with reading(leader) as consumer:
         assert await values(consumer, 1) == [b"a"]
-    assert leader.asked.count(ApiKey.API_VERSIONS) == 3  # the main connection and two for Fetch
+    assert leader.requested_apis.count(ApiKey.API_VERSIONS) == 3  # the main connection and two for Fetch
 
 
 async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
@@ -311,7 +311,7 @@ async def test_a_position_that_the_new_leader_has_is_kept() -> None:
     leader = after_a_change((4, 2), data(batch(b"c", offset=2, epoch=5)))
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]
-    assert ApiKey.OFFSET_FOR_LEADER_EPOCH in leader.asked
+    assert ApiKey.OFFSET_FOR_LEADER_EPOCH in leader.requested_apis
     assert leader.fetched[:3] == [(0, 4), (2, 4), (2, 5)]
 
 
@@ -336,5 +336,5 @@ async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once
     leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]
-    assert leader.asked.count(ApiKey.OFFSET_FOR_LEADER_EPOCH) == 1
+    assert leader.requested_apis.count(ApiKey.OFFSET_FOR_LEADER_EPOCH) == 1
     assert leader.fetched[:3] == [(0, 4), (2, 4), (0, 5)]

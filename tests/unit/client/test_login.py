@@ -197,7 +197,7 @@ def serving(authority: Authority, folder: Path, *, hosts: tuple[str, ...] = ("12
     return context
 
 
-async def asked(security: Security, answers: Answers, tls: ssl.SSLContext | None) -> ScriptedBroker:
+async def serve_login(security: Security, answers: Answers, tls: ssl.SSLContext | None) -> ScriptedBroker:
     async with scripted(answers, tls) as broker:
         connection = await connected(broker, security)
         await connection.ask(MetadataRequest(), MetadataResponse)
@@ -208,12 +208,12 @@ async def asked(security: Security, answers: Answers, tls: ssl.SSLContext | None
 
 async def test_tls_to_a_trusted_broker_with_and_without_a_login(authority: Authority, tmp_path: Path) -> None:
     tls = serving(authority, tmp_path)
-    broker = await asked(Security("SSL", ssl_cadata=authority.pem), usual, tls)
+    broker = await serve_login(Security("SSL", ssl_cadata=authority.pem), usual, tls)
     assert keys(broker) == [VERSIONS, METADATA]
     secured = Security(
         "SASL_SSL", ssl_cadata=authority.pem, sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="pw"
     )
-    assert keys(await asked(secured, with_sasl, tls)) == [VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA]
+    assert keys(await serve_login(secured, with_sasl, tls)) == [VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA]
 
 
 async def test_a_certificate_of_another_authority_or_another_host_is_refused(
@@ -222,13 +222,13 @@ async def test_a_certificate_of_another_authority_or_another_host_is_refused(
     tls = serving(authority, tmp_path, hosts=("broker.example",))
     stranger = Authority.make("Another CA")
     with pytest.raises(AuthenticationFailed, match="ssl_cafile has to hold the CA"):
-        await asked(Security("SSL", ssl_cadata=stranger.pem), usual, tls)
+        await serve_login(Security("SSL", ssl_cadata=stranger.pem), usual, tls)
     with pytest.raises(AuthenticationFailed, match=r"not valid for '127.0.0.1'.*ssl_check_hostname=False"):
-        await asked(Security("SSL", ssl_cadata=authority.pem), usual, tls)
-    await asked(Security("SSL", ssl_cadata=authority.pem, ssl_check_hostname=False), usual, tls)
+        await serve_login(Security("SSL", ssl_cadata=authority.pem), usual, tls)
+    await serve_login(Security("SSL", ssl_cadata=authority.pem, ssl_check_hostname=False), usual, tls)
 
 
-async def told(security: Security, serve: Callable[[socket.socket], None]) -> ClientError:
+async def error_of(security: Security, serve: Callable[[socket.socket], None]) -> ClientError:
     """Returns the error of a connection to a server that passes the socket to `serve` and then closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -260,15 +260,15 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
         while accepted.recv(1 << 16):
             pass
 
-    refused = await told(Security("SSL", ssl_cadata=authority.pem), shake_hands)
+    refused = await error_of(Security("SSL", ssl_cadata=authority.pem), shake_hands)
     assert isinstance(refused, AuthenticationFailed)
     assert "may require a certificate of the client, ssl_certfile" in str(refused)
     foreign = Authority.make("Another CA").issue("kate")
-    refused = await told(Security("SSL", ssl_cadata=authority.pem, ssl_certdata=foreign.pem), shake_hands)
+    refused = await error_of(Security("SSL", ssl_cadata=authority.pem, ssl_certdata=foreign.pem), shake_hands)
     assert isinstance(refused, AuthenticationFailed)
     assert "does not trust the certificate of this client" in str(refused)
     own = authority.issue("kate")
-    await asked(Security("SSL", ssl_cadata=authority.pem, ssl_certdata=own.pem), usual, tls)
+    await serve_login(Security("SSL", ssl_cadata=authority.pem, ssl_certdata=own.pem), usual, tls)
 
 
 async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
@@ -282,14 +282,14 @@ async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
     def hang_up(accepted: socket.socket) -> None:
         accepted.recv(1 << 16)
 
-    answering = await told(security, answer)
+    answering = await error_of(security, answer)
     assert isinstance(answering, AuthenticationFailed)
     assert "its listener is one without TLS" in str(answering)
-    silent = await told(security, hang_up)
+    silent = await error_of(security, hang_up)
     assert isinstance(silent, RetriableError)
     assert "hung up during the TLS handshake: its listener may be one without TLS" in str(silent)
 
 
 async def test_plain_text_to_a_tls_listener_is_named(authority: Authority, tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match="security_protocol"):
-        await asked(NO_SECURITY, usual, serving(authority, tmp_path))
+        await serve_login(NO_SECURITY, usual, serving(authority, tmp_path))

@@ -39,7 +39,7 @@ def bring(to: Positions, partition: TopicPartition, count: int) -> None:
     to.get(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
 
 
-def taken(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
+def records_of(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
     """Returns (partition, offset) of all records that can be taken."""
     found = []
     while (records := from_.take(at_most)) is not None:
@@ -133,7 +133,7 @@ def test_a_seek_forgets_what_was_fetched() -> None:
     made = reading(A)
     bring(made, A, 5)
     made.get(A).seek(3)
-    assert (made.get(A).fetch_offset, taken(made)) == (3, [])
+    assert (made.get(A).fetch_offset, records_of(made)) == (3, [])
 
 
 # Taking.
@@ -143,7 +143,7 @@ def test_what_one_fetch_brought_of_a_partition_is_given_before_it_is_another_s_t
     made = reading(A, B)
     for partition in (A, A, B):
         bring(made, partition, 2)
-    assert taken(made) == [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]
+    assert records_of(made) == [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]
 
 
 def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
@@ -151,9 +151,9 @@ def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
     bring(made, A, 1)
     bring(made, B, 1)
     made.get(A).is_paused = True
-    assert taken(made) == [(1, 0)]
+    assert records_of(made) == [(1, 0)]
     made.get(A).is_paused = False
-    assert taken(made) == [(0, 0)]
+    assert records_of(made) == [(0, 0)]
 
 
 def test_what_is_committed_is_where_reading_would_go_on() -> None:

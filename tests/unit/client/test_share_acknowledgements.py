@@ -79,17 +79,17 @@ class Leader:
     served: dict[ApiKey, int] = field(default_factory=lambda: dict(SERVED))
     transaction_version: int = 2
     share_transactions: int = 1
-    sayings: list[TxnShareAcknowledgeResponse | None] = field(default_factory=list)
+    scripted_answers: list[TxnShareAcknowledgeResponse | None] = field(default_factory=list)
 
     @property
     def acknowledgings(self) -> list[TxnShareAcknowledgeRequest]:
-        return self.asked(ApiKey.TXN_SHARE_ACKNOWLEDGE, TxnShareAcknowledgeRequest)
+        return self.requests_of(ApiKey.TXN_SHARE_ACKNOWLEDGE, TxnShareAcknowledgeRequest)
 
     @property
     def ends(self) -> list[bool]:
-        return [each.committed for each in self.asked(ApiKey.END_TXN, EndTxnRequest)]
+        return [each.committed for each in self.requests_of(ApiKey.END_TXN, EndTxnRequest)]
 
-    def asked(self, api: ApiKey, kind: type) -> list:  # type: ignore[type-arg]
+    def requests_of(self, api: ApiKey, kind: type) -> list:  # type: ignore[type-arg]
         return [request.read(kind) for request in self.broker.requests if request.api_key == api.value]
 
     def answers(self, request: Request) -> bytes | None:
@@ -105,7 +105,11 @@ class Leader:
             case ApiKey.END_TXN:
                 return request.answer(EndTxnResponse(producer_id=42, producer_epoch=4))
             case _:
-                said = self.sayings.pop(0) if self.sayings else pending(request.read(TxnShareAcknowledgeRequest))
+                said = (
+                    self.scripted_answers.pop(0)
+                    if self.scripted_answers
+                    else pending(request.read(TxnShareAcknowledgeRequest))
+                )
                 return None if said is None else request.answer(said)
 
     def versions(self) -> ApiVersionsResponse:
@@ -141,10 +145,10 @@ def said(*codes: ErrorCode, top: ErrorCode = E.NONE) -> TxnShareAcknowledgeRespo
 
 @asynccontextmanager
 async def in_transaction(
-    *sayings: TxnShareAcknowledgeResponse | None, **more: object
+    *scripted_answers: TxnShareAcknowledgeResponse | None, **more: object
 ) -> AsyncIterator[tuple[Producer, Leader]]:
     async with scripted() as broker:
-        leader = Leader(broker, sayings=list(sayings), **more)  # type: ignore[arg-type]
+        leader = Leader(broker, scripted_answers=list(scripted_answers), **more)  # type: ignore[arg-type]
         broker.answers = leader.answers
         producer = Producer(
             bootstrap_servers=f"127.0.0.1:{broker.port}",

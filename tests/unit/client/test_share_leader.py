@@ -55,7 +55,7 @@ class Broker:
     """Gives scripted responses to ShareFetch and ShareAcknowledge. None closes the connection."""
 
     scripted: ScriptedBroker
-    sayings: list[Message | None] = field(default_factory=list)
+    scripted_answers: list[Message | None] = field(default_factory=list)
 
     def answers(self, request: Request) -> bytes | None:
         match ApiKey(request.api_key):
@@ -68,11 +68,11 @@ class Broker:
                 node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.scripted.port)
                 return request.answer(MetadataResponse(brokers=[node]))
             case _:
-                said = self.sayings.pop(0)
+                said = self.scripted_answers.pop(0)
                 return None if said is None else request.answer(said)
 
     @property
-    def asked(self) -> list[tuple[str, int, list[tuple[int, int, list[int]]]]]:
+    def sent_requests(self) -> list[tuple[str, int, list[tuple[int, int, list[int]]]]]:
         """Returns the kind, the epoch and the batches of each request."""
         found = []
         for request in self.scripted.requests:
@@ -107,9 +107,9 @@ def acknowledged(code: ErrorCode = E.NONE, *, top: ErrorCode = E.NONE) -> ShareA
 
 
 @asynccontextmanager
-async def a_leader(*sayings: Message | None) -> AsyncIterator[tuple[ShareLeader, Broker]]:
+async def a_leader(*scripted_answers: Message | None) -> AsyncIterator[tuple[ShareLeader, Broker]]:
     async with scripted() as server:
-        broker = Broker(server, list(sayings))
+        broker = Broker(server, list(scripted_answers))
         server.answers = broker.answers
         cluster = Cluster(f"127.0.0.1:{server.port}", client_id="test", retry_backoff_ms=0.01)
         await cluster.start()
@@ -133,7 +133,7 @@ async def test_acknowledgements_travel_with_the_next_fetch() -> None:
         await leader.fetch(WANTED, 0)
         assert results(leader) == [([(0, 9)], None)]
         await leader.fetch(WANTED, 0)
-        assert broker.asked == [("fetch", 0, []), ("fetch", 1, [(0, 9, [1])]), ("fetch", 2, [])]
+        assert broker.sent_requests == [("fetch", 0, []), ("fetch", 1, [(0, 9, [1])]), ("fetch", 2, [])]
         assert leader.lock_timeout_ms == 30_000
 
 
@@ -142,7 +142,7 @@ async def test_what_was_brought_and_not_delivered_is_nobodys_to_accept() -> None
         await leader.fetch(WANTED, 0)
         leader.acquired.accept_all()
         await leader.fetch(WANTED, 0)
-        assert broker.asked[-1] == ("fetch", 1, [])
+        assert broker.sent_requests[-1] == ("fetch", 1, [])
 
 
 @pytest.mark.parametrize("code", [E.SHARE_SESSION_NOT_FOUND, E.INVALID_SHARE_SESSION_EPOCH])
@@ -154,7 +154,7 @@ async def test_a_lost_session_fails_what_was_sent_with_it_and_is_opened_anew(cod
             await leader.fetch(WANTED, 0)
         assert results(leader) == [([(0, 9)], code)]
         await leader.fetch(WANTED, 0)
-        assert [epoch for _, epoch, _ in broker.asked] == [0, 1, 0]
+        assert [epoch for _, epoch, _ in broker.sent_requests] == [0, 1, 0]
 
 
 async def test_after_a_lost_connection_acknowledgements_fail_without_being_sent() -> None:
@@ -166,7 +166,7 @@ async def test_after_a_lost_connection_acknowledgements_fail_without_being_sent(
             leader.acquired.acknowledge(JOBS, record.offset, AcknowledgeType.ACCEPT.value)
         await leader.fetch(WANTED, 0)
         assert results(leader) == [([(0, 9)], E.INVALID_SHARE_SESSION_EPOCH)]
-        assert broker.asked[-1] == ("fetch", 0, [])
+        assert broker.sent_requests[-1] == ("fetch", 0, [])
 
 
 @pytest.mark.parametrize("code", [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR])
@@ -180,7 +180,7 @@ async def test_what_the_broker_could_not_store_now_is_sent_again(code: ErrorCode
             assert leader.acquired.unsent_partitions == [JOBS]
             await leader.acknowledge()
         assert results(leader) == [([(0, 9)], None)]
-        assert [batches for _, _, batches in broker.asked[1:]] == [[(0, 9, [1])]] * 3
+        assert [batches for _, _, batches in broker.sent_requests[1:]] == [[(0, 9, [1])]] * 3
 
 
 async def test_other_refusals_are_told_and_not_repeated() -> None:
@@ -205,7 +205,7 @@ async def test_renewals_go_before_the_fetch_since_such_a_request_brings_nothing(
         delivered(leader, await leader.fetch(WANTED, 0))
         leader.acquired.acknowledge(JOBS, 0, AcknowledgeType.RENEW.value)
         await leader.fetch(WANTED, 0)
-        assert broker.asked[1:] == [("acknowledge", 1, [(0, 0, [4])]), ("fetch", 2, [])]
+        assert broker.sent_requests[1:] == [("acknowledge", 1, [(0, 0, [4])]), ("fetch", 2, [])]
 
 
 async def test_partitions_that_are_no_longer_wanted_are_forgotten() -> None:
@@ -225,5 +225,5 @@ async def test_the_last_request_closes_the_session_with_what_was_acknowledged() 
             leader.acquired.acknowledge(JOBS, record.offset, AcknowledgeType.ACCEPT.value)
         await leader.acknowledge(is_final=True)
         await leader.acknowledge(is_final=True)  # The session has already ended.
-        assert broker.asked[1:] == [("acknowledge", -1, [(0, 2, [1])])]
+        assert broker.sent_requests[1:] == [("acknowledge", -1, [(0, 2, [1])])]
         assert results(leader) == [([(0, 2)], None)]

@@ -54,12 +54,12 @@ class Coordinator:
     broker: ScriptedBroker
     transaction_version: int = 2
     features_epoch: int = 1
-    sayings: dict[ApiKey, list[Message]] = field(default_factory=dict)
+    scripted_answers: dict[ApiKey, list[Message]] = field(default_factory=dict)
 
     def says(self, api: ApiKey, messages: Iterable[Message]) -> None:
-        self.sayings[api] = list(messages)
+        self.scripted_answers[api] = list(messages)
 
-    def asked(self, api: ApiKey) -> list[int]:
+    def request_versions(self, api: ApiKey) -> list[int]:
         """Returns the versions of the requests of an API."""
         return [request.api_version for request in self.broker.requests if request.api_key == api.value]
 
@@ -82,7 +82,7 @@ class Coordinator:
             case ApiKey.FIND_COORDINATOR:
                 return request.answer(FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.broker.port))
             case _:
-                return request.answer(self.sayings[api].pop(0))
+                return request.answer(self.scripted_answers[api].pop(0))
 
     def versions(self) -> ApiVersionsResponse:
         return ApiVersionsResponse(
@@ -141,7 +141,7 @@ async def a_session(
         await cluster.close()
 
 
-async def begun(session: TransactionSession, coordinator: Coordinator) -> None:
+async def begin_transaction(session: TransactionSession, coordinator: Coordinator) -> None:
     """Begins a transaction, and notes that a request was sent in it."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised()])
     session.enter(Call.INIT)
@@ -164,7 +164,9 @@ async def test_initialising_goes_on_until_the_coordinator_is_ready() -> None:
         session.enter(Call.INIT)
         await session.init(keep_prepared=False)
         assert (session.state, session.identity) == (S.READY, ProducerIdentity(42, 3))
-        assert len(coordinator.asked(ApiKey.FIND_COORDINATOR)) == 3, "after NOT_AVAILABLE and NOT_COORDINATOR again"
+        assert len(coordinator.request_versions(ApiKey.FIND_COORDINATOR)) == 3, (
+            "after NOT_AVAILABLE and NOT_COORDINATOR again"
+        )
 
 
 async def test_initialising_that_takes_too_long_may_be_repeated() -> None:
@@ -208,7 +210,7 @@ async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_ve
         session.enter(Call.INIT)
         with pytest.raises(FatalError):
             await session.init(keep_prepared=True)
-        assert coordinator.asked(ApiKey.INIT_PRODUCER_ID) == []
+        assert coordinator.request_versions(ApiKey.INIT_PRODUCER_ID) == []
 
 
 # EndTxn
@@ -217,13 +219,13 @@ async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_ve
 @pytest.mark.parametrize(("version", "newest"), [(2, 5), (1, 4)])
 async def test_the_end_goes_on_until_it_is_done(version: int, newest: int) -> None:
     async with a_session(transaction_version=version) as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         session.has_begun = True
         coordinator.says(ApiKey.END_TXN, [*map(ended, WAITS), ended(producer_id=85, epoch=0)])
         await end(session, commit=True)
         assert session.state is S.READY
         assert session.identity == (ProducerIdentity(85, 0) if version == 2 else ProducerIdentity(42, 3))
-        assert set(coordinator.asked(ApiKey.END_TXN)) == {newest}
+        assert set(coordinator.request_versions(ApiKey.END_TXN)) == {newest}
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ async def test_the_end_goes_on_until_it_is_done(version: int, newest: int) -> No
 )
 async def test_a_commit_that_is_refused_says_what_is_lost(code: ErrorCode, kind: type[ClientError]) -> None:
     async with a_session() as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         coordinator.says(ApiKey.END_TXN, [ended(code)])
         with pytest.raises(kind) as refused:
             await end(session, commit=True)
@@ -251,16 +253,16 @@ async def test_a_commit_that_is_refused_says_what_is_lost(code: ErrorCode, kind:
 
 async def test_where_nothing_was_sent_there_is_nothing_to_end() -> None:
     async with a_session() as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         session.has_begun = False
         await end(session, commit=True)
         assert (session.state, session.identity) == (S.READY, ProducerIdentity(42, 3))
-        assert coordinator.asked(ApiKey.END_TXN) == []
+        assert coordinator.request_versions(ApiKey.END_TXN) == []
 
 
 async def test_before_version_2_sequences_that_cannot_go_on_take_a_new_epoch_after_the_end() -> None:
     async with a_session(transaction_version=1) as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         session.has_begun = True
         coordinator.says(ApiKey.END_TXN, [ended()])
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=4)])
@@ -288,25 +290,25 @@ async def send_offsets(session: TransactionSession, group_id: str = "group") -> 
 
 async def test_below_version_2_a_group_is_added_once_in_each_transaction() -> None:
     async with a_session(transaction_version=1) as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         coordinator.says(ApiKey.TXN_OFFSET_COMMIT, [offsets_answered(E.NONE, E.NONE)] * 5)
         waits = AddOffsetsToTxnResponse(error_code=E.CONCURRENT_TRANSACTIONS.value)
         coordinator.says(ApiKey.ADD_OFFSETS_TO_TXN, [waits, *([AddOffsetsToTxnResponse()] * 3)])
         for group_id in ("group", "group", "other", "group"):
             await send_offsets(session, group_id)
-        assert len(coordinator.asked(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # The first request had no effect.
+        assert len(coordinator.request_versions(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # The first request had no effect.
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
         session.enter(Call.BEGIN)
         await send_offsets(session)
         assert coordinator.last(AddOffsetsToTxnRequest).group_id == "group"
-        assert len(coordinator.asked(ApiKey.ADD_OFFSETS_TO_TXN)) == 4
-        assert len(coordinator.asked(ApiKey.TXN_OFFSET_COMMIT)) == 5
+        assert len(coordinator.request_versions(ApiKey.ADD_OFFSETS_TO_TXN)) == 4
+        assert len(coordinator.request_versions(ApiKey.TXN_OFFSET_COMMIT)) == 5
 
 
 async def test_offsets_are_sent_until_every_partition_has_them() -> None:
     async with a_session() as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         waits = [offsets_answered(E.NONE, code) for code in (*WAITS, E.UNKNOWN_TOPIC_OR_PARTITION)]
         coordinator.says(ApiKey.TXN_OFFSET_COMMIT, [*waits, offsets_answered(E.NONE, E.NONE)])
         await send_offsets(session)
@@ -315,7 +317,7 @@ async def test_offsets_are_sent_until_every_partition_has_them() -> None:
 
 async def test_of_several_errors_the_one_that_does_not_pass_counts() -> None:
     async with a_session() as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         answer = offsets_answered(E.COORDINATOR_LOAD_IN_PROGRESS, E.ILLEGAL_GENERATION)
         coordinator.says(ApiKey.TXN_OFFSET_COMMIT, [answer])
         with pytest.raises(AbortableError) as refused:
@@ -343,7 +345,7 @@ async def test_after_a_recovered_transaction_the_producer_initialises_anew_witho
     """A broker that follows the draft of the KIP would otherwise keep the timeout of the recovered transaction."""
     async with a_session(two_phase_commit=two_phase_commit) as (session, coordinator):
         await recovered(session, coordinator, initialised(epoch=13))
-        assert coordinator.asked(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
+        assert coordinator.request_versions(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
         await session.begin()
         assert (session.state, session.identity) == (S.IN_TRANSACTION, ProducerIdentity(42, 13))
         request = coordinator.last(InitProducerIdRequest)
@@ -354,7 +356,7 @@ async def test_after_a_recovered_transaction_the_producer_initialises_anew_witho
         coordinator.says(ApiKey.END_TXN, [ended(epoch=14)])
         await end(session, commit=True)
         await session.begin()
-        assert len(coordinator.asked(ApiKey.INIT_PRODUCER_ID)) == 2, "once is enough"
+        assert len(coordinator.request_versions(ApiKey.INIT_PRODUCER_ID)) == 2, "once is enough"
 
 
 async def test_if_that_is_not_answered_the_next_transaction_can_be_begun_later() -> None:
@@ -382,7 +384,7 @@ async def test_where_nothing_was_kept_nothing_is_initialised_anew() -> None:
         session.enter(Call.INIT)
         await session.init(keep_prepared=True)
         await session.begin()
-        assert len(coordinator.asked(ApiKey.INIT_PRODUCER_ID)) == 1
+        assert len(coordinator.request_versions(ApiKey.INIT_PRODUCER_ID)) == 1
 
 
 # transaction.version changes while the producer works.
@@ -390,7 +392,7 @@ async def test_where_nothing_was_kept_nothing_is_initialised_anew() -> None:
 
 async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_and_goes_on_in_the_old_protocol() -> None:
     async with a_session() as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         coordinator.changes_level(0)
         coordinator.says(ApiKey.END_TXN, [ended(producer_id=-1, epoch=-1), ended()])
         await end(session, commit=True)
@@ -399,13 +401,13 @@ async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_an
         await session.begin()
         session.has_begun = True
         await end(session, commit=True)
-        assert coordinator.asked(ApiKey.END_TXN) == [5, 4]
+        assert coordinator.request_versions(ApiKey.END_TXN) == [5, 4]
         assert session.identity == ProducerIdentity(42, 3)
 
 
 async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_has_a_new_epoch() -> None:
     async with a_session(transaction_version=0) as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         session.has_begun = True
         coordinator.changes_level(2)
         coordinator.says(ApiKey.END_TXN, [ended(), ended(epoch=5)])
@@ -418,22 +420,22 @@ async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_h
         assert session.identity == ProducerIdentity(42, 4)
         session.note_sending()
         await end(session, commit=True)
-        assert coordinator.asked(ApiKey.END_TXN) == [4, 5]
+        assert coordinator.request_versions(ApiKey.END_TXN) == [4, 5]
         assert session.identity == ProducerIdentity(42, 5)
 
 
 async def test_at_level_2_the_answers_say_so_and_nobody_is_asked() -> None:
     async with a_session() as (session, coordinator):
-        await begun(session, coordinator)
-        asked = len(coordinator.asked(ApiKey.API_VERSIONS))
+        await begin_transaction(session, coordinator)
+        request_versions = len(coordinator.request_versions(ApiKey.API_VERSIONS))
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
-        assert len(coordinator.asked(ApiKey.API_VERSIONS)) == asked
+        assert len(coordinator.request_versions(ApiKey.API_VERSIONS)) == request_versions
 
 
 async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
     async with a_session(metadata_max_age_ms=0) as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         coordinator.changes_level(1)
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
@@ -444,7 +446,7 @@ async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
     """The producer's epoch stays the same, so the next transaction would have the id and epoch of the decided one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
-        await begun(session, coordinator)
+        await begin_transaction(session, coordinator)
         coordinator.changes_level(0)
         coordinator.says(ApiKey.END_TXN, [ended(producer_id=-1, epoch=-1)])
         await end(session, commit=True)

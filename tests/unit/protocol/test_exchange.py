@@ -27,7 +27,7 @@ from odradek.testing.advertised import addresses_in
 HEARTBEAT = ApiKey.HEARTBEAT.value
 SASL_AUTHENTICATE = ApiKey.SASL_AUTHENTICATE.value
 REQUEST = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
-NEVER_WAS = 99
+UNKNOWN_VERSION = 99
 
 
 def request_frame(version: int, client_id: str | None = "me") -> bytes:
@@ -39,7 +39,7 @@ def answer_frame(key: int, version: int, message: Message) -> bytes:
 
 
 def of_a_version_that_never_was(frame: bytes) -> memoryview:
-    return memoryview(frame[:2] + NEVER_WAS.to_bytes(2) + frame[4:])
+    return memoryview(frame[:2] + UNKNOWN_VERSION.to_bytes(2) + frame[4:])
 
 
 @pytest.mark.parametrize("version", [0, 4], ids=["without tags", "with tags"])
@@ -106,7 +106,7 @@ def test_frames_that_are_cut_anywhere_cannot_be_read(version: int) -> None:
 
 
 def test_unknown_apis_and_versions_cannot_be_read() -> None:
-    for key, version in ((999, 0), (-1, 0), (HEARTBEAT, NEVER_WAS), (HEARTBEAT, -1)):
+    for key, version in ((999, 0), (-1, 0), (HEARTBEAT, UNKNOWN_VERSION), (HEARTBEAT, -1)):
         with pytest.raises(MalformedMessage):
             request_form(key, version)
         with pytest.raises(MalformedMessage):
@@ -124,11 +124,11 @@ def test_a_login_of_a_version_that_never_was_is_recorded_without_what_it_says() 
     frame = request_bytes(SaslAuthenticateRequest(auth_bytes=b"secret"), 2, 7, "me")[LENGTH_BYTES:]
     strange = of_a_version_that_never_was(frame)
     safe = safe_request(strange, is_authenticated=False, sends_tokens=False)
-    assert (safe.version, safe.body, safe.is_masked) == (NEVER_WAS, bytes(strange[:MASKED_BYTES]), True)
+    assert (safe.version, safe.body, safe.is_masked) == (UNKNOWN_VERSION, bytes(strange[:MASKED_BYTES]), True)
     answer = memoryview(bytes(LENGTH_BYTES) + b"\0\0\0\7" + b"secret")
-    assert sasl_answer(answer, NEVER_WAS) is None
-    assert safe_answer(answer, ApiKey.SASL_AUTHENTICATE, NEVER_WAS) == (b"\0\0\0\7", True)
+    assert sasl_answer(answer, UNKNOWN_VERSION) is None
+    assert safe_answer(answer, ApiKey.SASL_AUTHENTICATE, UNKNOWN_VERSION) == (b"\0\0\0\7", True)
 
 
 def test_an_answer_of_a_version_that_never_was_advertises_nobody() -> None:
-    assert addresses_in(bytes(100), ApiKey.METADATA, NEVER_WAS) == []
+    assert addresses_in(bytes(100), ApiKey.METADATA, UNKNOWN_VERSION) == []

@@ -65,7 +65,7 @@ def opened(disk: FakeDisk, known: dict[tuple[str, int], CopiedLogState]) -> LogO
     return copied
 
 
-def told(given: LogOnDisk) -> dict[str, object]:
+def log_facts(given: LogOnDisk) -> dict[str, object]:
     log = given.log
     return {
         "offsets": (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset),
@@ -84,14 +84,14 @@ def test_it_goes_on_as_the_log_that_it_is_a_copy_of(make: Callable[[], LogOnDisk
     given = make()
     known = copied_states(given)
     copy = opened(given.disk.after_kill(), known)
-    assert told(copy) == told(given)
+    assert log_facts(copy) == log_facts(given)
     for each in (copy, given):
         each.append(7, sequence=each.log.producer(7).batches[-1].last_sequence + 1)  # type: ignore[union-attr]
         each.end(10, commit=False)
         each.sync()
-    assert told(copy) == told(given)
-    assert told(copy.killed_and_opened()) == told(given.killed_and_opened())
-    assert told(copy.closed_and_opened()) == told(given.closed_and_opened())
+    assert log_facts(copy) == log_facts(given)
+    assert log_facts(copy.killed_and_opened()) == log_facts(given.killed_and_opened())
+    assert log_facts(copy.closed_and_opened()) == log_facts(given.closed_and_opened())
 
 
 @pytest.mark.parametrize("make", [with_transactions, with_deleted_records])
@@ -99,14 +99,14 @@ def test_it_is_as_after_a_recovery_and_so_is_what_follows(make: Callable[[], Log
     given = make()
     known = copied_states(given)
     copy, recovered = opened(given.disk.after_kill(), known), opened(given.disk.after_kill(), {})
-    assert told(copy) == told(recovered)
+    assert log_facts(copy) == log_facts(recovered)
     for each in (copy, recovered):
         each.append(7, sequence=each.log.producer(7).batches[-1].last_sequence + 1)  # type: ignore[union-attr]
         each.end(10, commit=False)
         each.sync()
-    assert told(copy) == told(recovered)
-    assert told(copy.killed_and_opened()) == told(recovered.killed_and_opened())
-    assert told(copy.closed_and_opened()) == told(recovered.closed_and_opened())
+    assert log_facts(copy) == log_facts(recovered)
+    assert log_facts(copy.killed_and_opened()) == log_facts(recovered.killed_and_opened())
+    assert log_facts(copy.closed_and_opened()) == log_facts(recovered.closed_and_opened())
 
 
 def test_no_record_is_read() -> None:
@@ -122,11 +122,11 @@ def test_what_is_known_serves_for_many_copies_and_stays_as_it_was() -> None:
     given = with_transactions()
     known = copied_states(given)
     first = opened(given.disk.after_kill(), known)
-    before = told(first)
+    before = log_facts(first)
     disk = given.disk.after_kill()
     first.append(7, sequence=4)
     given.end(10, commit=True)
-    assert told(opened(disk, known)) == before
+    assert log_facts(opened(disk, known)) == before
 
 
 def test_a_copy_of_another_size_is_read() -> None:
@@ -163,7 +163,7 @@ def test_a_log_that_has_changed_meanwhile_is_looked_at_again() -> None:
     given.append()
     assert logs.look_again() == [LOG]
     copy = opened(given.disk.after_kill(), logs.states)
-    assert told(copy) == told(given)
+    assert log_facts(copy) == log_facts(given)
     given.stage()
     given.log.write_staged()
     given.directory.delete_log("t", 0, "0" * 32)

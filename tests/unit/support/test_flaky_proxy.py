@@ -67,7 +67,7 @@ def ask(wire: Wire, api_key: int, correlation_id: int) -> bytes:
 def test_frames_pass_both_ways(proxy: FlakyProxy) -> None:
     with Wire(proxy.bootstrap) as wire:
         assert [ask(wire, FETCH, n) for n in range(3)] == [n.to_bytes(4) for n in range(3)]
-    assert (proxy.seen(FETCH), proxy.seen(PRODUCE)) == (3, 0)
+    assert (proxy.request_count(FETCH), proxy.request_count(PRODUCE)) == (3, 0)
 
 
 def test_a_lost_answer_closes_the_connection_after_the_request_was_delivered(proxy: FlakyProxy, echo: Echo) -> None:

@@ -12,13 +12,13 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 class Levels:
     def __init__(self, **levels: int) -> None:
-        self.known = {ROOT: logging.INFO, **levels}
+        self.level_by_name = {ROOT: logging.INFO, **levels}
 
     def levels(self) -> dict[str, int]:
-        return dict(self.known)
+        return dict(self.level_by_name)
 
     def set_level(self, name: str, level: int) -> None:
-        self.known[name] = level
+        self.level_by_name[name] = level
 
 
 def refusal(change: SettingChange) -> tuple[ErrorCode, str | None]:
@@ -30,15 +30,15 @@ def refusal(change: SettingChange) -> tuple[ErrorCode, str | None]:
 def test_a_level_is_set_and_unset() -> None:
     loggers = Levels(mine=logging.INFO)
     alter_levels(loggers, [SettingChange("mine", SET, "DEBUG"), SettingChange(ROOT, SET, "ERROR")], validate_only=False)
-    assert loggers.known == {ROOT: logging.ERROR, "mine": logging.DEBUG}
+    assert loggers.level_by_name == {ROOT: logging.ERROR, "mine": logging.DEBUG}
     alter_levels(loggers, [SettingChange("mine", DELETE, None)], validate_only=False)
-    assert loggers.known["mine"] == logging.NOTSET
+    assert loggers.level_by_name["mine"] == logging.NOTSET
 
 
 def test_validating_changes_nothing() -> None:
     loggers = Levels()
     alter_levels(loggers, [SettingChange(ROOT, SET, "DEBUG")], validate_only=True)
-    assert loggers.known == {ROOT: logging.INFO}
+    assert loggers.level_by_name == {ROOT: logging.INFO}
 
 
 def test_all_changes_are_made_or_none() -> None:
@@ -47,7 +47,7 @@ def test_all_changes_are_made_or_none() -> None:
         alter_levels(
             loggers, [SettingChange("mine", SET, "DEBUG"), SettingChange("nobody", SET, "DEBUG")], validate_only=False
         )
-    assert loggers.known["mine"] == logging.INFO
+    assert loggers.level_by_name["mine"] == logging.INFO
 
 
 @pytest.mark.parametrize(

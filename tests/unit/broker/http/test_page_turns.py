@@ -40,33 +40,33 @@ def served() -> ViewedBroker:
     return ViewedBroker(scene.broker, cast("Traffic", None), ())
 
 
-def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
+def view_and_turns(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
     """Returns the view, and the number of turns that the loop gave to other work in the meantime."""
     shown, turns = outcome_and_turns(view)
     return (shown() if callable(shown) else shown), turns - 1
 
 
 def test_the_totals_of_all_partitions_take_turns(served: ViewedBroker) -> None:
-    totals, others = seen(partition_totals(served))
+    totals, others = view_and_turns(partition_totals(served))
     assert totals.partitions == PARTITIONS + SHARDS
     assert totals.records_in == IDS  # records of the transaction log
     assert others == PARTITIONS + SHARDS
 
 
 def test_counting_transactional_ids_takes_a_turn_for_each_shard(served: ViewedBroker) -> None:
-    counts, others = seen(transaction_counts(served))
+    counts, others = view_and_turns(transaction_counts(served))
     assert counts == {"ids": IDS, "open": 0, "in_doubt": 0, "ending": 0, "oldest": None}
     assert others == SHARDS
 
 
 def test_listing_transactional_ids_takes_turns(served: ViewedBroker) -> None:
-    view, others = seen(transactions(served, {}))
+    view, others = view_and_turns(transactions(served, {}))
     assert (view["total"], view["states"], view["held"]) == (IDS, {"Empty": IDS}, [])
     assert others == SHARDS + SHARDS + PARTITIONS
 
 
 def test_topics_and_the_partitions_of_one(served: ViewedBroker) -> None:
-    view, others = seen(topics(served, {}))
+    view, others = view_and_turns(topics(served, {}))
     assert [(each["name"], each["partitions"]) for each in view["topics"]] == [
         ("orders", PARTITIONS),
         (TRANSACTION_STATE, SHARDS),
@@ -75,6 +75,6 @@ def test_topics_and_the_partitions_of_one(served: ViewedBroker) -> None:
 
 
 def test_the_view_of_a_partition_reads_its_writers_in_further_turns(served: ViewedBroker) -> None:
-    view, others = seen(partition(served, {"topic": "orders", "partition": "0"}))
+    view, others = view_and_turns(partition(served, {"topic": "orders", "partition": "0"}))
     assert (view["topic"], view["next"]) == ("orders", 0)
     assert others == SHARDS + IDS

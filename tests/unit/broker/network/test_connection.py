@@ -55,23 +55,23 @@ class Desk:
     def __init__(self, *, parks: bool = False, overlaps: bool = False) -> None:
         self.parks = parks
         self.overlaps = overlaps
-        self.asked: list[int] = []
+        self.requests: list[int] = []
         self.owed: list[Deferred[HeartbeatResponse]] = []
         self.records: list[memoryview] = []
 
     def heartbeat(self, request: HeartbeatRequest, context: RequestContext, broker: object) -> Answer:
-        self.asked.append(context.correlation_id)
+        self.requests.append(context.correlation_id)
         if not self.parks:
             return HeartbeatResponse()
         self.owed.append(Deferred(overlaps=self.overlaps))
         return self.owed[-1]
 
     def list_groups(self, request: ListGroupsRequest, context: RequestContext, broker: object) -> ListGroupsResponse:
-        self.asked.append(context.correlation_id)
+        self.requests.append(context.correlation_id)
         return ListGroupsResponse()
 
     def produce(self, request: ProduceRequest, context: RequestContext, broker: object) -> ProduceResponse:
-        self.asked.append(context.correlation_id)
+        self.requests.append(context.correlation_id)
         records = request.topic_data[0].partition_data[0].records
         assert isinstance(records, memoryview)
         self.records.append(records)
@@ -159,10 +159,10 @@ async def test_the_next_request_is_not_looked_at_before_the_last_is_answered() -
     desk = Desk(parks=True)
     peer = Peer(desk.server())
     peer.send(heartbeat(1) + heartbeat(2))
-    assert desk.asked == [1]
+    assert desk.requests == [1]
     desk.owed[0].resolve(HeartbeatResponse())
     await let_the_loop_run()
-    assert desk.asked == [1, 2]
+    assert desk.requests == [1, 2]
     desk.owed[1].resolve(HeartbeatResponse())
     assert peer.correlation_ids() == [1, 2]
 
@@ -189,7 +189,7 @@ async def test_a_long_frame_behind_an_unanswered_request_is_received_and_waits()
     peer = Peer(desk.server())
     records = b"x" * 3 * RECEIVE_BUFFER_BYTES
     peer.send(heartbeat(1) + produce(records, 2) + heartbeat(3))
-    assert desk.asked == [1]
+    assert desk.requests == [1]
     desk.parks = False
     desk.owed[0].resolve(HeartbeatResponse())
     await let_the_loop_run()
@@ -202,7 +202,7 @@ async def test_requests_of_one_api_overlap_where_the_handler_says_so_and_are_ans
     desk = Desk(parks=True, overlaps=True)
     peer = Peer(desk.server())
     peer.send(heartbeat(1) + heartbeat(2) + heartbeat(3))
-    assert desk.asked == [1, 2, 3]
+    assert desk.requests == [1, 2, 3]
     desk.owed[1].resolve(HeartbeatResponse())
     desk.owed[2].resolve(HeartbeatResponse())
     assert peer.correlation_ids() == []
@@ -214,7 +214,7 @@ async def test_a_request_of_another_api_does_not_overlap() -> None:
     desk = Desk(parks=True, overlaps=True)
     peer = Peer(desk.server())
     peer.send(heartbeat(1) + list_groups(2))
-    assert desk.asked == [1]
+    assert desk.requests == [1]
     desk.owed[0].resolve(HeartbeatResponse())
     await let_the_loop_run()
     assert peer.correlation_ids() == [1, 2]
@@ -224,11 +224,11 @@ async def test_no_more_than_a_bounded_number_of_requests_overlap() -> None:
     desk = Desk(parks=True, overlaps=True)
     peer = Peer(desk.server())
     peer.send(b"".join(heartbeat(number) for number in range(MAX_OVERLAPPING_REQUESTS + 5)))
-    assert len(desk.asked) == MAX_OVERLAPPING_REQUESTS
+    assert len(desk.requests) == MAX_OVERLAPPING_REQUESTS
     for deferred in list(desk.owed):
         deferred.resolve(HeartbeatResponse())
     await let_the_loop_run()
-    assert len(desk.asked) == MAX_OVERLAPPING_REQUESTS + 5
+    assert len(desk.requests) == MAX_OVERLAPPING_REQUESTS + 5
 
 
 async def test_a_peer_that_does_not_read_its_answers_is_not_served_further() -> None:
@@ -237,11 +237,11 @@ async def test_a_peer_that_does_not_read_its_answers_is_not_served_further() -> 
     peer.connection.pause_writing()
     for number in range(REQUESTS_PER_TURN):
         peer.send(heartbeat(number))
-    assert desk.asked == []
+    assert desk.requests == []
     assert peer.transport.is_paused
     peer.connection.resume_writing()
     peer.deliver()
-    assert desk.asked == list(range(REQUESTS_PER_TURN))
+    assert desk.requests == list(range(REQUESTS_PER_TURN))
 
 
 async def test_the_transport_is_told_to_say_when_the_peer_does_not_read() -> None:
@@ -254,7 +254,7 @@ async def test_a_negative_or_too_long_frame_disconnects(size: int) -> None:
     peer = Peer(desk.server(ConnectionLimits(max_request_bytes=1000)))
     peer.send(heartbeat(1) + size.to_bytes(4, "big", signed=True) + heartbeat(2))
     assert peer.is_disconnected
-    assert desk.asked == [1]
+    assert desk.requests == [1]
     assert peer.correlation_ids() == [1]
 
 
@@ -332,11 +332,11 @@ async def test_while_requests_fill_the_memory_for_requests_the_next_waits() -> N
     peers = [Peer(server) for _ in range(3)]
     for number, peer in enumerate(peers):
         peer.send(heartbeat(number))
-    assert desk.asked == [0, 1]
+    assert desk.requests == [0, 1]
     assert peers[2].transport.is_paused
     desk.owed[0].resolve(HeartbeatResponse())
     await let_the_loop_run()
-    assert desk.asked == [0, 1, 2]
+    assert desk.requests == [0, 1, 2]
     assert not peers[2].transport.is_paused
 
 
@@ -346,14 +346,14 @@ async def test_memory_for_requests_comes_back_from_a_peer_that_is_gone() -> None
     half, parked, waiting = Peer(server), Peer(server), Peer(server)
     half.send((1000).to_bytes(4, "big") + b"begun")
     waiting.send(heartbeat(1))
-    assert desk.asked == []
+    assert desk.requests == []
     half.hang_up()
     await let_the_loop_run()
-    assert desk.asked == [1]
+    assert desk.requests == [1]
     parked.send(heartbeat(2))
     waiting.hang_up()
     await let_the_loop_run()
-    assert desk.asked == [1, 2]
+    assert desk.requests == [1, 2]
 
 
 @settings(max_examples=examples(100))
@@ -376,7 +376,7 @@ async def test_any_pipeline_cut_anyhow_is_answered_completely_and_in_order(
         kept.append(records)
     position = 0
     for number in range(1_000):
-        if position == len(stream) and len(desk.asked) == len(expected) and not desk.owed:
+        if position == len(stream) and len(desk.requests) == len(expected) and not desk.owed:
             break
         desk.parks = parked[number % len(parked)]
         end = min(len(stream), position + max(cuts[number % len(cuts)], len(stream) // 300))
@@ -396,28 +396,28 @@ async def test_a_connection_that_sends_very_much_waits_behind_the_others_after_s
     flood, other = Peer(server), Peer(server)
     sent = 10 * REQUESTS_PER_TURN
     flood.send(b"".join(map(heartbeat, range(sent))))
-    assert len(desk.asked) <= REQUESTS_PER_TURN
+    assert len(desk.requests) <= REQUESTS_PER_TURN
     other.send(heartbeat(sent))
     assert len(other.frames()) == 1
     turns = 0
-    while len(desk.asked) <= sent:
-        before = len(desk.asked)
+    while len(desk.requests) <= sent:
+        before = len(desk.requests)
         await asyncio.sleep(0)
-        assert 0 < len(desk.asked) - before <= REQUESTS_PER_TURN
+        assert 0 < len(desk.requests) - before <= REQUESTS_PER_TURN
         turns += 1
     assert len(flood.frames()) == sent
     assert turns >= sent / REQUESTS_PER_TURN - 1
-    assert sorted(desk.asked) == list(range(sent + 1))
-    assert [one for one in desk.asked if one < sent] == list(range(sent))
+    assert sorted(desk.requests) == list(range(sent + 1))
+    assert [one for one in desk.requests if one < sent] == list(range(sent))
 
 
 async def test_answers_that_come_meanwhile_give_a_connection_no_further_turn() -> None:
     desk = Desk(parks=True, overlaps=True)
     peer = Peer(desk.server())
     peer.send(b"".join(map(heartbeat, range(4 * MAX_OVERLAPPING_REQUESTS))))
-    assert len(desk.asked) <= MAX_OVERLAPPING_REQUESTS
+    assert len(desk.requests) <= MAX_OVERLAPPING_REQUESTS
     for owed in desk.owed[:MAX_OVERLAPPING_REQUESTS]:
         owed.resolve(HeartbeatResponse())
-    before = len(desk.asked)
+    before = len(desk.requests)
     await asyncio.sleep(0)
-    assert len(desk.asked) - before <= REQUESTS_PER_TURN
+    assert len(desk.requests) - before <= REQUESTS_PER_TURN

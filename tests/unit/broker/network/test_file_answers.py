@@ -75,7 +75,7 @@ class Fetches:
 
     def __init__(self, file: SendableFile) -> None:
         self._file = file
-        self.asked = 0
+        self.fetch_count = 0
 
     async def serve(self) -> tuple[Server, socket.socket]:
         """Returns the server, and a client with a small receive buffer."""
@@ -96,7 +96,7 @@ class Fetches:
 
     def _fetch(self, request: FetchRequest, context: RequestContext, broker: object) -> FetchResponse:
         assert context.connection.sends_files
-        self.asked += 1
+        self.fetch_count += 1
         partitions = [
             PartitionData(
                 partition_index=one.partition,
@@ -181,8 +181,8 @@ def test_pipelined_answers_arrive_whole_and_in_order_through_a_small_buffer(run:
     parts = [(0, len(CONTENT)), (5, 100_000)]
 
     async def test(server: Server, client: socket.socket, fetches: Fetches) -> None:
-        asked = heartbeat(1) + fetch(2, *parts) + fetch(3, parts[1]) + heartbeat(4) + fetch(5, parts[1], parts[1])
-        await asyncio.get_running_loop().sock_sendall(client, asked)
+        fetch_count = heartbeat(1) + fetch(2, *parts) + fetch(3, parts[1]) + heartbeat(4) + fetch(5, parts[1], parts[1])
+        await asyncio.get_running_loop().sock_sendall(client, fetch_count)
         assert (await next_answer(client))[0] == 1
         for correlation_id, expected in ((2, parts), (3, parts[1:])):
             number, body = await next_answer(client)
@@ -201,7 +201,7 @@ def test_nothing_more_is_asked_for_while_a_client_does_not_read_its_answer(run: 
         await loop.sock_sendall(client, fetch(1, (0, len(CONTENT))) * 10)
         await received(client, 100_000)
         await asyncio.sleep(0.05)
-        assert fetches.asked == 1
+        assert fetches.fetch_count == 1
 
     run(with_client(RealDisk().open(str(path)), test))
 
@@ -221,7 +221,7 @@ def test_a_client_that_vanishes_half_way_leaves_no_descriptor_behind(run: Run, p
 def test_a_file_that_is_deleted_meanwhile_is_sent_to_its_end(run: Run, path: Path) -> None:
     async def test(server: Server, client: socket.socket, fetches: Fetches) -> None:
         await asyncio.get_running_loop().sock_sendall(client, fetch(1, (0, len(CONTENT))))
-        await until(lambda: fetches.asked == 1)
+        await until(lambda: fetches.fetch_count == 1)
         path.unlink()
         assert records((await next_answer(client))[1]) == [CONTENT]
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_deleted_meanwhile_is_sent_to_its_end(run: Run, path: Pat
 def test_a_file_that_is_cut_off_meanwhile_ends_the_connection(run: Run, path: Path) -> None:
     async def test(server: Server, client: socket.socket, fetches: Fetches) -> None:
         await asyncio.get_running_loop().sock_sendall(client, fetch(1, (0, len(CONTENT))))
-        await until(lambda: fetches.asked == 1)
+        await until(lambda: fetches.fetch_count == 1)
         os.truncate(path, 1000)
         assert len(await received(client, len(CONTENT))) < len(CONTENT)
         await until(lambda: server.connection_count == 0)

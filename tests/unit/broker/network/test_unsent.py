@@ -28,7 +28,7 @@ def chunk(is_in_file: bool, content: bytes) -> Chunk:
     return FileSlice(BytesFile(b"before" + content + b"behind"), len(b"before"), len(content))
 
 
-def taken(step: list[Buffer] | FileSlice) -> bytes:
+def bytes_of(step: list[Buffer] | FileSlice) -> bytes:
     return bytes(step.read()) if isinstance(step, FileSlice) else b"".join(step)
 
 
@@ -38,7 +38,7 @@ def test_every_byte_leaves_once_and_in_order_however_little_is_taken(
 ) -> None:
     unsent, received = UnsentChunks([chunk(*part) for part in parts]), b""
     while (step := unsent.next()) is not None:
-        content = taken(step)
+        content = bytes_of(step)
         size_bytes = data.draw(st.integers(min(1, len(content)), len(content)))
         received += content[:size_bytes]
         unsent.sent(size_bytes)

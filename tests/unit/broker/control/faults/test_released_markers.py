@@ -20,10 +20,10 @@ class RefusingWriter:
     """Refuses every marker, like a leader that has shut down."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.marker_count = 0
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        self.asked += len(markers)
+        self.marker_count += len(markers)
         then([dict.fromkeys(each.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in markers])
 
     def topic_deleted(self, topic: str) -> None:
@@ -38,11 +38,11 @@ def test_a_topic_that_is_created_again_is_another_one() -> None:
     markers = FaultyMarkers(writer, faults)
     told: list[object] = []
     markers.write([MARKER], told.append)
-    assert (writer.asked, faults.holds.counts()) == (0, {"marker": 1})
+    assert (writer.marker_count, faults.holds.counts()) == (0, {"marker": 1})
     faults.release("marker")
     markers.write([MARKER], told.append)  # The rule does not hold the retry again.
-    assert (writer.asked, faults.holds.counts()) == (2, {})
+    assert (writer.marker_count, faults.holds.counts()) == (2, {})
     markers.topic_deleted("orders")
     markers.write([MARKER], told.append)
-    assert (writer.asked, faults.holds.counts()) == (2, {"marker": 1})
+    assert (writer.marker_count, faults.holds.counts()) == (2, {"marker": 1})
     loop.close()

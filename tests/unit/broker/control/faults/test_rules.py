@@ -34,7 +34,7 @@ def rule(**told: object) -> Rule:
     return parse_rule({"do": {"observe": True}, **told}, "r")
 
 
-def seen(request: Message, **about: object) -> Occurrence:
+def occurrence_of(request: Message, **about: object) -> Occurrence:
     places = places_in(request, {TOPIC_ID: "orders"}.get)
     return Occurrence(ApiKey(request.API_KEY), 0, request, about, named_in(request), places)
 
@@ -91,26 +91,26 @@ def test_a_rule_is_an_object(told: object) -> None:
 
 def test_a_rule_finds_transactional_ids_and_comparisons() -> None:
     commits = rule(match={"api": "EndTxn", "transactional_id": "t", "when": "Committed == true"})
-    assert commits.count_match(seen(EndTxnRequest(transactional_id="t", committed=True)))
-    assert not commits.count_match(seen(EndTxnRequest(transactional_id="t", committed=False)))
-    assert not commits.count_match(seen(EndTxnRequest(transactional_id="u", committed=True)))
+    assert commits.count_match(occurrence_of(EndTxnRequest(transactional_id="t", committed=True)))
+    assert not commits.count_match(occurrence_of(EndTxnRequest(transactional_id="t", committed=False)))
+    assert not commits.count_match(occurrence_of(EndTxnRequest(transactional_id="u", committed=True)))
 
 
 def test_a_null_meets_no_order() -> None:
     old = rule(match={"api": "ConsumerGroupHeartbeat", "when": "RackId < 3"})
-    assert not old.count_match(seen(ConsumerGroupHeartbeatRequest(rack_id=None)))
+    assert not old.count_match(occurrence_of(ConsumerGroupHeartbeatRequest(rack_id=None)))
 
 
 def test_a_topic_and_its_partition_are_matched_together() -> None:
     one = rule(match={"topic": "orders", "partition": 1})
 
-    def asked(topic: str, index: int) -> ProduceRequest:
+    def produce_request(topic: str, index: int) -> ProduceRequest:
         data = [PartitionProduceData(index=index, records=None)]
         other = TopicProduceData(name="other", partition_data=[PartitionProduceData(index=1, records=None)])
         return ProduceRequest(topic_data=[TopicProduceData(name=topic, partition_data=data), other])
 
-    assert one.count_match(seen(asked("orders", 1)))
-    assert not one.count_match(seen(asked("orders", 0)))
+    assert one.count_match(occurrence_of(produce_request("orders", 1)))
+    assert not one.count_match(occurrence_of(produce_request("orders", 0)))
 
 
 def test_single_partitions_are_refused_where_that_version_answers_each_of_them() -> None:
@@ -121,20 +121,20 @@ def test_single_partitions_are_refused_where_that_version_answers_each_of_them()
         OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="orders", partition_indexes=[0])])
     ]
     grouped = OffsetFetchRequest(groups=groups)
-    assert rule(do=do).count_match(replace(seen(old), version=7))
+    assert rule(do=do).count_match(replace(occurrence_of(old), version=7))
     # In this version the partitions are nested below groups.
-    assert not rule(do=do).count_match(replace(seen(grouped), version=8))
+    assert not rule(do=do).count_match(replace(occurrence_of(grouped), version=8))
 
 
 def test_a_topic_is_known_by_its_id() -> None:
     request = FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[FetchPartition(partition=2)])])
-    assert rule(match={"topic": "orders", "partition": 2}).count_match(seen(request))
+    assert rule(match={"topic": "orders", "partition": 2}).count_match(occurrence_of(request))
 
 
 def test_a_rule_may_match_the_client_id() -> None:
     mine = rule(match={"client_id": "mine"})
-    assert mine.count_match(seen(EndTxnRequest(), client_id="mine"))
-    assert not mine.count_match(seen(EndTxnRequest(), client_id="yours"))
+    assert mine.count_match(occurrence_of(EndTxnRequest(), client_id="mine"))
+    assert not mine.count_match(occurrence_of(EndTxnRequest(), client_id="yours"))
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_a_rule_may_match_the_client_id() -> None:
 )
 def test_counts_choose_among_those_that_match(counts: dict[str, object], acts_on: list[int]) -> None:
     one = rule(**counts)
-    assert [number for number in range(1, 7) if one.count_match(seen(EndTxnRequest()))] == acts_on
+    assert [number for number in range(1, 7) if one.count_match(occurrence_of(EndTxnRequest()))] == acts_on
     assert one.hits == len(acts_on)
 
 
 def test_chance_repeats_with_its_seed() -> None:
     def chosen(seed: int) -> list[bool]:
         one = rule(match={"probability": 0.5, "seed": seed})
-        return [one.count_match(seen(EndTxnRequest())) for _ in range(64)]
+        return [one.count_match(occurrence_of(EndTxnRequest())) for _ in range(64)]
 
     assert chosen(1) == chosen(1) != chosen(2)
 
@@ -168,7 +168,7 @@ def test_versions_are_known_before_the_request_is_decoded() -> None:
 
 
 def test_a_rule_acts_on_its_api_and_versions_only_whatever_others_ask_for() -> None:
-    request = seen(EndTxnRequest(transactional_id="t"))
+    request = occurrence_of(EndTxnRequest(transactional_id="t"))
     assert not rule(match={"api": "Produce"}).count_match(request)
     assert not rule(match={"api": "EndTxn", "versions": "1+"}).count_match(request)
     assert rule(match={"api": "EndTxn", "versions": 0}).count_match(request)
@@ -323,7 +323,7 @@ def test_a_field_that_an_old_version_lacks_is_left_out_beside_others() -> None:
 
 def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
     one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}}, times=1)
-    request = seen(EndTxnRequest(transactional_id="t"))
+    request = occurrence_of(EndTxnRequest(transactional_id="t"))
     assert one.count_match(request)
     assert not one.count_match(request)
     one.record_failed_edit("the request has no answer")

@@ -48,7 +48,7 @@ def asked_again(version: int) -> Story:
     return story
 
 
-def told_name(name: str) -> Story:
+def name_event(name: str) -> Story:
     def story(trace: Trace) -> None:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
         trace.connect().ask(request, 3, ApiVersionsResponse())
@@ -234,7 +234,7 @@ CASES = (
     Case("VER.1", metadata_inside, first_request_is_metadata),
     Case("VER.2", asked_again(3), asked_again(4)),
     Case("VER.3", metadata_inside, metadata_outside),
-    Case("VER.4", told_name("my-client"), told_name("my client")),
+    Case("VER.4", name_event("my-client"), name_event("my client")),
     Case("VER.5", first_request_is_metadata, cut_frame(12)),
     Case("VER.6", in_flight(1, 2), in_flight(1, 1)),
     Case("VER.7", transactional_at(1, 11), transactional_at(1, 12)),
