@@ -1,14 +1,14 @@
-"""Selects the records of a share partition that a member acquires: released records, records in the gaps between loaded
-batches, and new records.
+"""Selects the records that a member acquires in a share partition. These can be released records, records in the gaps
+between loaded batches, or new records.
 
     mode               new records                                      released records
-    batch optimised    whole log batches, so MaxRecords may be          whole entries
-                       exceeded by less than one log batch
+    batch optimised    whole log batches, so MaxRecords may be          whole tracked batches, so MaxRecords
+                       exceeded by less than one log batch              may be exceeded
     record limit       never more than MaxRecords; the rest of the      never more than MaxRecords
                        log batch stays available
 
-The more often a batch has been delivered, the fewer of its records are delivered at a time. This isolates a record that
-no consumer can process.
+A batch that has already been delivered many times is delivered in ever smaller parts. This isolates a record that no
+consumer can process.
 
 Source: docs/spec/share-groups.md#s3-6.
 """
@@ -48,8 +48,7 @@ class Acquisition(NamedTuple):
 
 
 class AcquiredOffsets(NamedTuple):
-    """A range of offsets (both inclusive) that the member may process. The delivery count includes the current
-    delivery."""
+    """An inclusive range of offsets that the member may process. The delivery count includes the current delivery."""
 
     first_offset: int
     last_offset: int
@@ -100,8 +99,8 @@ class _RecordAcquirer:
         self.acquired: list[AcquiredOffsets] = []
 
     def archive_vanished(self, last_offset: int) -> None:
-        """Archives available records that compaction has removed: those between the fetch offset and the first offset
-        that the log returned."""
+        """Archives available records that compaction has removed. These are the records between the fetch offset and
+        the first offset that the log returned."""
         flight, first_offset = self._flight, self._acquisition.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):
             for span in batch.overlapping(first_offset, last_offset):
@@ -172,8 +171,8 @@ class _RecordAcquirer:
             at_most -= last - first + 1
 
     def _acquire_from(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
-        """Acquires the available offsets of a batch within this range. Adjacent spans with the same delivery count are
-        reported as one range."""
+        """Acquires a range of available offsets in one batch. Adjacent spans with the same delivery count are reported
+        as one range."""
         for span in batch.cut(first_offset, last_offset):
             span.state = RecordState.ACQUIRED
             span.delivery_count += 1
@@ -199,7 +198,7 @@ class _RecordAcquirer:
         return at < len(self._log_batches) and self._log_batches[at][0] <= last_offset
 
     def _acquire_new(self, first_offset: int, last_offset: int) -> None:
-        """Acquires offsets that are not tracked yet, including those that compaction has removed."""
+        """Acquires offsets that are not tracked yet, including offsets whose records compaction has removed."""
         last = last_offset
         if last - first_offset + 1 > self._budget:
             last = first_offset + self._budget - 1
@@ -228,8 +227,8 @@ class _RecordAcquirer:
         yield first, last_offset
 
     def _track(self, first_offset: int, last_offset: int, rest_last_offset: int) -> None:
-        """Tracks a range whose first part is acquired. The rest, up to `rest_last_offset`, is available and may be
-        empty."""
+        """Tracks the offsets up to `last_offset` as acquired, and the rest, up to `rest_last_offset`, as available. The
+        rest may be empty."""
         span = Span(first_offset, last_offset, RecordState.ACQUIRED, 1, self._acquisition.member_id, self._deadline_ms)
         spans = [span]
         if rest_last_offset > last_offset:
@@ -246,8 +245,8 @@ class _RecordAcquirer:
 def archive_aborted(
     flight: InFlight, acquired: Sequence[AcquiredOffsets], aborted: Sequence[tuple[int, int]]
 ) -> list[AcquiredOffsets]:
-    """Archives the acquired offsets that belong to aborted transactions, and returns the remaining ranges. `aborted` is
-    ascending and without overlaps."""
+    """Archives the acquired offsets that belong to aborted transactions, and returns the remaining ranges. The ranges
+    in `aborted` must be in ascending order and must not overlap."""
     left: list[AcquiredOffsets] = []
     for each in acquired:
         first = each.first_offset

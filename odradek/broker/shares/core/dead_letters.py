@@ -21,17 +21,18 @@ from odradek.protocol.records import NewRecord, build_batch
 
 
 class Cause(Enum):
-    """The reason why a record became a dead letter. The value is the text of a header in the copy."""
+    """The reason why a record became a dead letter. The value is the text of the copy's header
+    `__dlq.errors.message`."""
 
     REJECTED = "Offset rejected by client."
     TOO_MANY_DELIVERIES = "Offset delivery count exceeded the threshold."
 
 
 class DeadLetter(NamedTuple):
-    """A range of offsets (both inclusive) that became dead letters together.
+    """An inclusive range of offsets that became dead letters together.
 
     cause     None if the leader has loaded the offsets as ARCHIVING and has not guessed the cause yet
-    is_whole  whether this is a complete range that was acquired or loaded at once; its records are then read together
+    is_whole  whether the range is a complete tracked batch; if so, its records are read together
     """
 
     first_offset: int
@@ -46,13 +47,13 @@ class DeadLetter(NamedTuple):
 
 
 def guess_cause(delivery_count: int, delivery_count_limit: int) -> Cause:
-    """Returns the likely cause, because the actual cause is not stored."""
+    """Returns the likely cause for a record that was loaded as ARCHIVING. The actual cause is not stored."""
     return Cause.TOO_MANY_DELIVERIES if delivery_count >= delivery_count_limit else Cause.REJECTED
 
 
 def subtract_letters(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Removes the offsets of `others` from `letters`, and returns the remaining parts. Apart from sorting, this takes
-    time proportional to the total number of letters."""
+    """Returns the parts of `letters` whose offsets are not in `others`. Apart from sorting, this takes time
+    proportional to the total number of letters."""
     ranges = sorted((each.first_offset, each.last_offset) for each in others)
     left: list[DeadLetter] = []
     at = 0
@@ -120,7 +121,7 @@ def check_queue(name: str, is_marked: bool | None, rules: QueueRules) -> None:
         )
 
 
-# Configs of a dead-letter topic that the broker creates.
+# The topic configs of dead-letter topics that the broker creates.
 QUEUE_CONFIGS: Final = (("errors.deadletterqueue.group.enable", "true"), ("message.timestamp.type", "CreateTime"))
 
 
@@ -128,7 +129,7 @@ QUEUE_CONFIGS: Final = (("errors.deadletterqueue.group.enable", "true"), ("messa
 
 
 class Source(NamedTuple):
-    """The share partition from which dead letters come. `topic` is the topic's name, or its id if the topic has been
+    """The share partition that dead letters come from. `topic` is the topic's name, or its id if the topic has been
     deleted."""
 
     topic: str
@@ -137,8 +138,8 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The key and value of a source record, which are copied if the group requests it. Headers of the source record are
-    never copied."""
+    """The key and value of a source record, which are copied if the group's settings request it. Headers of the source
+    record are never copied."""
 
     key: bytes | None
     value: bytes | None
@@ -164,10 +165,10 @@ def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, n
 
 
 def batches_within(records: Iterable[NewRecord], max_bytes: int) -> Iterator[list[NewRecord]]:
-    """Splits the copies into batches of at most `max_bytes`. A copy that would not even fit into a batch of its own is
-    written without key and value.
+    """Splits the copies into batches of at most `max_bytes`. A copy that is too large even for a separate batch is
+    yielded without its key and value.
 
-    If a copy does not fit even without key and value, raises MESSAGE_TOO_LARGE after yielding the batches before it.
+    If a copy is too large even without key and value, raises MESSAGE_TOO_LARGE after yielding the batches before it.
     """
     batch: list[NewRecord] = []
     size = HEADER_BYTES

@@ -2,9 +2,9 @@
 
 Each record is computed from the current state. The `take_…` methods apply a record to the state, both when it is
 written and when it is replayed. An update contains only changes; after a configured number of updates, the next record
-is a snapshot of the whole state. The next record also repeats the states that transaction markers have committed, for
-readers that do not understand markers (ADR 21). Where batches overlap, each offset keeps the larger delivery count and,
-if the counts are equal, the larger state. Therefore the order of writes does not matter, and no value can decrease.
+is a snapshot of the whole state. The first record after a transaction marker also repeats the states that the marker
+committed, for readers that do not understand markers (ADR 21). Where batches overlap, each offset takes the state with
+the larger delivery count or, if the counts are equal, the larger state. Therefore the order of writes does not matter.
 Source: docs/spec/share-groups.md#s4-1, #s4-2, #s4-3, #s5-12.
 """
 
@@ -64,7 +64,7 @@ class PendingRanges:
             self.ranges.insert(bisect_left(self.ranges, one.first_offset, key=_FIRST), one)
 
     def resolve(self, resolved: Iterable[ResolvedRange]) -> list[tuple[PendingRange, Resolution]]:
-        """Removes the resolved ranges. Returns those parts of them that were pending, each with its resolution."""
+        """Removes the resolved ranges. Returns the parts that were pending, each with its resolution."""
         return [
             (pending, each.resolution)
             for each in resolved
@@ -79,7 +79,7 @@ class PendingRanges:
         ]
 
     def take_ended(self, ending: TransactionEnd) -> list[tuple[PendingRange, Resolution]]:
-        """Removes the ranges that this marker ends. Returns them with their resolutions."""
+        """Removes the ranges that a marker ends, and returns them with their resolutions."""
         ended = self.ended_by(ending)
         if ended:
             removed = {id(pending) for pending, _ in ended}
@@ -211,7 +211,7 @@ class StateEntry:
         return any(each.producer_id == producer_id for each in self.overlay.ranges)
 
     def _count_with(self, finished: Sequence[StateBatch]) -> int:
-        """Returns what the delivery complete count will be when these batches are finished."""
+        """Returns the delivery complete count that applies once these batches are finished."""
         count, start = self.delivery_complete_count, self.start_offset
         if count < 0:
             return UNKNOWN_COUNT
@@ -235,10 +235,10 @@ class StateEntry:
         pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
     ) -> ShareSnapshot | ShareUpdate:
-        """Returns a record that stores these changes: a snapshot if enough updates have been written since the last
-        one, otherwise an update.
+        """Returns a record that stores these changes. The record is a snapshot if enough updates have been written
+        since the last snapshot, and an update otherwise.
 
-        A parameter that is None keeps the stored value, and so does a start offset of -1.
+        If a parameter is None, the stored value is kept. A start offset of -1 also keeps the stored value.
         """
         leader_epoch = self.leader_epoch if leader_epoch is None else leader_epoch
         start_offset = self.start_offset if start_offset is None else start_offset
@@ -324,8 +324,8 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
 
 
 def _still_unrepeated(batches: Sequence[StateBatch], update: ShareUpdate) -> list[StateBatch]:
-    """Returns the batches that the update does not repeat: it neither overlaps them nor moves the start offset past
-    them."""
+    """Returns the batches that the update does not repeat. An update repeats a batch if it overlaps the batch or moves
+    the start offset past it."""
     repeated = sorted(update.batches)
     # For each index, the highest last offset of all batches up to that index.
     reached = list(accumulate((each.last_offset for each in repeated), max))

@@ -1,4 +1,4 @@
-"""The records in flight of one share partition, tracked as ranges between a start offset and a next offset.
+"""The in-flight records of one share partition, tracked as ranges between a start offset and a next offset.
 
     start offset     first offset that is not finished; every offset below it is finished
     next offset      first offset that has not been considered yet; equal to the start offset if nothing is tracked
@@ -31,13 +31,13 @@ EVENTS: Mapping[int, Event] = {
 }
 NOBODY = ""
 NO_DEADLINE = 0
-# A delivery count limit of 2 or less has no special last attempt. Otherwise, every second delivery would contain only
-# one record.
+# With a delivery count limit of 2 or less, there is no special last attempt, because every redelivery would then
+# contain only one record.
 LAST_ATTEMPT_ALONE_ABOVE = 2
 
 
 class Limits(NamedTuple):
-    """Limits of a share group. Each is the group's own setting, or the broker's if the group has none.
+    """Limits of a share group. Each limit is the group's own setting, or the broker's setting if the group has none.
 
     delivery_count_limit     share.delivery.count.limit
     max_record_locks         share.partition.max.record.locks: the maximum number of offsets in flight
@@ -66,8 +66,8 @@ class Limits(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """An acknowledgement of a range of offsets (both inclusive). `types` contains either one type for all offsets, or
-    one type for each offset."""
+    """An acknowledgement of an inclusive range of offsets. `types` contains either one type for all offsets, or one
+    type for each offset."""
 
     first_offset: int
     last_offset: int
@@ -89,7 +89,7 @@ class Acknowledgement(NamedTuple):
 class PendingAcknowledgement(NamedTuple):
     """The acknowledgement of offsets in a transaction, with the id and epoch of the member that sent it.
 
-    ack_type  ACCEPT, REJECT, or DEAD_LETTER if the record was rejected while the group had a dead-letter queue
+    ack_type  ACCEPT, REJECT or DEAD_LETTER; DEAD_LETTER is a rejection while the group has a dead-letter queue
     """
 
     transaction: PendingTransaction
@@ -99,13 +99,13 @@ class PendingAcknowledgement(NamedTuple):
 
 
 class Span:
-    """A range of offsets (both inclusive) that all have the same state.
+    """An inclusive range of offsets that all have the same state.
 
     member_id         the member that has acquired the offsets; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when the member's lock expires
-    in_transition     whether a state write that will change the offsets is still unanswered; until it is answered,
-                      nothing else may change them
-    is_overdue        whether the lock expired during such a write, or while the acknowledgement was TX_PENDING
+    in_transition     whether a state write that will change the offsets is still unanswered; until then, nothing else
+                      may change the offsets
+    is_overdue        whether the lock expired during an unanswered state write or while the offsets were TX_PENDING
     pending           the pending acknowledgement if the offsets are TX_PENDING or about to become so
     cause             why the offsets are ARCHIVING or about to become so; None if they were loaded as ARCHIVING
     """
@@ -155,7 +155,7 @@ class Span:
         return self.state is RecordState.AVAILABLE and not self.in_transition
 
     def split_before(self, offset: int) -> Span:
-        """Splits the span. This span keeps the offsets below `offset`, and a new span with the rest is returned."""
+        """Splits the span. This span keeps the offsets below `offset`, and the returned span contains the rest."""
         rest = Span(offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.lock_deadline_ms)
         rest.in_transition = self.in_transition
         rest.is_overdue = self.is_overdue
@@ -207,8 +207,8 @@ class InFlight:
 
     complete_count        the number of finished offsets at or above the start offset (KIP-1226)
     earliest_deadline_ms  the earliest time at which a lock may expire; None if nothing is locked
-    gap_start             first offset in the gaps between loaded batches that may still have to be read; None if there
-                          are no such gaps. The first acquisition beyond the loaded batches proves that they are empty
+    gap_start             first offset in the gaps between loaded batches that may still contain unread records; None if
+                          no gap can. The first acquisition beyond the loaded batches proves that the gaps are empty
     archiving             offsets that have become ARCHIVING and that `take_archiving` has not returned yet
     """
 
@@ -282,7 +282,7 @@ class InFlight:
         self._maybe_available = True
 
     def add(self, batch: TrackedBatch) -> None:
-        """Tracks a new batch, which begins at or beyond the next offset, or fills a gap between loaded batches."""
+        """Tracks a new batch. The batch begins at or beyond the next offset, or fills a gap between loaded batches."""
         at = self.floor(batch.first_offset) + 1
         is_first = at == 0 or self.batches[at - 1].last_offset < self.start_offset
         self.batches.insert(at, batch)
@@ -295,7 +295,7 @@ class InFlight:
             self.gap_start = batch.last_offset + 1
 
     def set_state(self, span: Span, state: RecordState) -> None:
-        """Changes the state of a span immediately rather than after a state write."""
+        """Changes the state of a span, and clears its member, its lock and its pending acknowledgement."""
         span.state = state
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY
@@ -330,8 +330,8 @@ class InFlight:
     def move_start_to(self, log_start_offset: int) -> None:
         """Moves the start offset after retention has removed the records below `log_start_offset`.
 
-        These records are not delivered again. Members that have acquired some of them keep them until they acknowledge
-        them or their locks expire.
+        These records are not delivered again. A member that has acquired such records keeps them until it acknowledges
+        them or its lock expires.
         """
         if log_start_offset <= self.start_offset:
             return
@@ -427,10 +427,10 @@ class SpanChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateWrite:
-    """A change of a share partition's state, which its leader sends to the share coordinator.
+    """A change to a share partition's state, which the leader sends to the share coordinator.
 
     batches            ascending; adjacent batches with the same state are joined
-    changes            applied when the coordinator responds; empty if they were applied before (after a lock expired)
+    changes            applied when the coordinator responds; empty if already applied, for example after a lock expired
     pending, resolved  ranges that become pending in transactions, and ranges that are no longer pending
     archiving          offsets that are already ARCHIVING, and are copied once the coordinator has responded
     """

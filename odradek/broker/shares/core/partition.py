@@ -67,7 +67,7 @@ class SharePartition:
     ) -> None:
         """Loads the stored state, in which the start offset must already be decided.
 
-        raises  KafkaError UNKNOWN_SERVER_ERROR if the stored state is one that no leader writes
+        raises  KafkaError UNKNOWN_SERVER_ERROR if no leader can have written the stored state
         """
         self.flight = InFlight(start_offset)
         self._completing_count = 0  # offsets that unanswered writes will finish
@@ -96,8 +96,8 @@ class SharePartition:
             flight.advance()
 
     def may_acquire(self, limits: Limits) -> bool:
-        """Returns whether it is useful to read the log. If the partition has reached `max_record_locks`, only released
-        records can be delivered."""
+        """Returns whether reading the log can yield records to deliver. If the partition has reached
+        `max_record_locks`, only released records can be delivered."""
         flight = self.flight
         return flight.size < limits.max_record_locks or flight.next_fetch_offset < flight.next_offset
 
@@ -113,8 +113,8 @@ class SharePartition:
     ) -> list[AcquiredOffsets]:
         """Acquires records for a member.
 
-        log_batches  the batches that were read from `next_fetch_offset`: (first offset, last offset), ascending
-        aborted      offsets (both inclusive) of aborted transactions, which a read_committed group must not receive
+        log_batches  (first offset, last offset) of the log batches read from `next_fetch_offset`, ascending
+        aborted      inclusive ranges of offsets in aborted transactions, which a read_committed group must not receive
         returns      the acquired ranges, ascending; empty if no records are available
         """
         acquired = acquire(self.flight, acquisition, log_batches, limits, now_ms + limits.lock_duration_ms)
@@ -125,8 +125,8 @@ class SharePartition:
         return acquired
 
     def log_start_moved(self, log_start_offset: int) -> None:
-        """Archives the available records that retention has removed, and moves the start offset. The change is not
-        written now. Also called if a read of the log fails with OFFSET_OUT_OF_RANGE."""
+        """Archives the available records that retention has removed, and moves the start offset. The next state write
+        stores the new start offset."""
         flight = self.flight
         for batch in flight.overlapping(flight.start_offset, log_start_offset - 1):
             for span in batch.overlapping(batch.first_offset, log_start_offset - 1):

@@ -86,7 +86,7 @@ class PendingRecords:
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        # Markers that arrived while the writes of the ranges that they end were still unanswered.
+        # Markers for ranges whose state writes were still unanswered when the marker arrived.
         self._missed: list[TransactionEnd] = []
         self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
         self.lock_expired_count = 0
@@ -227,8 +227,8 @@ class PendingRecords:
         return self._write_archived(archived)
 
     def write_stored(self, write: StateWrite) -> list[TransactionEnd]:
-        """Makes the stored ranges TX_PENDING. Returns the markers that arrived while the write was unanswered; they end
-        these ranges."""
+        """Makes the stored ranges TX_PENDING. Returns the markers that arrived while the write was unanswered, for the
+        caller to apply."""
         for span, _ in write.changes:
             self._flight.become_pending(span)
         self._flight.advance()

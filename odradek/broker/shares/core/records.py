@@ -1,4 +1,4 @@
-"""Encodes and decodes the records of `__share_group_state`: docs/formats/share-group-state.md."""
+"""Encodes and decodes the records of `__share_group_state`. See docs/formats/share-group-state.md."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """Decodes a record. Returns None if the record type is unknown, because a later Kafka release may have written it.
-    Kafka skips such records too.
+    """Decodes a record. Returns None for a tombstone of an update, and for a record of an unknown type, which a later
+    Kafka release may have written. Kafka also skips records of unknown types.
 
-    Raises MalformedMessage if the record is invalid in any other way.
+    Raises MalformedMessage if the record is invalid.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __share_group_state without a type in its key")
@@ -123,7 +123,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
 def _key(kind: int, key: SharePartitionKey) -> bytes:
     typed = ShareSnapshotKey(
         group_id=key.group_id, topic_id=key.topic_id, partition=key.partition
-    )  # both types have the same fields
+    )  # both key types have the same fields
     return SHORT.pack(kind) + encode(typed, KEY_VERSION)
 
 

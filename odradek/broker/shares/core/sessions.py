@@ -25,8 +25,8 @@ MAX_PARTITIONS = 100_000  # total for all sessions; Kafka has no such limit
 
 
 class SessionKey(NamedTuple):
-    """The key of a share session. A member has one session with each node (`node_id`) that leads partitions from which
-    it reads."""
+    """The key of a share session. A member has one session with each node (`node_id`) that leads partitions that the
+    member reads."""
 
     group_id: str
     member_id: str

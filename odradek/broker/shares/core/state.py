@@ -36,7 +36,7 @@ class SharePartitionKey(NamedTuple):
         """Parses `group:topic id:partition`. The group id may contain colons, and colons at the end are ignored.
 
         Like Kafka, accepts partition numbers that no topic can have. Raises ValueError if the text has any other form.
-        Takes time in proportion to the length of the text, which comes from a client.
+        Because the text comes from a client, parsing takes only time proportional to its length.
         """
         parts = text.rstrip(":").rsplit(":", 2)
         if len(parts) == 3 and parts[0].strip(BLANK):
@@ -51,7 +51,7 @@ class SharePartitionKey(NamedTuple):
 
 @lru_cache(1024)  # cached because every request needs the keys of a few share partitions several times
 def coordinator_key(key: SharePartitionKey) -> str:
-    """Returns the key with which clients look up the share coordinator (docs/spec/share-groups.md#s1-7)."""
+    """Returns the key that clients use to look up the share coordinator (docs/spec/share-groups.md#s1-7)."""
     return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
@@ -60,7 +60,7 @@ UNKNOWN_COUNT = -1
 
 
 class StateBatch(NamedTuple):
-    """A range of offsets (both inclusive) with the same state and delivery count.
+    """An inclusive range of offsets with the same state and delivery count.
 
     delivery_state  the number on the wire and on disk; `tables.RecordState` lists the known numbers
     """
@@ -76,7 +76,7 @@ ACCEPT, REJECT = 1, 3  # the acknowledgement types that can be pending in a tran
 # The type is only stored, and no request contains it.
 DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
-# The first transaction.version at which the epoch of a marker determines the transaction to which it belongs.
+# The lowest transaction.version at which the epoch of a marker identifies the marker's transaction.
 FIRST_LEVEL_WITH_MARKER_EPOCH_CHECK = 2
 
 
@@ -108,7 +108,7 @@ class PendingCount(NamedTuple):
 
 
 class PendingRange(NamedTuple):
-    """A range of offsets (both inclusive) whose acknowledgement waits for a transaction marker.
+    """An inclusive range of offsets whose acknowledgement waits for a transaction marker.
 
     ack_type          ACCEPT, REJECT or DEAD_LETTER
     member_id         the member that had acquired the offsets; `member_epoch` is its epoch
@@ -132,7 +132,7 @@ class PendingRange(NamedTuple):
 
 
 class ResolvedRange(NamedTuple):
-    """Offsets that are no longer pending. Only acknowledgements with the same producer id and epoch are resolved."""
+    """Offsets that are no longer pending. Only acknowledgements with this producer id and epoch are resolved."""
 
     first_offset: int
     last_offset: int
@@ -162,8 +162,8 @@ def resolution_by(ending: TransactionEnd, producer_id: int, producer_epoch: int)
     """Returns how a marker ends a pending acknowledgement of this producer id and epoch. Returns None if the marker
     belongs to another transaction.
 
-    If the marker has an even later epoch, the transaction ended long ago and its own marker never arrived. The
-    acknowledgement is then aborted.
+    If the marker's epoch is higher than the epoch of this transaction's own marker, the transaction ended long ago and
+    its own marker never arrived. The acknowledgement is then aborted.
     """
     if ending.producer_id != producer_id:
         return None

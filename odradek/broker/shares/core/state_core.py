@@ -48,7 +48,7 @@ def unsealed(producer_id: int, producer_epoch: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """Settings of the share coordinator. The comment after each field is the name of Kafka's property."""
+    """Settings of the share coordinator. The comments contain the names of Kafka's properties."""
 
     updates_per_snapshot: int = 500  # share.coordinator.snapshot.update.records.per.snapshot
     cold_snapshot_interval_ms: int = 300_000  # share.coordinator.cold.partition.snapshot.interval.ms
@@ -77,7 +77,8 @@ class StateCore:
         # The number of pending records of each share partition that has any.
         self._pending_in: dict[SharePartitionKey, int] = {}
         self._pending_count = 0
-        # Producer id → the highest epoch in its markers, and the time at which it was seen.
+        # Producer id → the highest epoch in its markers, and when that epoch was seen. The time is None until the next
+        # call of `forget_old_markers`.
         self._marker_epochs: dict[int, tuple[int, int | None]] = {}
 
     # Replaying.
@@ -204,8 +205,8 @@ class StateCore:
         return Outcome(True, (record,), must_sync=must_sync)
 
     def end_transaction(self, ending: TransactionEnd, now_ms: int) -> Outcome[bool]:
-        """Records the ranges that a marker ends only because of its transaction version. Call it after the marker has
-        been appended and replayed. A replay of the marker alone would not end these ranges (#s5-7)."""
+        """Records the ranges that a marker ends only because of its transaction version. Call this method after the
+        marker has been appended and replayed. A replay of the marker alone would not end these ranges (#s5-7)."""
         records = [
             entry.resolution_record(ended, self._config.updates_per_snapshot, now_ms)
             for entry in self._entries_of(ending.producer_id)
@@ -272,8 +273,8 @@ class StateCore:
     # Periodic work.
 
     def forget_old_markers(self, now_ms: int) -> None:
-        """Forgets markers that are so old that no acknowledgement in a transaction that they ended can still arrive.
-        Markers that were just replayed have no time yet, so they get the current time."""
+        """Forgets markers that are so old that acknowledgements in their transactions can no longer arrive. Markers
+        that were just replayed have no time yet, so they get the current time."""
         self._marker_epochs = {
             producer_id: (epoch, now_ms if seen_ms is None else seen_ms)
             for producer_id, (epoch, seen_ms) in self._marker_epochs.items()
@@ -281,8 +282,8 @@ class StateCore:
         }
 
     def prunes_ms(self, first_record_offset: int, next_record_offset: int) -> int | None:
-        """Returns the earliest time at which pruning will have something to do: 0 if it has something to do now, None
-        if it never will.
+        """Returns the earliest time at which pruning will have something to do. Returns 0 if there is something to do
+        now, and None if there never will be.
 
         first_record_offset, next_record_offset  the ends of the log
         """

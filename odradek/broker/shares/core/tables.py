@@ -28,7 +28,7 @@ from odradek.protocol.errors import ErrorCode
 
 class RecordState(Enum):
     """The state of a record. The values are bytes on the wire and on disk, but ACQUIRED and TX_PENDING exist only in
-    memory: older readers would reject a stored 5 as a state that no leader writes."""
+    memory: older readers would reject a stored value of 5 as invalid."""
 
     AVAILABLE = 0
     ACQUIRED = 1

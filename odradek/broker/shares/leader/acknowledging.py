@@ -41,7 +41,7 @@ class AcknowledgedPartition(NamedTuple):
 
 
 class AcknowledgeResult(NamedTuple):
-    """The result for one partition. `leader` describes the partition's leader if that is another node."""
+    """The result for one partition. If another node leads the partition, `leader` names that node."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None

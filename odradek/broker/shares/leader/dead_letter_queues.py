@@ -1,11 +1,12 @@
-"""The dead-letter queues of share groups: copies the records that leaders have stored as ARCHIVING (KIP-1191).
+"""Copies the records that leaders have stored as ARCHIVING into the dead-letter queues of their share groups
+(KIP-1191).
 
     leader: stored as ARCHIVING → here: read, write into the queue → leader: stored as ARCHIVED
 
 Copies are best effort. If a copy cannot be written, the record becomes ARCHIVED without a copy, which is counted and
 logged. If the broker crashes between the two stored states, the copy may be written twice, because the next leader
-finds ARCHIVING. No request waits for a copy. Share partitions take turns, and each turn copies at most
-`RECORDS_PER_TURN` records, so that a large number of rejected records does not delay clients. Source:
+finds the records still ARCHIVING. No request waits for a copy. Share partitions take turns, and each turn copies at
+most `RECORDS_PER_TURN` records, so that a large number of rejected records does not delay clients. Source:
 docs/spec/dead-letter-queues.md.
 """
 
@@ -106,7 +107,7 @@ class DeadLetterCounts:
 
 
 class _CopyJob:
-    """The dead letters of a share partition to be copied. If the state epoch changes, a new job begins.
+    """The dead letters of one share partition that are to be copied. If the state epoch changes, a new job begins.
 
     waiting    letters that have not been copied yet
     under_way  letters that are being copied
@@ -172,7 +173,8 @@ class DeadLetterQueues:
     ) -> None:
         """Creates the dead-letter queues of one broker.
 
-        must_sync  returns whether writes of a share partition's state wait for an fdatasync; if so, so do the copies
+        must_sync  returns whether state writes of a share partition wait for an fdatasync; if they do, the copies also
+                   wait
         find       returns the share partition with this key if it is in memory
         """
         self._image = image
@@ -279,7 +281,8 @@ class DeadLetterQueues:
         contents = NOTHING_READ
         copies: list[NewRecord] = []
         for letter in letters:
-            # The records of such a range are read together, so if the first one has been deleted, none of them is read.
+            # The records of a whole tracked batch are read together, so none of them is read if the first has been
+            # deleted.
             is_below_log_start = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
             for offset in range(letter.first_offset, letter.last_offset + 1):
                 content = NO_CONTENT
@@ -408,8 +411,8 @@ class DeadLetterQueues:
         check_queue(name, is_marked, self._rules())
 
     async def _queue_partition(self, name: str, source_index: int) -> Partition:
-        """Returns the partition of the queue that receives copies from this source partition. Creates the topic if it
-        does not exist and may be created.
+        """Returns the queue's partition for copies from this source partition. Creates the topic if it does not exist
+        and may be created.
 
         Raises UnusableQueue, or an error of the partition registry.
         """
@@ -516,5 +519,5 @@ def _resolve_or_fail(answer: Deferred[None], error: KafkaError | None) -> None:
 def _log_unstored_archive(key: SharePartitionKey, answer: Deferred[bool]) -> None:
     try:
         answer.outcome()
-    except KafkaError as error:  # either the state epoch has changed, or the next leader copies the records again
+    except KafkaError as error:  # the state epoch has changed, or the next leader will copy the records again
         log.info("dead letters of %s were archived, but this could not be stored: %s", key, error)

@@ -1,4 +1,5 @@
-"""The settings of a share group: the group's own settings, recorded for the resource GROUP, or else the broker's.
+"""The settings of a share group. A group's own settings are recorded for the resource GROUP. For any other setting, the
+broker's value applies.
 
 Parsed settings are cached until the group's settings change. `SharePartitionManager` then passes the new settings to
 the group's share partitions, so a changed setting takes effect with the next decision.
@@ -31,7 +32,7 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _ParsedSettings(NamedTuple):
-    """The parsed settings of a group that decisions use.
+    """The parsed settings of a group that decisions depend on.
 
     limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
     """
@@ -47,8 +48,8 @@ class ShareGroupSettings:
         self._image = image
         self._broker_setting = broker_setting
         self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which only the broker's file can set
-        self._without_own: _ParsedSettings | None = None  # used by all groups without settings of their own
-        self._parsed: dict[str, _ParsedSettings] = {}  # group id → settings, for groups with settings of their own
+        self._without_own: _ParsedSettings | None = None  # shared by all groups that have no settings
+        self._parsed: dict[str, _ParsedSettings] = {}  # group id → settings, only for groups that have settings
 
     def changed(self, group_id: str) -> None:
         """Discards the cached settings of a group after its own settings have changed."""

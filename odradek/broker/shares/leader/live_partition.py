@@ -1,7 +1,7 @@
-"""A share partition on its leader: connects the decision core with the log, the lock timer, state writes and waiting
+"""A share partition on its leader. It connects the decision core with the log, the lock timer, state writes and waiting
 fetches.
 
-    LOADING → ACTIVE → GONE     the state is read once; a fencing error, a deleted topic or the last session ends it
+    LOADING → ACTIVE → GONE     GONE after a fencing error, the deletion of the topic, or the last session's end
 
 A fetch that finds the share partition GONE loads a new one. Source: docs/spec/share-groups.md#s2-7, #s3-7, #s3-9.
 """
@@ -65,7 +65,7 @@ class LiveSharePartition:
     is_reading         whether a fetch is reading from disk for this share partition; if so, other fetches skip it
     state_epoch        the state epoch with which the state is written
     leader_epoch       the leader epoch with which the state is written
-    limits             settings of the group on which decisions depend
+    limits             the settings of the group that decisions depend on
     is_read_committed  whether the group receives only the records of committed transactions
     """
 
@@ -91,8 +91,9 @@ class LiveSharePartition:
 
         lock_clock       the clock that measures acquisition locks
         has_session      returns whether a member still fetches this share partition from this broker
-        on_overdue       called if records' locks expire while their acknowledgement is pending in this transaction
-        on_pending       called after loading and after a transactional acknowledgement: `producer_ids` may have grown
+        on_overdue       called with a transaction if locks expire while acknowledgements are pending in it
+        on_pending       called after loading and after a transactional acknowledgement, because `producer_ids` may have
+                         grown
         on_dead_letters  called with records that are stored as ARCHIVING; copies them and then calls `archive_copied`
         """
         self.key = key
@@ -182,7 +183,7 @@ class LiveSharePartition:
             answer.follow(self.when_loaded())
 
     async def _load(self) -> None:
-        """Loads the stored state. The share partition may have become GONE after each await."""
+        """Loads the stored state. The share partition can become GONE during any await."""
         try:
             stored = await self._persister.read(self.key, self.leader_epoch)
             if self._is_closed:
@@ -357,7 +358,7 @@ class LiveSharePartition:
             self.wake()
 
     def reread_ended(self, ending: TransactionEnd) -> None:
-        """Reads the stored state again after a marker has ended a transaction. Called if another broker stores the
+        """Reads the stored state again after a marker has ended a transaction. Called only if another broker stores the
         state."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):

@@ -1,4 +1,4 @@
-"""Transaction markers in `__share_group_state`: applies them to pending acknowledgements, both stored and in memory.
+"""Applies transaction markers in `__share_group_state` to pending acknowledgements, both stored and in memory.
 
     control batch in the log → StateCore: stored state → leaders: state in memory
 

@@ -1,13 +1,13 @@
 """Ends transactions that hold records whose acquisition locks have expired.
 
 If such records were delivered again immediately, the transaction might still commit, and its output would become
-visible although the records are processed again. Therefore the coordinator is asked to abort the transaction as if it
+visible although the records are processed again. Therefore the transaction coordinator aborts the transaction as if it
 had timed out, and the abort marker releases the records.
 
     the coordinator's response   what happens to the records
     a marker is coming           they wait for the marker
     a two-phase commit           they wait for its decision, however long that takes
-    ended long ago               they take the state that the share coordinator has stored
+    ended long ago               they get the state that the share coordinator has stored
     no response                  they are released after one more lock duration
 
 Source: docs/spec/share-groups.md#s5-13, row 6.

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, ReadResult
 
 NO_RECORDS: Final = b""
-# A read requests this many times the expected size of the wanted records. The expected size is based on the log's
+# A read requests the expected size of the wanted records, times this factor. The expected size is based on the log's
 # average record size.
 READ_AHEAD_FACTOR: Final = 1.25
 MIN_READ_BYTES: Final = 32 * 1024
 
 
 class LiveShareFetch:
-    """A ShareFetch request of a session, from its first look at the partitions to its response."""
+    """A ShareFetch request of a session, from the first look at the partitions to the response."""
 
     def __init__(
         self,

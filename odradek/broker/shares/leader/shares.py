@@ -1,5 +1,5 @@
-"""The share partitions that a broker leads, and its share sessions. The manager is created by the first request that
-needs it."""
+"""The share partitions that a broker leads, and its share sessions. The broker creates its `SharePartitionManager` for
+the first request that needs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Makes the acknowledgements of a share group part of a producer's transaction, on the leader (KIP-1289).
+"""Makes the acknowledgements of a share group part of a producer's transaction (KIP-1289). Runs on the share
+partitions' leader.
 
     check the member → load what is not in memory → register `__share_group_state`-N with the transaction
-           → check every partition → acknowledge in all partitions, which is stored → results
+           → check every partition → store the acknowledgements as pending in all partitions → results
 
 Share partitions may have to be loaded, because after a restart this may be the first request for them: a producer that
 lost a response repeats its request. Nothing becomes pending before the registration. Otherwise, the transaction could
