@@ -12,6 +12,7 @@ from odradek.tools.commands.similar_names import did_you_mean
 
 COLUMNS = 80  # used if the output is not a terminal
 OPTION = r"(?<![\w-])--[a-z][\w-]*"
+MOST_LISTED = 8  # actions in a message
 CONNECTION = ("-b", "--bootstrap-server", "--profile", "--command-config", "-X", "--timeout")
 
 
@@ -37,20 +38,39 @@ class CommandParser(argparse.ArgumentParser):
         end = "" if message.endswith("?") else "."
         self.exit(2, f"{self.prog}: {message}{end} See `{self.prog} --help`\n")
 
-    def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends the program with a message about arguments that the command does not accept."""
-        word = next((each for each in words if each.startswith("-")), words[0]).partition("=")[0]
+    def refuse(self, words: Sequence[str], given: argparse.Namespace) -> NoReturn:
+        """Ends the program with a message about arguments that the command does not accept.
+
+        given  the other options of the command line
+        """
+        known = re.findall(OPTION, self.format_help())
+        word = next((each for each in words if each.startswith("-")), words[0])
         if not word.startswith("-"):
-            self.error(f"{word!r} is one argument too many")
-        self.error(
-            f"there is no option {word}.{did_you_mean(word, re.findall(OPTION, self.format_help()))}".rstrip(".")
-        )
+            self.error(f"{word!r} is one argument too many.{_option_for(word, known, given)}".rstrip("."))
+        word = word.partition("=")[0]
+        if len(word) == len("-p"):
+            own = {each for each in known if each.startswith(f"-{word}") and each not in CONNECTION}
+            self.error(
+                f"there is no option {word}.{f' Did you mean {own.pop()!r}?' if len(own) == 1 else ''}".rstrip(".")
+            )
+        self.error(f"there is no option {word}.{did_you_mean(word, known)}".rstrip("."))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.metavar in ("COMMAND", "ACTION") and action.choices is not None and value not in action.choices:
             hint = did_you_mean(value, action.choices)
+            if not hint and len(names := list(action.choices)) <= MOST_LISTED:
+                hint = f" The actions are {', '.join(names)}"
             self.error(f"there is no {str(action.metavar).lower()} {value!r}.{hint}".rstrip("."))
         super()._check_value(action, value)
+
+
+def _option_for(word: str, known: Sequence[str], given: argparse.Namespace) -> str:
+    """Returns a hint with the option that takes this word as its value, or an empty string if no option is likely."""
+    if "=" in word and "--add-config" in known:
+        return f" Did you mean '--add-config {word}'?"
+    if "--topic" in known and not getattr(given, "topic", None):
+        return f" Did you mean '--topic {word}'?"
+    return ""
 
 
 def _columns() -> int:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+LEAST_LETTERS = 3  # of a name that is taken for the beginning of another
+
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that is most similar to `name`, or None if no name is similar."""
+    """Returns the shortest known name that begins with `name`, else the most similar one, or None if no name is
+    similar."""
     from difflib import get_close_matches  # imported here, because only a mistyped name needs it
 
     by_lower = {each.lower(): each for each in known if each != name}
+    if len(name) >= LEAST_LETTERS and (longer := [each for each in by_lower if each.startswith(name.lower())]):
+        return by_lower[min(longer, key=len)]
     found = get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[found[0]] if found else None
 

@@ -31,6 +31,8 @@ VARIABLES = ("ODRADEK_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
 PROFILE_VARIABLE = "ODRADEK_PROFILE"
 DEFAULT_PROFILE = "default"
 BOOTSTRAP = "bootstrap.servers"
+NOBODY = "no broker can be reached"
+WHERE_A_BROKER_IS = "Start one with `odradek serve`, or name another one with -b or ODRADEK_BOOTSTRAP."
 SECTION = r"(?m)^[ \t]*\[([^\]\n]+)\][ \t]*$"
 
 
@@ -41,8 +43,9 @@ def profiles_file(environ: Mapping[str, str]) -> Path:
 
 
 def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
-    """Chooses the cluster for a command, and sets `bootstrap_server` and `profile_properties` in its options. Raises
-    ValueError if the profile does not exist, and OSError if the file cannot be read. May be called again."""
+    """Chooses the cluster for a command, and sets `bootstrap_server`, `is_default_bootstrap` and `profile_properties`
+    in its options. May be called again. Raises ValueError if the profile does not exist, and OSError if the file cannot
+    be read."""
     if "profile_properties" in options:
         return
     options.profile_properties = {}
@@ -55,6 +58,7 @@ def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
         named = environ.get(PROFILE_VARIABLE)
         options.profile_properties = _profile(named or DEFAULT_PROFILE, environ, must_exist=bool(named))
         options.bootstrap_server = options.profile_properties.get(BOOTSTRAP)
+    options.is_default_bootstrap = not options.bootstrap_server
     options.bootstrap_server = options.bootstrap_server or DEFAULT_BOOTSTRAP
 
 

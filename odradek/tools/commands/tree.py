@@ -321,7 +321,7 @@ def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     try:
         _, extra = parser(name).parse_known_args(words, options)
         if extra:
-            options.parser.refuse(extra)
+            options.parser.refuse(extra, options)
         if "profile" in options:  # the command connects to a cluster
             from odradek.tools.commands.target import choose, typed_connection
 
@@ -352,10 +352,13 @@ def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text
 
     from odradek.tools.commands.reachability import SETTING, unreachable_broker
     from odradek.tools.commands.suggestions import suggestion
+    from odradek.tools.commands.target import NOBODY, WHERE_A_BROKER_IS
     from odradek.tools.commands.typed_names import as_typed, option_of_file, with_connection
 
     if status == UNREACHABLE and SETTING not in text:
         text = asyncio.run(unreachable_broker(options)) or text
+        if options.is_default_bootstrap and NOBODY in text:
+            text += f"\n{WHERE_A_BROKER_IS}"
     elif isinstance(error, OSError) and error.filename is not None:
         text = option_of_file(str(error.filename), options) + text
     elif isinstance(error, ClientError):

@@ -187,6 +187,36 @@ def test_a_wrong_command_line_ends_with_status_2_before_anything_is_asked(words:
             "cluster describe all",
             "odradek cluster describe: 'all' is one argument too many. See `odradek cluster describe --help`",
         ),
+        ("share list", "odradek: there is no command 'share'. Did you mean 'share-groups'? See `odradek --help`"),
+        (
+            "records show",
+            "odradek records: there is no action 'show'. The actions are offsets, delete. See `odradek records --help`",
+        ),
+        (
+            "topics create t -p 3",
+            (
+                "odradek topics create: there is no option -p. Did you mean '--partitions'?"
+                " See `odradek topics create --help`"
+            ),
+        ),
+        (
+            "records offsets orders",
+            (
+                "odradek records offsets: 'orders' is one argument too many. Did you mean '--topic orders'?"
+                " See `odradek records offsets --help`"
+            ),
+        ),
+        (
+            "records offsets -t orders payments",
+            "odradek records offsets: 'payments' is one argument too many. See `odradek records offsets --help`",
+        ),
+        (
+            "configs alter -t orders retention.ms=5",
+            (
+                "odradek configs alter: 'retention.ms=5' is one argument too many."
+                " Did you mean '--add-config retention.ms=5'? See `odradek configs alter --help`"
+            ),
+        ),
     ],
 )
 def test_a_mistyped_word_is_answered_in_one_line_with_what_was_meant(

@@ -58,6 +58,7 @@ def test_the_cluster_comes_from_the_first_source_that_names_one(
     options = typed(**given)
     choose(options, home | variables)
     assert options.bootstrap_server == bootstrap
+    assert options.is_default_bootstrap is (bootstrap == "localhost:9092")
     assert (options.profile_properties.get("security.protocol") == "SSL") is has_tls
 
 
