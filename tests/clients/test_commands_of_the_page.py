@@ -16,26 +16,36 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
 # values that the page fills in, further arguments that make the command end in a test, and the standard input.
 STEPS = (
     ("odradek topics create orders --partitions 3", (), (), ""),
-    ("odradek topics alter ${name} --partitions ${total + 1}", ("orders", "4"), (), ""),
-    ("odradek configs alter -t ${name} --add-config retention.ms=3600000", ("orders",), (), ""),
-    ("odradek produce -t ${topic}", ("orders",), (), "one\ntwo\n"),
+    ("odradek topics alter ${quoted(name)} --partitions ${total + 1}", ("orders", "4"), (), ""),
+    ("odradek configs alter -t ${quoted(name)} --add-config retention.ms=3600000", ("orders",), (), ""),
+    ("odradek produce -t ${quoted(topic)}", ("orders",), (), "one\ntwo\n"),
     ("odradek consume -G mygroup -t orders", (), ("--max-messages", "2"), ""),
-    ("odradek groups reset-offsets ${view.id} -t orders --to-earliest --execute", ("mygroup",), (), ""),
-    ("odradek share-groups reset-offsets ${view.id} -t orders --to-earliest --execute", ("workers",), (), ""),
-    ("odradek records delete -t ${name} -p 0 --before-offset 1000", ("full",), (), ""),
+    ("odradek groups reset-offsets ${quoted(view.id)} -t orders --to-earliest --execute", ("mygroup",), (), ""),
+    ("odradek share-groups reset-offsets ${quoted(view.id)} -t orders --to-earliest --execute", ("workers",), (), ""),
+    ("odradek records delete -t ${quoted(name)} -p 0 --before-offset 1000", ("full",), (), ""),
     ("odradek acls add --allow-principal User:alice --operation Read --topic orders", (), (), ""),
-    ("odradek acls remove --allow-principal ${principal} --operation Read --topic orders", ("User:alice",), (), ""),
+    (
+        "odradek acls remove ${whom} --operation ${operation} ${what}",
+        ("--allow-principal User:alice", "READ", "--topic orders"),
+        (),
+        "",
+    ),
     ("odradek users set-password alice", (), ("--password-file", "-"), "secret\n"),
-    ("odradek users set-password ${user}", ("alice",), ("--password-file", "-"), "another\n"),
-    ("odradek users delete-password ${user}", ("alice",), (), ""),
+    ("odradek users set-password ${quoted(user)}", ("alice",), ("--password-file", "-"), "another\n"),
+    (
+        "odradek users delete-password ${quoted(user)} --mechanism ${mechanism}",
+        ("alice", "SCRAM-SHA-512"),
+        (),
+        "",
+    ),
     ("odradek quotas set --user alice producer_byte_rate=1048576", (), (), ""),
-    ("odradek quotas unset --user alice ${limit}", ("producer_byte_rate",), (), ""),
+    ("odradek quotas unset ${entities} ${limit}", ("--user alice", "producer_byte_rate"), (), ""),
     ("odradek transactions find-hanging", (), (), ""),
-    ("odradek transactions abort --transactional-id ${id}", ("open-one",), (), ""),
-    ("odradek transactions force-terminate --transactional-id ${id}", ("open-two",), (), ""),
-    ("odradek topics delete ${name}", ("orders",), (), ""),
+    ("odradek transactions abort --transactional-id ${quoted(id)}", ("open-one",), (), ""),
+    ("odradek transactions force-terminate --transactional-id ${quoted(id)}", ("open-two",), (), ""),
+    ("odradek topics delete ${quoted(name)}", ("orders",), (), ""),
 )
-ELSEWHERE = {"odradek control fault -C ${view.id} @RULE.json"}  # tests/clients/test_control_command.py runs it.
+ELSEWHERE = {"odradek control fault -C ${quoted(view.id)} @RULE.json"}  # tests/clients/test_control_command.py runs it.
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,12 @@ def with_values(value: Callable[[str], str]) -> list[str]:
     return sorted(command for command in found if not command.startswith(STARTS_A_BROKER))
 
 
+OPTIONS = {"${whom}": "--allow-principal User:1", "${what}": "--topic 1", "${entities}": "--user 1"}
+VALUES = {"${operation}": "READ", "${mechanism}": "SCRAM-SHA-512", **OPTIONS}
+
+
 def commands() -> list[str]:
-    return with_values(lambda _: "1")
+    return with_values(lambda part: VALUES.get(part, "1"))
 
 
 def test_the_page_shows_commands() -> None:

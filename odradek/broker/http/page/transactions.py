@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import nsmallest
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from odradek.broker.http.page.history import TxnStep, steps_of, steps_start
@@ -306,7 +307,7 @@ def release_condition(txn: Txn | None) -> str | None:
 def end_condition(txn: Txn) -> tuple[str, str | None]:
     """Describes what will end a transaction. The function also returns the command with which a person can end it, or
     None."""
-    name = txn.transactional_id
+    name = quote(txn.transactional_id)
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
             return (
@@ -331,7 +332,7 @@ def end_condition(txn: Txn) -> tuple[str, str | None]:
         case TxnState.COMPLETE_ABORT:
             return "Aborted: readers of committed data never see its records.", None
         case _:
-            return "No transaction yet.", None
+            return "No transaction since the last InitProducerId.", None
 
 
 async def held_partitions(served: ViewedBroker) -> list[JsonValue]:

@@ -1,6 +1,7 @@
 // Buttons that change something, if the broker allows it (`token`). A button opens a dialog that the user must confirm.
 
 import { route } from "./address.js";
+import { shell } from "./command.js";
 import { draw, h, Part } from "./elements.js";
 import { token } from "./given.js";
 
@@ -42,7 +43,7 @@ const Off = ({ title, command }) =>
     heading(title),
     h("p", { class: "lead" }, "This page cannot make changes. To allow them, start the broker with"),
     h("p", {}, h("code", {}, `odradek serve --override ${SETTING}`)),
-    command ? [h("p", { class: "lead" }, "On the command line:"), h("p", {}, h("code", {}, command))] : null,
+    command ? [h("p", { class: "lead" }, "On the command line:"), h("p", {}, shell(command))] : null,
     closing(),
   );
 

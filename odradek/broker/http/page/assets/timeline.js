@@ -1,6 +1,7 @@
 // Shows the timeline of a transaction, a partition or a group, and a note about what its readers wait for.
 
 import { partitionLink, transactionLink } from "./address.js";
+import { shell } from "./command.js";
 import { empty, h, note } from "./elements.js";
 import { count, span, when, whole } from "./text.js";
 
@@ -44,7 +45,7 @@ export const heldNote = (held) => {
   return note(
     "",
     h("p", {}, "Readers of committed data wait in ", partitionLink(held.partition), before, holder(held.holder)),
-    isUnknown ? h("p", {}, h("code", {}, "odradek transactions find-hanging")) : null,
+    isUnknown ? h("p", {}, shell("odradek transactions find-hanging")) : null,
   );
 };
 const holder = (found) => {

@@ -1,4 +1,5 @@
 import { link, to } from "../address.js";
+import { quoted } from "../command.js";
 import { asking, doing } from "../dialog.js";
 import { empty, facts, h, note, tag, title } from "../elements.js";
 import { table } from "../table.js";
@@ -46,7 +47,7 @@ export const cluster = (view) => {
         others(view.rules - view.rule_list.length),
         h("div", { class: "buttons" }, doing("Delete all rules", () => control("DELETE", `${path}/faults`))),
       ]
-      : empty("No rules yet. ", h("code", {}, `odradek control fault -C ${view.id} @RULE.json`), " adds one."),
+      : empty("No rules yet. ", h("code", {}, `odradek control fault -C ${quoted(view.id)} @RULE.json`), " adds one."),
   ];
 };
 

@@ -1,4 +1,5 @@
 import { link, partitionLink, topicAndPartition } from "../address.js";
+import { quoted } from "../command.js";
 import { button, wholeOr } from "../dialog.js";
 import { empty, h, note, tag, title } from "../elements.js";
 import { pages, table } from "../table.js";
@@ -94,8 +95,8 @@ const SHARE_TARGETS = TARGETS.filter(([name]) => name !== "offset");
 const resetOffsets = (view) => ({
   action: "reset-offsets",
   command: view.type === "share"
-    ? `odradek share-groups reset-offsets ${view.id} -t orders --to-earliest --execute`
-    : `odradek groups reset-offsets ${view.id} -t orders --to-earliest --execute`,
+    ? `odradek share-groups reset-offsets ${quoted(view.id)} -t orders --to-earliest --execute`
+    : `odradek groups reset-offsets ${quoted(view.id)} -t orders --to-earliest --execute`,
   blocked: view.member_count
     ? `The group has ${count(view.member_count, "member")}. Stop them first: their next commit would undo the reset.`
     : null,

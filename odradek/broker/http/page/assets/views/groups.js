@@ -1,5 +1,6 @@
 import { find, link } from "../address.js";
-import { empty, h, tag, title } from "../elements.js";
+import { shell } from "../command.js";
+import { empty, tag, title } from "../elements.js";
 import { pages, table } from "../table.js";
 import { whole } from "../text.js";
 
@@ -18,7 +19,7 @@ export const groups = (view, query) => [
   view.groups.length
     ? [table("Groups", COLUMNS, view.groups, row, "id", true), pages(view, view.groups.length)]
     : empty(
-      query.find ? "No group id contains this text." : ["No groups yet. ", h("code", {}, COMMAND), " creates one."],
+      query.find ? "No group id contains this text." : ["No groups yet. ", shell(COMMAND), " creates one."],
     ),
 ];
 

@@ -1,4 +1,5 @@
 import { find, go, link } from "../address.js";
+import { quoted, shell } from "../command.js";
 import { brief, briefly, Content, Decoded } from "../content.js";
 import { color, empty, Group, h, note, Part, tag, title } from "../elements.js";
 import { count, when, whole } from "../text.js";
@@ -24,9 +25,15 @@ export const records = (view, query) => [
     : null,
   h("div", { class: "bar" }, find(query, "Text")),
   filters(view, query),
-  view.records.length ? list(view) : empty(view.isLooking ? "Nothing yet." : "No records here."),
+  view.records.length ? list(view) : empty(...none(view, query)),
   progress(view),
 ];
+
+const none = ({ topic, isLooking }, query) => {
+  if (isLooking) return ["Nothing yet."];
+  if (["find", "partition", ...FILTERS].some((name) => query[name])) return ["No records here."];
+  return ["No records here. ", shell(`odradek produce -t ${quoted(topic)}`), " writes one."];
+};
 
 const bounds = (view) => {
   const sum = (name) => view.partitions.reduce((all, each) => all + each[name], 0);

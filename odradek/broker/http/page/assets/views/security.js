@@ -1,4 +1,5 @@
 import { find, link } from "../address.js";
+import { quoted, shell } from "../command.js";
 import { button, wholeOr } from "../dialog.js";
 import { empty, h, tag, title } from "../elements.js";
 import { pages, table } from "../table.js";
@@ -36,9 +37,7 @@ const list = (words, add, columns, row) => (view, query, name, key) => [
   title(words, KINDS.map(([kind, text]) => [kind === name ? text : link(text, kind), " "])),
   h("div", { class: "bar" }, find(query, "Name"), add.map(([words, given]) => button(words, given))),
   view[name].length ? [table(words, columns, view[name], row, key, true), pages(view, view[name].length)] : empty(
-    query.find
-      ? "No entry contains this text."
-      : ["There are none yet. ", h("code", {}, add[0][1].command), " adds one."],
+    query.find ? "No entry contains this text." : ["There are none yet. ", shell(add[0][1].command), " adds one."],
   ),
 ];
 
@@ -59,20 +58,28 @@ const ADD = {
   ],
   body: (given) => ({ ...given, name: given.name || null, host: given.host || null }),
 };
-const remove = ({ principal, permission, operation, resource, name, pattern, host }) => ({
-  action: "remove-acl",
-  command: `odradek acls remove --allow-principal ${principal} --operation Read --topic orders`,
-  title: "Remove an ACL",
-  words: `${permission} ${principal} ${operation} on ${resource} ${name} (${pattern}) from ${host}. ` +
-    "This takes effect at once.",
-  go: "Remove",
-  isDanger: true,
-  body: () => ({ principal, permission, operation, resource, name, pattern, host }),
-});
+const RESOURCE_OPTIONS = { user: "user-principal" }; // the options with other names than their resources
+const remove = ({ principal, permission, operation, resource, name, pattern, host }) => {
+  const kind = permission.toLowerCase();
+  const whom = `--${kind}-principal ${quoted(principal)}${host === "*" ? "" : ` --${kind}-host ${quoted(host)}`}`;
+  const option = RESOURCE_OPTIONS[resource] ?? resource.replace(" ", "-");
+  const type = pattern === "literal" ? "" : ` --resource-pattern-type ${pattern}`;
+  const what = resource === "cluster" ? "--cluster" : `--${option} ${quoted(name)}${type}`;
+  return {
+    action: "remove-acl",
+    command: `odradek acls remove ${whom} --operation ${operation} ${what}`,
+    title: "Remove an ACL",
+    words: `${permission} ${principal} ${operation} on ${resource} ${name} (${pattern}) from ${host}. ` +
+      "This takes effect at once.",
+    go: "Remove",
+    isDanger: true,
+    body: () => ({ principal, permission, operation, resource, name, pattern, host }),
+  };
+};
 
 const setPassword = (user = "") => ({
   action: "set-password",
-  command: user ? `odradek users set-password ${user}` : ADD_USER,
+  command: user ? `odradek users set-password ${quoted(user)}` : ADD_USER,
   title: user ? `Change the password of ${user}` : "Add a user",
   words: "The user will log in with SCRAM. Existing connections stay open.",
   go: user ? "Change" : "Add",
@@ -85,7 +92,7 @@ const setPassword = (user = "") => ({
 });
 const deletePassword = ({ user, mechanism }) => ({
   action: "delete-password",
-  command: `odradek users delete-password ${user}`,
+  command: `odradek users delete-password ${quoted(user)} --mechanism ${mechanism}`,
   title: `Delete the ${mechanism} password of ${user}`,
   words: "The user can no longer log in with this password. Existing connections stay open.",
   go: "Delete",
@@ -114,15 +121,22 @@ const SET_QUOTA = {
     value: wholeOr(value, null),
   }),
 };
-const removeQuota = ({ entity, of, limit }) => ({
-  action: "set-quota",
-  command: `odradek quotas unset --user alice ${limit}`,
-  title: `Remove the quota ${limit}`,
-  words: `This removes the quota of ${entity}.`,
-  go: "Remove",
-  isDanger: true,
-  body: () => ({ ...of, limit }),
-});
+const ENTITY_OPTIONS = { user: "user", client_id: "client", ip: "ip" };
+const removeQuota = ({ entity, of, limit }) => {
+  const options = Object.entries(of).map(([kind, name]) =>
+    name === "" ? `--${ENTITY_OPTIONS[kind]}-defaults` : `--${ENTITY_OPTIONS[kind]} ${quoted(name)}`
+  );
+  const entities = options.join(" ");
+  return {
+    action: "set-quota",
+    command: `odradek quotas unset ${entities} ${limit}`,
+    title: `Remove the quota ${limit}`,
+    words: `This removes the quota of ${entity}.`,
+    go: "Remove",
+    isDanger: true,
+    body: () => ({ ...of, limit }),
+  };
+};
 
 const showAcls = list("ACLs", [["Add an ACL…", ADD]], ACL_COLUMNS, (each) => [
   each.principal,

@@ -1,4 +1,5 @@
 import { link } from "../address.js";
+import { quoted } from "../command.js";
 import { button, wholeOr } from "../dialog.js";
 import { empty, h, tag, title } from "../elements.js";
 import { indented } from "../json_text.js";
@@ -67,7 +68,7 @@ const settingRow = (each) => [each.name, each.value ?? "–", each.source.toLowe
 // A value that starts like an object or array must be JSON, so that a typing error does not reach consumers.
 const produce = (topic) => ({
   action: "produce",
-  command: `odradek produce -t ${topic}`,
+  command: `odradek produce -t ${quoted(topic)}`,
   title: `Produce a record to ${topic}`,
   words: "An empty key is null. A value that begins with { or [ must be JSON.",
   go: "Produce",
@@ -96,7 +97,7 @@ const produce = (topic) => ({
 });
 const addPartitions = ({ name, total }) => ({
   action: "add-partitions",
-  command: `odradek topics alter ${name} --partitions ${total + 1}`,
+  command: `odradek topics alter ${quoted(name)} --partitions ${total + 1}`,
   title: `Add partitions to ${name}`,
   words: `It has ${count(total, "partition")}. Keys may move to other partitions. You cannot remove partitions.`,
   go: "Add",
@@ -105,7 +106,7 @@ const addPartitions = ({ name, total }) => ({
 });
 const alter = ({ name, settings }) => ({
   action: "alter-topic",
-  command: `odradek configs alter -t ${name} --add-config retention.ms=3600000`,
+  command: `odradek configs alter -t ${quoted(name)} --add-config retention.ms=3600000`,
   title: `Change a setting of ${name}`,
   words: "Leave the value empty to restore the default.",
   go: "Change",
@@ -119,7 +120,7 @@ const alter = ({ name, settings }) => ({
 
 const deleteTopic = (name) => ({
   action: "delete-topic",
-  command: `odradek topics delete ${name}`,
+  command: `odradek topics delete ${quoted(name)}`,
   title: `Delete topic ${name}`,
   words: "This permanently deletes its records, and the offsets that groups have committed in it.",
   go: "Delete",
@@ -129,7 +130,7 @@ const deleteTopic = (name) => ({
 });
 const deleteRecords = ({ name, partitions }) => ({
   action: "delete-records",
-  command: `odradek records delete -t ${name} -p 0 --before-offset 1000`,
+  command: `odradek records delete -t ${quoted(name)} -p 0 --before-offset 1000`,
   title: `Delete records of ${name}`,
   words: "This permanently deletes the records of one partition that are before an offset.",
   go: "Delete",

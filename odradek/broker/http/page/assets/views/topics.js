@@ -1,4 +1,5 @@
 import { find, link } from "../address.js";
+import { shell } from "../command.js";
 import { button, wholeOr } from "../dialog.js";
 import { empty, h, tag, title } from "../elements.js";
 import { pages, table } from "../table.js";
@@ -23,7 +24,7 @@ export const topics = (view, query) => [
     : empty(query.find ? "No topic name contains this text." : none()),
 ];
 
-const none = () => ["No topics yet. ", h("code", {}, COMMAND), " creates one, as does the first record sent to it."];
+const none = () => ["No topics yet. ", shell(COMMAND), " creates one, as does the first record sent to it."];
 const row = (each) => [
   [link(each.name, "topic", { name: each.name }), each.is_internal ? [" ", tag("internal")] : null],
   whole(each.partitions),

@@ -1,4 +1,5 @@
 import { link, partitionLink } from "../address.js";
+import { quoted, shell } from "../command.js";
 import { button } from "../dialog.js";
 import { facts, h, note, title } from "../elements.js";
 import { pictureOf } from "../picture.js";
@@ -21,13 +22,13 @@ const ending = (view) =>
     ? note(
       "doubt",
       h("p", {}, "If its external coordinator is gone permanently, this aborts it, whatever that coordinator decided:"),
-      h("p", {}, h("code", {}, view.call)),
+      h("p", {}, shell(view.call)),
       button("Force-terminate…", forceTerminate(view.id)),
     )
     : note(
       "",
       h("p", {}, "To end it by hand, so that readers can continue:"),
-      h("p", {}, h("code", {}, view.call)),
+      h("p", {}, shell(view.call)),
       view.rank === OPEN ? button("Abort…", abort(view.id)) : null,
     );
 const state = (view) =>
@@ -55,7 +56,7 @@ const waiting = ({ group, partition, records }, at) => [
 
 const forceTerminate = (id) => ({
   action: "force-terminate",
-  command: `odradek transactions force-terminate --transactional-id ${id}`,
+  command: `odradek transactions force-terminate --transactional-id ${quoted(id)}`,
   title: `Force-terminate ${id}`,
   words:
     "This aborts the transaction, even if the external coordinator has decided to commit it; its records are then " +
@@ -66,7 +67,7 @@ const forceTerminate = (id) => ({
 });
 const abort = (id) => ({
   action: "abort",
-  command: `odradek transactions abort --transactional-id ${id}`,
+  command: `odradek transactions abort --transactional-id ${quoted(id)}`,
   title: `Abort the transaction of ${id}`,
   words: "Readers of committed data continue without its records. Its producer is fenced, and gets an error.",
   go: "Abort",
