@@ -3,22 +3,24 @@
 const PAGE = 50;
 const POLL_MS = 1000;
 const LOST = new Error("The broker did not answer.");
+const CATCH_UP = 4; // pages that a poll reads before it continues with the newest records
 const MOST = 1000; // A longer list drops the records farthest from the end that grows.
 
 const positions = (text) => Object.fromEntries(text.split(",").filter(Boolean).map((each) => each.split(":")));
 const resuming = (found) => Object.entries(found).map(([partition, offset]) => `${partition}:${offset}`).join(",");
 
-// changed: called with the facts of the view whenever they change. lost: called when the broker does not respond.
+// changed: called with the facts of the view whenever they change, and with true if the user has asked for the change.
+// lost: called when the broker does not respond. isHeld: returns whether the list must not follow new records.
 // Returns an object whose `close` stops polling.
-export const browse = (query, changed, lost) => {
+export const browse = (query, { changed, lost, isHeld }) => {
   const { find, ...rest } = query;
   const asked = { ...rest, ...(find ? { find } : {}) };
   let facts = null;
   let isClosed = false;
   let timer = null;
-  const tell = (more) => {
+  const tell = (more, isAsked = true) => {
     facts = { ...facts, ...more };
-    changed(facts);
+    changed(facts, isAsked);
   };
   const ask = async (given) => {
     const answer = await fetch(`/api/records?${new URLSearchParams({ ...asked, ...given })}`).catch(() => {
@@ -58,22 +60,25 @@ export const browse = (query, changed, lost) => {
       further: () => attempt(further),
       stop: () => tell({ isLooking: false }),
     };
-    changed(facts);
+    changed(facts, true);
     if (!found.error && !found.is_done && found.records.length < PAGE) await further();
   };
   // Fetches the records written since the last poll. They go before the list if its order is newest first, and after it
   // otherwise.
   const follow = async () => {
     if (document.hidden || !facts || facts.error || facts.isLooking) return facts ? undefined : await start();
+    if (isHeld()) return;
     const isNewest = facts.order === "newest";
-    if (!isNewest && !facts.is_done) return changed(facts);
-    const found = await ask({ order: "oldest", at: isNewest ? facts.ends : facts.next });
-    if (isClosed || found.error) return isClosed ? undefined : tell({ error: found.error });
+    if (!isNewest && !facts.is_done) return changed(facts, false);
+    const found = isNewest ? await newer() : await ask({ order: "oldest", at: facts.next });
+    if (isClosed || !found) return;
+    if (found.error) return tell({ error: found.error }, false);
     const { partitions } = found;
     const looked_at = facts.looked_at + found.looked_at;
     if (!isNewest) {
       const all = [...facts.records, ...found.records];
-      return tell({ partitions, looked_at, next: found.next, is_done: found.is_done, records: all.slice(-MOST) });
+      const { next, is_done } = found;
+      return tell({ partitions, looked_at, next, is_done, records: all.slice(-MOST) }, false);
     }
     const all = [...found.records.reverse(), ...facts.records];
     const next = positions(facts.next);
@@ -85,7 +90,22 @@ export const browse = (query, changed, lost) => {
       next: resuming(next),
       is_done: facts.is_done && all.length <= MOST,
       records: all.slice(0, MOST),
-    });
+    }, false);
+  };
+  // Fetches the records that are newer than the list. If there are too many, begins a new list with the newest records
+  // instead, and returns nothing: the list would otherwise stay behind a topic that grows quickly.
+  const newer = async () => {
+    const all = { records: [], looked_at: 0, next: facts.ends };
+    for (let page = 0; page < CATCH_UP; page++) {
+      const found = await ask({ order: "oldest", at: all.next });
+      if (isClosed || found.error) return found;
+      const records = [...all.records, ...found.records];
+      Object.assign(all, found, { records, looked_at: all.looked_at + found.looked_at });
+      if (found.records.length < PAGE) return all;
+    }
+    const found = await ask({});
+    if (isClosed || found.error) return found;
+    tell({ ...found, looked_at: facts.looked_at + all.looked_at + found.looked_at }, false);
   };
   const poll = () => {
     timer = setTimeout(() => attempt(follow).then(() => isClosed || poll()), POLL_MS);

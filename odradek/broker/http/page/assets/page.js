@@ -67,17 +67,17 @@ const paint = () => {
   draw(tree, main);
   document.title = `${main.querySelector("h1").textContent} – Odradek`;
 };
+const isHeld = () => isPaused || isSelecting();
 const say = () => {
-  const isHeld = isSelecting();
   live.className = lostAt === null ? "on" : "";
   main.classList.toggle("stale", lostAt !== null);
   if (lostAt !== null) {
     words.textContent = `not connected since ${lostAt}: the broker is down or starting. The numbers are from that time`;
-  } else words.textContent = isPaused ? "paused" : isHeld ? "paused while text is selected" : "live";
+  } else words.textContent = isPaused ? "paused" : isSelecting() ? "paused while text is selected" : "live";
 };
 // Shows the latest facts, unless the user has paused the page or is selecting text in it.
 const update = () => {
-  if (!isPaused && !isSelecting()) paint();
+  if (!isHeld()) paint();
   say();
 };
 
@@ -87,9 +87,10 @@ const show = () => {
   const links = NAV.map(([name, text]) => h("a", { href: to(name), "aria-current": current(name) }, text));
   draw(links, document.getElementById("nav"));
   stream?.close();
-  const changed = (facts) => {
+  // isAsked: whether the user asked for these facts, so that they are shown even if the page is paused.
+  const changed = (facts, isAsked = false) => {
     lostAt = null;
-    const isOther = latest === null || identity(latest) !== identity({ view, query }) || isNarrowed;
+    const isOther = isAsked || latest === null || identity(latest) !== identity({ view, query }) || isNarrowed;
     latest = { view, query, facts };
     isNarrowed = false;
     if (isOther) paint();
@@ -99,7 +100,7 @@ const show = () => {
     lostAt ??= new Date().toTimeString().slice(0, 8);
     say();
   };
-  stream = view === "records" ? browse(query, changed, lost) : listen(view, query, changed, lost);
+  stream = view === "records" ? browse(query, { changed, lost, isHeld }) : listen(view, query, changed, lost);
 };
 const listen = (view, query, changed, lost) => {
   const source = new EventSource(`/live/${isKnown(view) ? view : "overview"}?${new URLSearchParams(query)}`);
