@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,7 +25,7 @@ from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
 from odradek.broker.control.clusters.chosen_listeners import ListenersAndUsers, parse_listeners_and_users
-from odradek.broker.control.clusters.copies import Copy, copy, fresh_root, nothing_more, remove, sibling_path
+from odradek.broker.control.clusters.copies import Copy, copy, fresh_root, nothing_more, remove
 from odradek.broker.control.clusters.releases import Release
 from odradek.broker.control.faults.faults import Faults
 from odradek.broker.control.faults.steps import ControlledSteps
@@ -194,6 +195,7 @@ class Clusters:
         self._system = LoopTimers(loop)
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
+        self._copies = count(1)
         self._objects = FrozenObjects()
         self._released_brokers = 0  # number of brokers that have ended since memory was last returned
         self._root: Path | None = None
@@ -328,7 +330,7 @@ class Clusters:
         """
         cluster = self.require_own(name)
         async with cluster.change():
-            left = sibling_path(cluster.directory, "left")
+            left = self._next_directory(cluster)
             # Clients are disconnected in the turn of the event loop in which the copy is made, since the copy would
             # lack any writes that are acknowledged later.
             cut = partial(_abort_connections, cluster, cluster.running_nodes)
@@ -373,8 +375,9 @@ class Clusters:
             raise unknown_field("name", mark, cluster.checkpoints)
         checkpoint = cluster.checkpoints[mark]
         async with cluster.change():
-            await self._write_copy(cluster, self._checkpoint(cluster, mark), sibling_path(cluster.directory, "left"))
-            await self._go_on_from(sibling_path(cluster.directory, "left"), cluster)
+            copied = self._next_directory(cluster)
+            await self._write_copy(cluster, self._checkpoint(cluster, mark), copied)
+            await self._go_on_from(copied, cluster)
             self._set_to(cluster, checkpoint, is_frozen=cluster.time.is_frozen)
             await self._start_again(cluster)
         return cluster
@@ -521,11 +524,13 @@ class Clusters:
             raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
 
     async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
-        """Stops the broker of a cluster, and replaces its files with a copy."""
+        """Stops the broker of a cluster, and replaces its files with a copy.
+
+        No directory is renamed, because Windows refuses that while a file in it is open, and a removed segment may
+        still be open.
+        """
         await self._end(cluster)
-        removed = sibling_path(cluster.directory, "gone")
-        cluster.directory.rename(removed)
-        copied.rename(cluster.directory)
+        removed, cluster.directory = cluster.directory, copied
         await remove([removed])
 
     async def _remove_cluster(self, cluster: Cluster) -> None:
@@ -562,6 +567,10 @@ class Clusters:
         if self._root is None:
             self._root = fresh_root()
         return self._root / name
+
+    def _next_directory(self, cluster: Cluster) -> Path:
+        """Returns a new path for a copy with which a cluster goes on."""
+        return self._directory(f"{cluster.id}-{next(self._copies)}")
 
     def _checkpoint(self, cluster: Cluster, mark: str) -> Path:
         return self._directory(f"{cluster.id}-at-{mark.encode().hex()}")

@@ -62,10 +62,6 @@ class Copy(Protocol):
     ) -> None: ...
 
 
-def sibling_path(directory: Path, what: str) -> Path:
-    return directory.with_name(f"{directory.name}-{what}")
-
-
 async def copy(
     directory: Path,
     to: Path,
