@@ -125,19 +125,20 @@ class TlsHandshake:
 
     async def run(self) -> None:
         in_progress.set(self)
-        assert self._transport is not None
+        transport = self._transport
+        assert transport is not None
         assert self._held is not None
-        if self._transport.is_closing():  # aborted before it began; the transport notifies the connection
+        if transport.is_closing():  # aborted before it began; the transport notifies the connection
             self._handshakes.handshake_ended(self)
             return
         early = HeldBytes()  # receives any bytes that the client sends immediately after its handshake
         secured: Any = None
         lost: Exception | None = None
         # By now, the transport's protocol is the TLS protocol.
-        self._handshakes.loop.call_soon(self._held.release, self._transport)
+        self._handshakes.loop.call_soon(self._held.release, transport)
         try:
             secured = await self._handshakes.loop.start_tls(
-                self._transport,
+                transport,
                 early,
                 self._handshakes.context(),
                 server_side=True,
@@ -148,7 +149,8 @@ class TlsHandshake:
             lost = error
         finally:
             self._handshakes.handshake_ended(self)
-        if secured is None or secured.is_closing() or self.failure is not None:
+        # If the client disconnects during the handshake, asyncio's own loop returns a transport that does not say so.
+        if secured is None or secured.is_closing() or transport.is_closing() or self.failure is not None:
             self._say_why(self.failure or lost)
             self.connection.connection_lost(lost)
             return
