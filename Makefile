@@ -34,7 +34,8 @@ help:
 	@echo '                   per API and version (default: 200)'
 	@echo 'make properties    run the Hypothesis tests with new examples; EXAMPLES=n tries n times as many as usual (default: 40)'
 	@echo 'make release-check check a release, for hours: act as a user on a bare Debian, with the examples of fixtures (root,'
-	@echo '                   debootstrap), and run all of fuzz, sim, crash and conformance on the compiled variant'
+	@echo '                   debootstrap), run all of fuzz, sim, crash and conformance on the compiled variant, and all'
+	@echo '                   tests without the abilities that only Linux has'
 	@echo 'make check         run ruff, mypy, deno, shellcheck and actionlint (Go); check the import rules, and the links and the width'
 	@echo '                   of the docs'
 	@echo 'make check-elsewhere   check the types of everything that is installed, for Windows and macOS'
@@ -105,12 +106,13 @@ properties: .make/dev
 fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
 
-# This takes hours: the suites that .ci/run only samples with the compiled variant run here as often as with the pure
-# one.
+# This takes hours: the suites that .ci/run only samples with the compiled variant, or without the abilities of Linux,
+# run here completely.
 release-check: compile check-elsewhere
 	.ci/wheel $(RUN)
 	.ci/bare
 	.ci/first_hour
+	$(MAKE) --keep-going test-elsewhere
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
@@ -142,9 +144,9 @@ check-elsewhere: .make/dev
 	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin -p odradek
 
 # Runs tests without abilities of Linux, see tests/elsewhere. Each ability alone is taken from the tests of the system,
-# of the disk and of connections, and all abilities of a system from `make test`. WITHOUT=ability (or a system) chooses
-# one run, and ARGS its tests. tests/clients/test_elsewhere.py is in `make test-slow`, and takes the abilities from its
-# own brokers.
+# of the disk and of connections. All abilities of a system are taken from all tests of `make test`. WITHOUT=ability (or
+# a system) chooses one run, and ARGS its tests. tests/clients/test_elsewhere.py is in `make test-slow`, and takes the
+# abilities from its own brokers.
 ABILITIES := nowait preadv sendfile fdatasync memfd uvloop signals proc shm macos windows
 ALONE := tests/unit/system tests/unit/storage tests/unit/broker/network
 WITHOUT_IT = PYTHONPATH=$(CURDIR)/tests/elsewhere $(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --timeout 180 -m 'not slow'

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import aiokafka
 import kafka
-import uvloop
 
 from bench.clients import incompressible
 from bench.subjects import Subject
 from bench.topics import topic
 from odradek.client import Producer
 
+T = TypeVar("T")
+
 BATCH_BYTES = 64 * 1024
 LINGER_MS = 5
+
+
+def on_uvloop(work: Coroutine[Any, Any, T]) -> T:
+    import uvloop  # imported here because Windows has none, and the tests of the tables import this module
+
+    return uvloop.run(work)
 
 
 def produce_ours(bootstrap: str, name: str, value: bytes, count: int) -> float:
@@ -36,7 +44,7 @@ def produce_ours(bootstrap: str, name: str, value: bytes, count: int) -> float:
                 record.result()
             return took_s
 
-    return uvloop.run(work())
+    return on_uvloop(work())
 
 
 def produce_aiokafka(bootstrap: str, name: str, value: bytes, count: int) -> float:
@@ -56,7 +64,7 @@ def produce_aiokafka(bootstrap: str, name: str, value: bytes, count: int) -> flo
         finally:
             await producer.stop()
 
-    return uvloop.run(work())
+    return on_uvloop(work())
 
 
 def produce_kafka_python(bootstrap: str, name: str, value: bytes, count: int) -> float:

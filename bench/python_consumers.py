@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import aiokafka
 import kafka
-import uvloop
 
 from bench.clients import incompressible
+from bench.python_clients import on_uvloop
 from bench.subjects import Subject
 from bench.topics import topic
 from odradek.client import Consumer, ConsumerRecord, Producer, TopicPartition
@@ -43,7 +43,7 @@ def iterate_ours(bootstrap: str, name: str, count: int) -> float:
                     break
             return time.perf_counter() - started
 
-    return uvloop.run(work())
+    return on_uvloop(work())
 
 
 def iterate_aiokafka(bootstrap: str, name: str, count: int) -> float:
@@ -61,7 +61,7 @@ def iterate_aiokafka(bootstrap: str, name: str, count: int) -> float:
         finally:
             await consumer.stop()
 
-    return uvloop.run(work())
+    return on_uvloop(work())
 
 
 def iterate_kafka_python(bootstrap: str, name: str, count: int) -> float:
@@ -87,7 +87,7 @@ def poll_ours(bootstrap: str, name: str, count: int) -> float:
                 left -= _counted(await consumer.getmany(timeout_ms=PATIENCE_MS))
             return time.perf_counter() - started
 
-    return uvloop.run(work())
+    return on_uvloop(work())
 
 
 def poll_aiokafka(bootstrap: str, name: str, count: int) -> float:
@@ -103,7 +103,7 @@ def poll_aiokafka(bootstrap: str, name: str, count: int) -> float:
         finally:
             await consumer.stop()
 
-    return uvloop.run(work())
+    return on_uvloop(work())
 
 
 def poll_kafka_python(bootstrap: str, name: str, count: int) -> float:
@@ -148,7 +148,7 @@ class PythonConsume:
         """Returns thousands of records per second for each library, and our rate relative to the best of the others."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         with topic(subject.bootstrap, 1) as name:
-            uvloop.run(fill(subject.bootstrap, name, value, count))
+            on_uvloop(fill(subject.bootstrap, name, value, count))
             figures = {
                 library: count / consume(subject.bootstrap, name, count) / 1000
                 for library, consume in self.ways.items()

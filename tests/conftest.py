@@ -15,7 +15,9 @@ from tests.support.examples import ARE_THE_SAME, examples
 from tests.support.killed_brokers import killed
 from tests.support.tracebacks import MARK, TracebackHandler, taken, unexpected
 
-IS_LINUX = sys.platform == "linux" and not os.environ.get("WITHOUT")  # see tests/elsewhere
+WITHOUT = os.environ.get("WITHOUT", "")  # see tests/elsewhere
+IS_LINUX = sys.platform == "linux" and not WITHOUT
+IS_POSIX = sys.platform != "win32" and WITHOUT != "windows"
 CLIENTS = Path(__file__).parent / "clients"
 CLIENTS_END_AT = 0.8  # of all files
 
@@ -45,10 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, path in enumerate(of_a_kind)
     }
     items.sort(key=lambda item: place[item.path])
-    if not IS_LINUX:
-        for item in items:
-            if item.get_closest_marker("linux") is not None:
-                item.add_marker(pytest.mark.skip(reason="holds on Linux only"))
+    for item in items:
+        if not IS_LINUX and item.get_closest_marker("linux") is not None:
+            item.add_marker(pytest.mark.skip(reason="holds on Linux only"))
+        if not IS_POSIX and item.get_closest_marker("posix") is not None:
+            item.add_marker(pytest.mark.skip(reason="holds on Linux and macOS only"))
 
 
 def pytest_collection_finish() -> None:

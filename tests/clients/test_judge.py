@@ -144,6 +144,7 @@ while True:
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
+@pytest.mark.posix  # On Windows, the processes that the program has started are not ended.
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("program", [SENDS_UNTIL_IT_ENDS, IGNORES_SIGTERM + SENDS_UNTIL_IT_ENDS], ids=["", "deaf"])
 def test_a_signal_ends_the_command_and_what_was_sent_is_judged(

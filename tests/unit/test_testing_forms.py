@@ -24,6 +24,7 @@ def test_the_package_gives_the_form_on_asyncio() -> None:
         _ = odradek.testing.Kafka
 
 
+@pytest.mark.linux  # For other systems, tests/elsewhere imports asyncio.
 def test_the_blocking_form_loads_no_asyncio() -> None:
     said = subprocess.run(
         [sys.executable, "-c", "import sys, odradek.testing.sync; print('asyncio' in sys.modules)"],

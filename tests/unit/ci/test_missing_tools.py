@@ -15,7 +15,9 @@ OLDER = next(map(str, (Path.home() / ".pyenv/versions").glob("3.10.*/bin/python3
 @pytest.mark.skipif(OLDER is None, reason="needs Python 3.10")
 def test_an_older_python_is_told_which_one_is_needed() -> None:
     assert OLDER is not None
-    done = subprocess.run([OLDER, "setup.py", "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [OLDER, "-E", "setup.py", "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.startswith("odradek needs Python 3.11 or later. This is Python 3.10.")
     assert len(done.stderr.splitlines()) == 1
