@@ -414,8 +414,8 @@ class Broker:
             return directory
         except DirectoryInUse:
             raise CannotStart(
-                f"the data directory {path} is in use by another broker: stop that one, or choose another directory"
-                " with --data-dir"
+                f"the data directory {path} is in use by another broker: stop that broker, or choose another"
+                " directory with --data-dir"
             ) from None
         except WrongDirectory as error:
             raise CannotStart(str(error)) from None
@@ -431,7 +431,7 @@ class Broker:
         if self.config.odradek_share_transactions and SHARE_TRANSACTIONS not in self.offered.features:
             raise CannotStart(
                 f"{SHARE_TRANSACTIONS}=1 cannot be combined with the emulation of a release of Kafka, because no"
-                " Kafka has this feature. Remove one of the two"
+                " release of Kafka has this feature. Remove one of the two"
             )
         try:
             self.metadata = yield from ClusterMetadata.opening(

@@ -245,9 +245,9 @@ async def _stopped_cleanly(serving: ServingBroker) -> bool:
     try:
         await serving.stop(IN_FLIGHT_TIMEOUT_S)
     except (LogFailed, OSError) as error:
-        log.critical("the broker could not stop cleanly, so the next start will read the whole log: %s", error)
+        log.critical("the broker could not stop cleanly, so the next start must read the whole log: %s", error)
         return False
-    log.info("stopped; everything that was acknowledged is on the disk")
+    log.info("the broker has stopped; all acknowledged records are on the disk")
     return True
 
 
@@ -274,9 +274,9 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         unfinished.write_text(json.dumps(ready) + "\n")
         unfinished.replace(ready_file)
     addresses = [f"{one.host}:{one.port}" for one in broker.advertised_listeners]
-    elsewhere = "" if addresses[0] == f"{first.host}:{first.port}" else f", which it calls {', '.join(addresses)}"
+    elsewhere = "" if addresses[0] == f"{first.host}:{first.port}" else f", and advertises {', '.join(addresses)}"
     if broker.config.is_advertised_by_arrival:
-        elsewhere = ", and answers each with the address that it came in by"
+        elsewhere = ", and gives each client the address through which it connected"
     print(
         f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}{_page(serving)}"
         f"{'' if serving.registry is None else f'; the schema registry is on {serving.registry.url}'}"

@@ -446,7 +446,10 @@ class Admin(ConnectedClient):
             if self._cluster.transaction_version < EPOCHS_PER_TRANSACTION:
                 await self._cluster.refresh_features()
             if self._cluster.transaction_version < EPOCHS_PER_TRANSACTION:
-                what = "below transaction.version 2 no pair of producer id and epoch names a single transaction"
+                what = (
+                    "below transaction.version 2, a pair of producer id and epoch does not identify a single"
+                    " transaction"
+                )
                 raise ClientError(what, ErrorCode.UNSUPPORTED_VERSION)
             answer = await self._cluster.ask_coordinator(
                 transactional_id, kind, request, EndTxnResponse, min_version=END_TXN_OF_ONE_EPOCH

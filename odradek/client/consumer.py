@@ -117,7 +117,9 @@ class Consumer(ConnectedClient):
         """
         unknown = set(partition_assignment_strategy) - ASSIGNORS.keys()
         if unknown or not partition_assignment_strategy:
-            raise ValueError(f"partition_assignment_strategy takes {', '.join(ASSIGNORS)}, not {sorted(unknown)}")
+            raise ValueError(
+                f"partition_assignment_strategy must be a list of {', '.join(ASSIGNORS)}, not {sorted(unknown)}"
+            )
         if enable_auto_commit and group_id is None:
             raise ValueError("enable_auto_commit needs a group_id")
         metrics = ConsumerMetrics(client_id)
@@ -135,7 +137,7 @@ class Consumer(ConnectedClient):
             metrics=metrics,
         )
         if isolation_level not in ISOLATION_LEVELS:
-            raise ValueError(f"isolation_level takes {' or '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
+            raise ValueError(f"isolation_level must be {' or '.join(ISOLATION_LEVELS)}, not {isolation_level!r}")
         self._isolation_level = ISOLATION_LEVELS[isolation_level]
         self._timeout_ms = default_api_timeout_ms
         self._protocol = GroupProtocol(group_protocol)
@@ -244,9 +246,9 @@ class Consumer(ConnectedClient):
         if self._offsets is None:
             raise IllegalState("subscribe needs a group_id; assign does not")
         if not self._subscription.exists and self._positions.partitions:
-            raise IllegalState("partitions were assigned: unsubscribe first")
+            raise IllegalState("partitions were assigned with assign: call unsubscribe first")
         if isinstance(topics, str):
-            raise TypeError("subscribe takes several topics, not one string")
+            raise TypeError("subscribe needs a list of topics, not a string")
         if pattern is not None and self._protocol is GroupProtocol.CLASSIC:
             raise IllegalState('a pattern needs group_protocol="consumer"')
         interest = Interest(frozenset(topics), pattern)
@@ -256,7 +258,7 @@ class Consumer(ConnectedClient):
         """Reads exactly these partitions from now on. Partitions that were already assigned keep their positions.
         Raises IllegalState after `subscribe`: call `unsubscribe` first."""
         if self._subscription.exists:
-            raise IllegalState("the consumer has subscribed: unsubscribe first")
+            raise IllegalState("the consumer has called subscribe: call unsubscribe first")
         requested = [TopicPartition(*partition) for partition in partitions]
         self._drop_buffered(*(self._positions.partitions - set(requested)))
         self._positions.assign(requested, has_group=self._offsets is not None)
@@ -374,7 +376,9 @@ class Consumer(ConnectedClient):
             self._change.clear()
             self._wake()
             if not await is_set_by(self._change, ends_at):
-                raise RetriableError(f"the position in {partition.topic}-{partition.partition} is not known in time")
+                raise RetriableError(
+                    f"the position in {partition.topic}-{partition.partition} could not be determined in time"
+                )
             assigned = self._positions.get(partition)
         on_its_way = self._delivery.position(partition)
         return assigned.offset if on_its_way is None else on_its_way
@@ -415,7 +419,7 @@ class Consumer(ConnectedClient):
         if there is no such record. Raises ValueError for a negative timestamp; RetriableError on timeout; ClientError
         for a partition that the broker refuses."""
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
-            raise ValueError("a timestamp before 1970")
+            raise ValueError("the timestamp is before 1970")
         return await list_offsets(
             self._cluster, timestamps_ms, isolation_level=self._isolation_level.value, timeout_ms=self._timeout_ms
         )
@@ -462,7 +466,7 @@ class Consumer(ConnectedClient):
         """Returns the first result of `take` that is not None, or None after `timeout_ms`. Does not await anything
         after `take` has succeeded, so a cancellation loses no records."""
         if not self._is_started or self._is_closed:
-            raise IllegalState("the consumer is not started, or closed")
+            raise IllegalState("the consumer was not started, or is closed")
         if not self._subscription.exists and not self._positions.partitions:
             raise IllegalState("neither subscribe nor assign was called")
         loop = asyncio.get_running_loop()

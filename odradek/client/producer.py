@@ -143,20 +143,20 @@ class Producer(ConnectedClient):
         **security                see `odradek.client.security.settings.SecuritySettings`
         """
         if acks not in ACKS:
-            raise ValueError(f"acks is 0, 1 or 'all', not {acks!r}")
+            raise ValueError(f"acks must be 0, 1 or 'all', not {acks!r}")
         if compression_type is not None and compression_type not in COMPRESSIONS:
-            raise ValueError(f"compression_type is one of {', '.join(COMPRESSIONS)}, not {compression_type!r}")
+            raise ValueError(f"compression_type must be one of {', '.join(COMPRESSIONS)}, not {compression_type!r}")
         is_idempotent = ACKS[acks] == ALL if enable_idempotence is None else enable_idempotence
         if is_idempotent and ACKS[acks] != ALL:
-            raise ValueError("enable_idempotence takes acks='all'")
+            raise ValueError("enable_idempotence needs acks='all'")
         if max_in_flight < 1 or (is_idempotent and max_in_flight > MAX_IN_FLIGHT_IN_ORDER):
-            raise ValueError(f"max_in_flight is at least 1, and at most {MAX_IN_FLIGHT_IN_ORDER} with idempotence")
+            raise ValueError(f"max_in_flight must be at least 1, and at most {MAX_IN_FLIGHT_IN_ORDER} with idempotence")
         if transactional_id is not None and not is_idempotent:
-            raise ValueError("a transactional_id takes idempotence")
+            raise ValueError("a transactional_id needs idempotence")
         if two_phase_commit and transactional_id is None:
-            raise ValueError("two_phase_commit takes a transactional_id")
+            raise ValueError("two_phase_commit needs a transactional_id")
         if two_phase_commit and transaction_timeout_ms is not None:
-            raise ValueError("with two_phase_commit a transaction has no timeout: leave transaction_timeout_ms out")
+            raise ValueError("with two_phase_commit, a transaction has no timeout: leave out transaction_timeout_ms")
         self._metrics: ProducerMetrics = ProducerMetrics(client_id)
         self._cluster = Cluster(
             bootstrap_servers,
@@ -212,7 +212,7 @@ class Producer(ConnectedClient):
         already started; AuthenticationFailed if a broker refuses the login.
         """
         if self._sender is not None or self._is_closed:
-            raise IllegalState("a producer is started once")
+            raise IllegalState("a producer can be started only once")
         try:
             await self._connect()
         except BaseException:
@@ -475,7 +475,9 @@ class Producer(ConnectedClient):
         """
         session = self._transaction_session()
         if not self._two_phase_commit:
-            raise IllegalState("only a producer with two_phase_commit prepares", ErrorCode.INVALID_TXN_STATE)
+            raise IllegalState(
+                "only a producer with two_phase_commit can prepare a transaction", ErrorCode.INVALID_TXN_STATE
+            )
         session.enter(Call.PREPARE)
         with self._metrics.prepare:
             await self._started_sender().flush()
@@ -558,7 +560,7 @@ class Producer(ConnectedClient):
     def _transaction_session(self) -> TransactionSession:
         self._started_sender()
         if self._session is None:
-            raise IllegalState("a producer without transactional_id has no transactions")
+            raise IllegalState("a producer without a transactional_id cannot use transactions")
         return self._session
 
     async def _wait_to_send(self, sender: Sender, topic: str, size_bytes: int) -> list[Outbox]:
@@ -602,7 +604,7 @@ class Producer(ConnectedClient):
         return error
 
     def _no_such_partition(self, topic: str, partition: int, partition_count: int) -> ClientError:
-        message = f"{topic} has no partition {partition}, but {partition_count}"
+        message = f"{topic} has no partition {partition}; it has {partition_count} partitions"
         return self._refusal(message, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _partition(self, topic: str, key: bytes | None, size_bytes: int, partition_count: int) -> int:

@@ -116,7 +116,7 @@ class ShareConsumer(ConnectedClient):
             raise ValueError(f"max_poll_records={max_poll_records}")
         modes = {mode.name.lower(): mode for mode in AcquireMode}
         if share_acquire_mode not in modes:
-            raise ValueError(f"share_acquire_mode takes {' or '.join(modes)}, not {share_acquire_mode!r}")
+            raise ValueError(f"share_acquire_mode must be {' or '.join(modes)}, not {share_acquire_mode!r}")
         self._mode = AcknowledgementMode(share_acknowledgement_mode)
         self._max_wait_ms = fetch_max_wait_ms
         self._timeout_ms = default_api_timeout_ms
@@ -184,7 +184,7 @@ class ShareConsumer(ConnectedClient):
         """Subscribes to these topics, which replaces any earlier subscription. The next `getmany` joins the group.
         Raises TypeError if `topics` is a single string."""
         if isinstance(topics, str):
-            raise TypeError("subscribe takes several topics, not one string")
+            raise TypeError("subscribe needs a list of topics, not a string")
         self._member.subscribe(frozenset(topics))
 
     async def unsubscribe(self) -> None:
@@ -248,8 +248,8 @@ class ShareConsumer(ConnectedClient):
                 return
             if leader.acquired.is_pending(partition, record.offset):
                 raise IllegalState(
-                    f"a transaction acknowledges the record at {record.offset} of {record.topic}-{record.partition}: "
-                    "commit or abort it first"
+                    f"a transaction contains the acknowledgement of the record at {record.offset} of"
+                    f" {record.topic}-{record.partition}: commit or abort it first"
                 )
         raise IllegalState(
             f"the record at {record.offset} of {record.topic}-{record.partition} cannot be acknowledged: "
@@ -281,7 +281,9 @@ class ShareConsumer(ConnectedClient):
             if not undecided:
                 return results
             if asyncio.get_running_loop().time() >= ends_at:
-                error = RetriableError("the broker could not store it in time; the next request says it again")
+                error = RetriableError(
+                    "the broker could not store the acknowledgement in time; the next request repeats it"
+                )
                 return results | dict.fromkeys(undecided, error)
             failures += 1
             await self._cluster.pause(failures)
@@ -314,7 +316,7 @@ class ShareConsumer(ConnectedClient):
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
         joined = await self._member.wait_until_joined(ends_at)
         if joined is None:
-            outcomes = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
+            outcomes = f"the consumer did not join the share group {group_id!r} within {timeout_ms:g} ms"
             raise RetriableError(outcomes, ErrorCode.REQUEST_TIMED_OUT)
         await self._cluster.retry(  # retried because a broker may be restarting
             lambda: self._cluster.check_all_serve(
@@ -345,8 +347,9 @@ class ShareConsumer(ConnectedClient):
             if (found := leader.acquired.find_acknowledged(given)) is not None:
                 (topic, index), offset = found
                 raise AbortableError(
-                    f"the record at offset {offset} of {topic}-{index} was acknowledged through the consumer, which "
-                    "will send that outside the transaction: acknowledge each record in one of the two ways",
+                    f"the record at offset {offset} of {topic}-{index} was acknowledged through the consumer, which"
+                    " sends the acknowledgement outside the transaction: acknowledge each record only in one of"
+                    " the two ways",
                     ErrorCode.INVALID_RECORD_STATE,
                 )
         pending = [(leader.acquired, leader.acquired.make_pending(given)) for leader in leaders]

@@ -320,8 +320,8 @@ def answering(content: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"\x15\x03\x03\x00\x02\x02\x46", "it answers with TLS. Set -X security.protocol to SSL or SASL_SSL"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "it answers with HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "its listener requires TLS. Set -X security.protocol to SSL or SASL_SSL"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "the port is one for HTTP"),
         (b"", "may require TLS or SASL"),
     ],
 )
@@ -337,7 +337,7 @@ def test_a_port_that_speaks_something_else_is_recognised(content: bytes, complai
     [
         ("127.0.0.1:1", "no broker can be reached at 127.0.0.1:1: Connection refused", 3),
         ("no-such-host.invalid:9092", "no broker can be reached at no-such-host.invalid:9092", 3),
-        ("localhost:kafka", "it takes host:port", 2),
+        ("localhost:kafka", "write host:port", 2),
     ],
 )
 def test_an_address_that_leads_nowhere_is_named(bootstrap: str, complaint: str, status: int) -> None:
@@ -436,7 +436,7 @@ def test_the_address_comes_from_the_environment_or_a_profile_or_stands_in_front(
             ["security.protocol=SSL", "ssl.ca.location=nope.pem"],
             "-X ssl.ca.location=nope.pem: No such file or directory",
         ),
-        (["security.protocol=SSL"], "hung up during the TLS handshake: its listener may be one without TLS"),
+        (["security.protocol=SSL"], "closed the connection during the TLS handshake: its listener may not use TLS"),
         (["security.protocol=TLS"], "-X security.protocol is one of PLAINTEXT, SSL"),
         (["security.protocol=SASL_PLAINTEXT"], "sasl.mechanism is missing"),
     ],

@@ -146,7 +146,7 @@ def test_a_cluster_of_a_test_begins_with_the_feature_in_its_settings(odradek: Od
 
 
 def test_a_cluster_that_emulates_a_release_cannot_have_it(odradek: Odradek) -> None:
-    with pytest.raises(Refused, match="no Kafka has this feature"):
+    with pytest.raises(Refused, match="no release of Kafka has this feature"):
         odradek.cluster(settings={OWN: 1}, emulate="4.3")
 
 

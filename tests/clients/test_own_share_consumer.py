@@ -41,7 +41,7 @@ T = AcknowledgeType
 def share_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS) as running:
         if not serves_share_groups(running.bootstrap):
-            pytest.skip("the broker does not serve share groups")
+            pytest.skip("the broker does not support share groups")
         yield running
 
 

@@ -153,7 +153,7 @@ def test_a_topic_with_several_partitions_stops_the_start_by_name(tmp_path: Path)
     with BrokerProcess(tmp_path / "data") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("_schemas", 3)])["_schemas"].result()
-    with pytest.raises(RuntimeError, match="_schemas has 3 partitions, and the schema registry needs it to have one"):
+    with pytest.raises(RuntimeError, match="_schemas has 3 partitions, but the schema registry needs exactly one"):
         BrokerProcess(tmp_path / "data", SETTINGS).start()
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists(), "the failed start has closed the directory"
 

@@ -305,7 +305,7 @@ def test_a_handshake_that_nobody_goes_on_with_is_ended(directory: Path, tmp_path
         with connect(broker, "SSL") as silent, connect(broker, "SSL") as stopped:
             stopped.sendall(client_hello(directory)[:100])
             assert silent.recv(1) == stopped.recv(1) == b""
-        logged(broker, "it did not finish within odradek.authentication.timeout.ms=200")
+        logged(broker, "the handshake did not finish within odradek.authentication.timeout.ms=200")
 
 
 def test_more_handshakes_than_allowed_push_out_the_oldest(directory: Path, tmp_path: Path) -> None:

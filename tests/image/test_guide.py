@@ -122,7 +122,7 @@ def test_a_compose_setup_of_the_page_comes_up(start: Run, tmp_path: Path, words:
     for service in reversed(services):
         if service.container is not None and service.container.is_running():
             assert service.container.stop(STOPS_WITHIN_S) != -SIGKILL, f"docker stop has to kill {service.name}"
-    assert "stopped; everything that was acknowledged is on the disk" in broker.log
+    assert "the broker has stopped; all acknowledged records are on the disk" in broker.log
 
 
 def test_each_block_of_the_page_is_played_or_listed() -> None:

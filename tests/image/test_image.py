@@ -69,7 +69,7 @@ def test_it_becomes_healthy_takes_records_and_stops_in_time(start: Run, tmp_path
     assert broker.ready_page() == 200
     assert consume("localhost:9092", "orders", 1) == ["1"]
     assert broker.stop() == 0
-    assert "stopped; everything that was acknowledged is on the disk" in broker.log
+    assert "the broker has stopped; all acknowledged records are on the disk" in broker.log
 
 
 def test_it_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> None:

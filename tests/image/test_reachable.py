@@ -41,6 +41,6 @@ def test_a_container_that_is_sent_to_itself_is_named_in_the_log(start: Run) -> N
         neighbour.remove()
     assert broker.log.count("client 172.31.0.3") == 1
     assert (
-        "is told to connect to localhost:9092, which is its own machine and not this broker: set advertised"
+        "is told to connect to localhost:9092, which is the client's own machine, and not this broker: set advertised"
         in broker.log
     )

@@ -134,7 +134,7 @@ def test_the_refusal_of_a_level_names_the_later_release_that_used_the_directory(
     disk = stopped.after_kill()
     disk.unlink(f"{DATA}/.odradek_manifest")
     disk.replace(file, with_releases(disk.read_bytes(file), Releases("9.8.7", "0.1.0")))
-    with pytest.raises(CannotStart, match=r"up to 33\. Odradek 9\.8\.7 wrote the directory: start that one"):
+    with pytest.raises(CannotStart, match=r"up to 33\. Odradek 9\.8\.7 wrote the directory: start that release"):
         Running(disk)
 
 
@@ -144,7 +144,7 @@ def test_a_log_that_ends_before_its_snapshot_is_not_started_on() -> None:
     disk = running.disk
     snapshot = bootstrap_snapshot([FeatureLevelRecord(name="metadata.version", feature_level=30)], 30, 5)
     disk.write_bytes(f"{METADATA}/00000000000000009999-0000000001.checkpoint", snapshot)
-    with pytest.raises(CorruptMetadata, match="the end of the log is lost"):
+    with pytest.raises(CorruptMetadata, match="records at the end of the log are lost"):
         restarted_on(disk)
 
 

@@ -207,7 +207,7 @@ class ClusterMetadata:
         yield from _loading(disk, metadata_log, loader, image)
         if loader.not_understood:
             kinds = ", ".join(f"type {kind} version {version}" for kind, version in sorted(loader.not_understood))
-            log.warning("metadata records of a newer Kafka are kept, but have no effect: %s", kinds)
+            log.warning("the metadata log has records of a newer Kafka, which are kept but have no effect: %s", kinds)
         _check_features(image, log_directory.releases.newest)
         assert log_directory.meta.directory_id is not None
         node = Node(config.node_id, topic_id_bytes(log_directory.meta.directory_id))
@@ -406,7 +406,7 @@ class ClusterMetadata:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
         except OSError as error:
             log.warning(
-                "%s could not be written, and without it Kafka does not start in this directory: %s",
+                "%s could not be written, and Kafka does not start in this directory without that file: %s",
                 snapshot.name,
                 error,
             )
@@ -576,14 +576,14 @@ def _check_features(image: MetadataImage, newest: str) -> None:
         if name not in SUPPORTED_FEATURES:
             raise CannotStart(
                 f"the feature {name} is finalised at level {level}, and this release does not know it."
-                f" {later or 'A later release or another program'} wrote the directory: start that one, or lower"
-                f" {name} to 0 there first"
+                f" {later or 'A later release or another program'} wrote the directory: start that release, or"
+                f" first lower {name} to 0 with it"
             )
         if level > most:
             raise CannotStart(
                 f"the feature {name} is finalised at level {level}, and this release knows levels up to {most}."
-                f" {later or 'A later release'} wrote the directory: start that one, or lower {name} there first if it"
-                " allows that"
+                f" {later or 'A later release'} wrote the directory: start that release, or first lower {name} with"
+                " it, if it allows that"
             )
 
 

@@ -71,7 +71,9 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
             log.warning("%s/%s is damaged or incomplete, and is ignored", metadata_log.directory, snapshot.name)
             continue
         if snapshot.end_offset > metadata_log.high_watermark:
-            raise CorruptMetadata(f"the end of the log is lost: the log ends before the snapshot {snapshot.name}")
+            raise CorruptMetadata(
+                f"records at the end of the log are lost: the log ends before the snapshot {snapshot.name}"
+            )
         if snapshot.end_offset >= start:
             return data, snapshot.end_offset
         break

@@ -60,8 +60,8 @@ class ClientAddresses:
         self._warned.add(client)
         setting = "odradek.advertise.published" if self._is_by_arrival else "advertised.listeners"
         log.warning(
-            "client %s (%s) is told to connect to %s:%d, which is its own machine and not this broker: set %s to an"
-            " address that the client can reach%s",
+            "client %s (%s) is told to connect to %s:%d, which is the client's own machine, and not this broker:"
+            " set %s to an address that the client can reach%s",
             client,
             connection.client_software_name,
             *advertised,

@@ -296,7 +296,9 @@ class Connection(asyncio.BufferedProtocol):
                 if size >> 16 == TLS_HANDSHAKE:
                     self._refuse("the client began a TLS handshake, but this listener expects plain text")
                 else:
-                    self._refuse(f"it announced a request of {size} bytes; the limit is {info.max_request_bytes}")
+                    self._refuse(
+                        f"the client announced a request of {size} bytes, but the limit is {info.max_request_bytes}"
+                    )
                 return
             if server.memory is not None and not self._is_paid:
                 if self._mutes:

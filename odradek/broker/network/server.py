@@ -225,7 +225,9 @@ class Server:
         def over() -> None:
             del self._deadlines[connection]
             if not connection.info.is_authenticated:
-                connection.refuse(f"not authenticated within odradek.authentication.timeout.ms={timeout_ms}")
+                connection.refuse(
+                    f"the client did not authenticate within odradek.authentication.timeout.ms={timeout_ms}"
+                )
 
         self._deadlines[connection] = self.timers.after(timeout_ms, over)
 

@@ -272,7 +272,9 @@ class Partition:
         except KafkaError as failure:
             if not self._is_refused:  # logged only once, however often clients retry
                 self._is_refused = True
-                logger.error("%s cannot be written, and producers get an error until it can be: %s", self, failure)
+                logger.error(
+                    "%s cannot be written, and producers get an error until it can be written again: %s", self, failure
+                )
             for on_done in unwritten:
                 on_done(failure)
             return failure

@@ -39,16 +39,16 @@ class Rights:
     def require_read(self, subject: str) -> None:
         if not self.may_read(subject):
             raise self._denied(
-                f"reading the subject {subject} needs DESCRIBE, READ or WRITE of the topic {topic_of(subject)}"
+                f"reading the subject {subject} needs DESCRIBE, READ or WRITE on the topic {topic_of(subject)}"
             )
 
     def require_write(self, subject: str) -> None:
         if not self._allows(Operation.WRITE, topic_of(subject)):
-            raise self._denied(f"changing the subject {subject} needs WRITE of the topic {topic_of(subject)}")
+            raise self._denied(f"changing the subject {subject} needs WRITE on the topic {topic_of(subject)}")
 
     def require_of_cluster(self, operation: Operation) -> None:
         if not self.authorizer.allows(self.context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
-            raise self._denied(f"this needs {operation.name} of the cluster")
+            raise self._denied(f"this needs {operation.name} on the cluster")
 
     def _allows(self, operation: Operation, topic: str) -> bool:
         return self.authorizer.allows(self.context, operation, ResourceType.TOPIC, topic)

@@ -406,7 +406,7 @@ class RegistryRoutes:
         if not isinstance(text, str) or not text:
             raise invalid_schema("Empty schema")
         if not isinstance(schema_type, str):
-            raise RegistryError(422, "schemaType has to be a text")
+            raise RegistryError(422, "schemaType must be a string")
         return SchemaText(schema_type, text, _references(body.get("references") or [])), body
 
     async def _body(self, request: web.Request) -> Mapping[str, Json]:
@@ -526,7 +526,7 @@ def _bounds(request: web.Request) -> tuple[int, int]:
     try:
         offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", "-1"))
     except ValueError:
-        raise RegistryError(422, "offset and limit have to be whole numbers") from None
+        raise RegistryError(422, "offset and limit must be whole numbers") from None
     start = max(offset, 0)
     return start, sys.maxsize if limit < 0 else start + limit
 
@@ -543,7 +543,7 @@ def _parsed_body(content: bytes) -> Mapping[str, Json]:
     except (ValueError, RecursionError) as error:
         raise RegistryError(400, f"The body is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise RegistryError(400, "The body has to be a JSON object")
+        raise RegistryError(400, "The body must be a JSON object")
     return body
 
 
@@ -553,13 +553,13 @@ def _optional_id(body: Mapping[str, Json], name: str) -> int | None:
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or number > LAST_NUMBER:
-        raise RegistryError(422, f"{name} has to be a whole number")
+        raise RegistryError(422, f"{name} must be a whole number")
     return number if number > 0 else None
 
 
 def _references(given: Json) -> tuple[Reference, ...]:
     if not isinstance(given, list):
-        raise RegistryError(422, "references have to be a list")
+        raise RegistryError(422, "references must be a list")
     found = []
     for each in given:
         if (
@@ -567,10 +567,10 @@ def _references(given: Json) -> tuple[Reference, ...]:
             or not isinstance(each.get("name"), str)
             or not isinstance(each.get("subject"), str)
         ):
-            raise RegistryError(422, "a reference needs name, subject and version")
+            raise RegistryError(422, "a reference needs the fields name, subject and version")
         version = each.get("version")
         if not isinstance(version, int) or isinstance(version, bool):
-            raise RegistryError(422, "the version of a reference has to be a whole number")
+            raise RegistryError(422, "the version of a reference must be a whole number")
         found.append(Reference(each["name"], _own_context(each["subject"]), version))
     return tuple(found)
 

@@ -54,7 +54,7 @@ class SchemaTopic:
             await self._create()
         elif len(partitions.partitions) != 1:
             raise CannotStart(
-                f"{TOPIC} has {len(partitions.partitions)} partitions, and the schema registry needs it to have one"
+                f"{TOPIC} has {len(partitions.partitions)} partitions, but the schema registry needs exactly one"
             )
         end = self._broker.partitions.get(TOPIC, 0).log.log_end_offset
         try:

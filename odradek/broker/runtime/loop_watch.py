@@ -115,8 +115,8 @@ class LoopWatch:
         slowest, self._slowest = self._slowest, None
         if late_s >= LONG_S and slowest is None:
             logger.debug(
-                "a tick of the event loop was %.1f ms late, and no measured work took long: the cause is many small"
-                " requests, or other processes",
+                "a tick of the event loop was %.1f ms late, although no measured work took long: probably many"
+                " small requests or other processes delayed it",
                 late_s * 1000,
             )
         requests = self._requests()

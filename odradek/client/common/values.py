@@ -104,8 +104,8 @@ class ConsumerGroupMetadata:
 
 TXN_ACKNOWLEDGE_FEATURE = kip_1289.FEATURE
 TXN_ACKNOWLEDGE_NEEDS = (
-    "TxnShareAcknowledge (KIP-1289), which takes the feature odradek.share.transactions 1, and with it share.version 1"
-    " or above and transaction.version 2. To raise it, run: odradek features upgrade --feature"
+    "TxnShareAcknowledge (KIP-1289), which needs the feature odradek.share.transactions at level 1, and with it"
+    " share.version 1 or above and transaction.version 2. To raise it, run: odradek features upgrade --feature"
     " odradek.share.transactions=1"
 )
 
@@ -173,7 +173,7 @@ class PreparedTxnState:
             producer_id, producer_epoch = int(match[1]), int(match[2])
             if producer_id <= _LARGEST_ID and producer_epoch <= _LARGEST_EPOCH:
                 return cls(producer_id, producer_epoch)
-        raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
+        raise ValueError(f"{text!r} is not the state of a prepared transaction, which has the form producerId:epoch")
 
 
 # Number of partitions to name in one request. Brokers process this many without

@@ -322,7 +322,7 @@ class FetchedRecords:
             self._is_hidden(position, header)
             return []
         if self._checks_crcs and not crc_ok(self._records, position, header.size_bytes):
-            raise MalformedMessage(f"the batch at offset {header.base_offset} does not have the CRC that it carries")
+            raise MalformedMessage(f"the batch at offset {header.base_offset} does not match its CRC")
         if self._is_hidden(position, header):
             return []
         topic, partition = self._topic_partition

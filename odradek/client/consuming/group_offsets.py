@@ -125,12 +125,12 @@ class GroupOffsets:
         text = f"{what} of the group {self._group_id!r}"
         if expelled := codes & EXPELLED:
             code = expelled.pop()
-            raise CommitFailed(f"{text}: {code.name}: this member is not in the group any more", code)
+            raise CommitFailed(f"{text}: {code.name}: this member is no longer in the group", code)
         if ErrorCode.REBALANCE_IN_PROGRESS in codes:
             code = ErrorCode.REBALANCE_IN_PROGRESS
-            raise RetriableError(f"{text}: the group rebalances: read on, then commit", code)
+            raise RetriableError(f"{text}: the group is rebalancing: call getmany or getone again, then commit", code)
         if ErrorCode.STALE_MEMBER_EPOCH in codes:
-            raise RetriableError(f"{text}: the member's epoch has moved on", ErrorCode.STALE_MEMBER_EPOCH)
+            raise RetriableError(f"{text}: the epoch of the member has increased", ErrorCode.STALE_MEMBER_EPOCH)
         errors = sorted((refusal(code, text) for code in codes), key=lambda error: error.is_retriable)
         if errors:
             raise errors[0]

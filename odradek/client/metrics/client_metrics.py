@@ -70,7 +70,7 @@ def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -
         Sensors(lambda: [each.sent_bytes for each in nodes()]),
         Sensors(lambda: [each.received_bytes for each in nodes()]),
     )
-    group.average_of(sent, "request-size", Unit.BYTES, "bytes of a request")
+    group.average_of(sent, "request-size", Unit.BYTES, "size of a request in bytes")
     group.meter_of(sent, "request", "requests", counts_events=True)
     group.meter_of(sent, "outgoing-byte", "bytes sent", is_bytes=True)
     group.meter_of(received, "incoming-byte", "bytes received", is_bytes=True)
@@ -96,8 +96,8 @@ class ClientMetrics:
         self.client.gauge("connection-count", Unit.COUNT, "open connections", lambda: float(self.count_connections()))
         self.created_connections = self.client.meter("connection-creation", "connections opened")
         self.closed_connections = self.client.meter("connection-close", "connections closed or lost")
-        self.logins = self.client.meter("successful-authentication", "logins by SASL or TLS that succeeded")
-        self.refused_logins = self.client.meter("failed-authentication", "logins by SASL or TLS that were refused")
+        self.logins = self.client.meter("successful-authentication", "successful authentications with SASL or TLS")
+        self.refused_logins = self.client.meter("failed-authentication", "refused authentications with SASL or TLS")
 
     def node(self, host: str, port: int) -> NodeMeter:
         """Returns the meter for connections to this address."""

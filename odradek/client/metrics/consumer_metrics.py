@@ -23,15 +23,15 @@ class Polls:
         self._began_s: float | None = None
         self._spent_s = 0.0  # duration of the last of these calls
         self._between = group.average(
-            "time-between-poll", Unit.MILLISECONDS, "time between two calls that ask for records"
+            "time-between-poll", Unit.MILLISECONDS, "time between two calls that poll for records"
         )
         self._idle = group.average(
             "poll-idle-ratio",
             Unit.RATIO,
-            "part of the time that is spent in calls that ask for records",
+            "fraction of the time that is spent in calls that poll for records",
             has_maximum=False,
         )
-        group.gauge("last-poll-seconds-ago", Unit.SECONDS, "since records were last asked for; -1: never", self._ago)
+        group.gauge("last-poll-seconds-ago", Unit.SECONDS, "since the last poll for records; -1: never", self._ago)
 
     def begin_poll(self) -> None:
         now_s = self._clock()
@@ -53,10 +53,10 @@ class Fetches:
     """Measures fetches and the records that they return."""
 
     def __init__(self, group: MetricGroup) -> None:
-        self.latency = group.average("fetch-latency", Unit.MILLISECONDS, "time from a fetch to its answer")
+        self.latency = group.average("fetch-latency", Unit.MILLISECONDS, "time from a Fetch request to its answer")
         group.meter_of(self.latency, "fetch", "fetches answered", counts_events=True)
-        self.throttle = group.average("fetch-throttle-time", Unit.MILLISECONDS, "throttle time of a fetch")
-        self.size = group.average("fetch-size", Unit.BYTES, "bytes of records that a fetch brought")
+        self.throttle = group.average("fetch-throttle-time", Unit.MILLISECONDS, "throttle time of a Fetch request")
+        self.size = group.average("fetch-size", Unit.BYTES, "bytes of records in the answer to a Fetch request")
         group.meter_of(self.size, "bytes-consumed", "bytes of records fetched", is_bytes=True)
 
 
@@ -68,11 +68,14 @@ class Rebalances:
         group.gauge(
             "rebalance-rate-per-hour",
             Unit.PER_HOUR,
-            "assignments that were taken over, per hour",
+            "assignments that the consumer adopted, per hour",
             lambda: self._sensor.events_rate() * SECONDS_PER_HOUR,
         )
         group.counter(
-            "rebalance-total", Unit.COUNT, "assignments that were taken over, in all", lambda: float(self._sensor.count)
+            "rebalance-total",
+            Unit.COUNT,
+            "assignments that the consumer adopted, in total",
+            lambda: float(self._sensor.count),
         )
 
     def record_rebalance(self) -> None:
@@ -100,7 +103,9 @@ class TopicReading:
     def __init__(self, group: MetricGroup) -> None:
         self.group = group
         self.records = group.meter("records-consumed", "records returned to the application")
-        self.fetched_bytes = group.average("fetch-size", Unit.BYTES, "bytes of records that a fetch brought")
+        self.fetched_bytes = group.average(
+            "fetch-size", Unit.BYTES, "bytes of records in the answer to a Fetch request"
+        )
         group.meter_of(self.fetched_bytes, "bytes-consumed", "bytes of records fetched", is_bytes=True)
 
 
@@ -116,7 +121,7 @@ class ConsumerMetrics(ClientMetrics):
         self._fetch_size = fetches.size
         self.measure_api(ApiKey.FETCH, latency_ms=fetches.latency, throttle_ms=fetches.throttle)
         self._records = fetching.average(
-            "records-per-request", Unit.COUNT, "records that one look at fetched records returned", has_maximum=False
+            "records-per-request", Unit.COUNT, "records that one poll of fetched records returned", has_maximum=False
         )
         fetching.meter_of(self._records, "records-consumed", "records returned to the application")
         fetching.gauge("records-lag-max", Unit.COUNT, "largest `records-lag` of the partitions", self._largest_lag)
@@ -124,7 +129,10 @@ class ConsumerMetrics(ClientMetrics):
         self._topics: dict[str, TopicReading] = {}
         group = self._group("consumer-coordinator-metrics")
         group.gauge(
-            "assigned-partitions", Unit.COUNT, "partitions of the consumer", lambda: float(len(self.read_partitions()))
+            "assigned-partitions",
+            Unit.COUNT,
+            "partitions assigned to the consumer",
+            lambda: float(len(self.read_partitions())),
         )
         commit = group.average("commit-latency", Unit.MILLISECONDS, "time from an OffsetCommit to its answer")
         group.meter_of(commit, "commit", "OffsetCommits answered", counts_events=True)
@@ -140,7 +148,7 @@ class ConsumerMetrics(ClientMetrics):
         group.gauge(
             "last-rebalance-seconds-ago",
             Unit.SECONDS,
-            "since an assignment was last taken over; -1: never",
+            "since an assignment was last adopted; -1: never",
             self.rebalances.seconds_since_last,
         )
 
@@ -191,7 +199,7 @@ class ShareConsumerMetrics(ClientMetrics):
         fetches = Fetches(fetching)
         self._fetch_size = fetches.size
         self.measure_api(ApiKey.SHARE_FETCH, latency_ms=fetches.latency, throttle_ms=fetches.throttle)
-        self._records = fetching.average("records-per-request", Unit.COUNT, "records that a fetch brought")
+        self._records = fetching.average("records-per-request", Unit.COUNT, "records in the answer to a fetch")
         fetching.meter_of(self._records, "records-consumed", "records acquired")
         self._acknowledgements = fetching.meter("acknowledgements-send", "records whose acknowledgement was answered")
         self._errors = fetching.meter(
@@ -223,6 +231,6 @@ def measure_heartbeats(metrics: ClientMetrics, group: MetricGroup, *apis: ApiKey
     group.gauge(
         "last-heartbeat-seconds-ago",
         Unit.SECONDS,
-        "since a heartbeat was last sent; -1: never",
+        "since the last heartbeat; -1: never",
         metrics.seconds_since(sensors),
     )

@@ -26,7 +26,7 @@ class TopicSensors:
         group.gauge(
             "compression-rate",
             Unit.RATIO,
-            "size of a batch after compression to that before, average",
+            "average ratio of the size of a batch after and before compression",
             Sensors(lambda: (self.compression,)).average,
         )
 
@@ -38,30 +38,36 @@ class ProducerMetrics(ClientMetrics):
         self._topics: dict[str, TopicSensors] = {}
         self.measure_api(
             ApiKey.PRODUCE,
-            latency_ms=group.average("request-latency", Unit.MILLISECONDS, "time from a Produce to its answer"),
-            throttle_ms=group.average("produce-throttle-time", Unit.MILLISECONDS, "throttle time of a Produce"),
+            latency_ms=group.average("request-latency", Unit.MILLISECONDS, "time from a Produce request to its answer"),
+            throttle_ms=group.average("produce-throttle-time", Unit.MILLISECONDS, "throttle time of a Produce request"),
         )
-        self._records = group.average("records-per-request", Unit.COUNT, "records of a Produce", has_maximum=False)
-        group.meter_of(self._records, "record-send", "records sent, those sent again included")
+        self._records = group.average(
+            "records-per-request", Unit.COUNT, "records in a Produce request", has_maximum=False
+        )
+        group.meter_of(self._records, "record-send", "records sent, including retries")
         batch_bytes = Sensors(lambda: [each.batch_bytes for each in list(self._topics.values())])
-        group.average_of(batch_bytes, "batch-size", Unit.BYTES, "bytes of a batch as it was sent")
+        group.average_of(batch_bytes, "batch-size", Unit.BYTES, "size of a batch in bytes as it was sent")
         group.average_of(
             Sensors(lambda: [each.compression for each in list(self._topics.values())]),
             "compression-rate",
             Unit.RATIO,
-            "size of a batch after compression to that before",
+            "ratio of the size of a batch after and before compression",
             has_maximum=False,
         )
         self._queue_time = group.average(
-            "record-queue-time", Unit.MILLISECONDS, "time from the first record of a batch to its first sending"
+            "record-queue-time",
+            Unit.MILLISECONDS,
+            "time from the first record of a batch until the batch is first sent",
         )
         retries = Sensors(lambda: [each.retries for each in list(self._topics.values())])
         group.meter_of(retries, "record-retry", "records sent again")
         errors = Sensors(lambda: [each.errors for each in list(self._topics.values())])
         group.meter_of(errors, "record-error", "records given up")
-        self.splits = group.meter("batch-split", "batches that were too large for their topic")
-        self.buffer_wait = group.time_spent("bufferpool-wait", "time that `send` has waited for room in the buffer")
-        self.buffer_exhausted = group.meter("buffer-exhausted", "calls of `send` that found no room in time")
+        self.splits = group.meter("batch-split", "batches that were split because they were too large for their topic")
+        self.buffer_wait = group.time_spent("bufferpool-wait", "time that `send` has waited for space in the buffer")
+        self.buffer_exhausted = group.meter(
+            "buffer-exhausted", "calls of `send` that got no space in the buffer in time"
+        )
         self.metadata_wait = group.time_spent("metadata-wait", "time that `send` has waited for metadata of a topic")
         self.flush = group.time_spent("flush", "time spent in `flush`")
         self.init = group.time_spent("txn-init", "time spent in `init_transactions`")
@@ -73,7 +79,9 @@ class ProducerMetrics(ClientMetrics):
         self.acknowledgements = group.meter(
             "share-ack-txn-send", "calls of `send_share_acknowledgements_to_transaction` (KIP-1289)"
         )
-        self.acknowledgement_errors = group.meter("share-ack-txn-send-error", "those of them that raised (KIP-1289)")
+        self.acknowledgement_errors = group.meter(
+            "share-ack-txn-send-error", "failed calls of `send_share_acknowledgements_to_transaction` (KIP-1289)"
+        )
 
     def watch(
         self,
@@ -87,7 +95,7 @@ class ProducerMetrics(ClientMetrics):
         """Adds the metrics that are computed each time they are read."""
         group = self.client
         group.gauge("requests-in-flight", Unit.COUNT, "requests without an answer", lambda: float(requests_in_flight()))
-        group.gauge("metadata-age", Unit.SECONDS, "time since Metadata was last answered", metadata_age_s)
+        group.gauge("metadata-age", Unit.SECONDS, "time since the last answer to Metadata", metadata_age_s)
         group.gauge("buffer-total-bytes", Unit.BYTES, "`buffer_memory`", lambda: float(buffer_bytes))
         group.gauge(
             "buffer-available-bytes",
@@ -95,7 +103,9 @@ class ProducerMetrics(ClientMetrics):
             "room in the buffer",
             lambda: float(max(0, buffer_bytes - buffered_bytes())),
         )
-        group.gauge("waiting-threads", Unit.COUNT, "calls of `send` that wait for room", lambda: float(waiting()))
+        group.gauge(
+            "waiting-threads", Unit.COUNT, "calls of `send` that wait for space in the buffer", lambda: float(waiting())
+        )
 
     def record_batch(
         self, topic: str, records: int, size_bytes: int, compression: float, queued_s: float | None

@@ -40,7 +40,10 @@ class ClientCollector(Collector):
             keys = {(family_name(each), tuple(sorted(each.tags.items()))) for each in client.metrics()}
             if both := seen & keys:
                 client_id = dict(min(both)[1])["client-id"]
-                raise ValueError(f"two clients of the same kind have client_id={client_id!r}: give each its own")
+                raise ValueError(
+                    f"two clients of the same kind have client_id={client_id!r}: give each client a client_id of"
+                    " its own"
+                )
             seen |= keys
 
     def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:

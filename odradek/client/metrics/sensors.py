@@ -179,7 +179,7 @@ class MetricGroup:
         self._add(
             f"{stem}-total",
             total,
-            f"{what}, in all",
+            f"{what}, in total",
             lambda: float(sensor.count if counts_events else sensor.total),
             MetricKind.COUNTER,
         )

@@ -77,6 +77,10 @@ class Metrics:
             and {tag: value for tag, value in each.tags.items() if tag != "client-id"} == expected_tags
         ]
         if len(found) != 1:
-            groups = f" once: it is in the groups {', '.join(each.group for each in found)}" if found else ""
+            groups = (
+                (f" exactly once, because it is in the groups {', '.join(each.group for each in found)}")
+                if found
+                else ""
+            )
             raise KeyError(f"there is no metric {name!r} with the tags {expected_tags}{groups}")
         return found[0].value

@@ -264,7 +264,7 @@ class Cluster:
             if not is_served(connection.versions):
                 await connection.refresh_versions()
             if not is_served(connection.versions):
-                raise ClientError(f"{connection.name} does not serve {needs}", ErrorCode.UNSUPPORTED_VERSION)
+                raise ClientError(f"{connection.name} does not support {needs}", ErrorCode.UNSUPPORTED_VERSION)
 
     @property
     def node_ids(self) -> list[int]:
@@ -424,13 +424,13 @@ class Cluster:
         """Returns the connection to this broker, opening it if necessary. Raises RetriableError."""
         node = self._nodes.get(node_id)
         if node is None:
-            raise RetriableError(f"nothing is known of a broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
+            raise RetriableError(f"the metadata has no broker {node_id}", ErrorCode.BROKER_NOT_AVAILABLE)
         try:
             return await self._connect(node.host, node.port, channel)
         except RetriableError as error:
             if (node.host, node.port) in self._bootstrap or self._is_closed:
                 raise
-            where = f"{error}; that is what broker {node_id} advertises to clients (advertised.listeners)"
+            where = f"{error}; broker {node_id} advertises this address to clients (advertised.listeners)"
             raise RetriableError(where, error.code) from None
 
     async def _any_connection(self) -> Connection:
@@ -512,7 +512,9 @@ class Cluster:
             if topic.name == name:
                 self._store_topic(topic)
                 return topic
-        raise RetriableError(f"the broker said nothing of the topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise RetriableError(
+            f"the broker's answer does not contain the topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     async def _ask_metadata(self, names: list[str], allow_auto_create: bool | None) -> list[MetadataResponseTopic]:
         allowed = self._allow_auto_create_topics if allow_auto_create is None else allow_auto_create
@@ -557,7 +559,7 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
         if not separator or text.endswith("]"):
             host, port = text, str(DEFAULT_PORT)
         if not port.isdecimal() or not host:
-            raise ValueError(f"{text!r} is not the address of a broker: it takes host:port")
+            raise ValueError(f"{text!r} is not the address of a broker: write host:port")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
         raise ValueError("no address of a broker was given")

@@ -214,7 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         if version is None or version < min_version:
             name, at_least = ApiKey(request.API_KEY).name, f" from {min_version} on" if min_version else ""
             raise ClientError(
-                f"{self.name} serves no version of {name}{at_least} that is known here", ErrorCode.UNSUPPORTED_VERSION
+                f"{self.name} supports no version of {name}{at_least} that this client supports",
+                ErrorCode.UNSUPPORTED_VERSION,
             )
         return version
 
@@ -298,10 +299,10 @@ class Connection(asyncio.BufferedProtocol):
             answer = await self.send(request, version, ApiVersionsResponse)
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED.value:
             raise RetriableError(
-                f"{self.name} is not the broker {self._expected} any more", ErrorCode.REBOOTSTRAP_REQUIRED
+                f"{self.name} is no longer the broker {self._expected}", ErrorCode.REBOOTSTRAP_REQUIRED
             )
         if answer.error_code != 0:
-            raise RetriableError(f"{self.name} does not say which versions it speaks: error {answer.error_code}")
+            raise RetriableError(f"{self.name} does not report its versions: error {answer.error_code}")
         self.versions = ServedVersions.of(answer)
 
     # The login, and its renewal on the open connection.
@@ -441,11 +442,11 @@ class Connection(asyncio.BufferedProtocol):
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)
             if size >> 16 in TLS_RECORDS and not self.versions.served:
-                raise MalformedMessage("it answers with TLS. Set security_protocol to SSL or SASL_SSL")
+                raise MalformedMessage("its listener requires TLS. Set security_protocol to SSL or SASL_SSL")
             if size == HTTP and not self.versions.served:
-                raise MalformedMessage("it answers with HTTP")
+                raise MalformedMessage("the port is one for HTTP")
             if not LENGTH_BYTES <= size <= MAX_RESPONSE_BYTES:
-                raise MalformedMessage(f"it announced an answer of {size} bytes")
+                raise MalformedMessage(f"it announced an answer of {size} bytes, which is not plausible")
             start = position + LENGTH_BYTES
             end = start + size
             if end > filled:
@@ -468,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
         (correlation_id,) = LENGTH.unpack_from(frame)
         request = self._pending.pop(correlation_id, None)
         if request is None:
-            raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
+            raise MalformedMessage(f"an answer to request {correlation_id}, which was not sent")
         request.timeout.cancel()
         try:
             answer = self._decode(request, frame)
@@ -501,4 +502,4 @@ def _unreachable(name: str, error: OSError) -> RetriableError:
 
 
 def _not_connected(_chunks: Iterable[Buffer]) -> None:
-    raise RetriableError("there is no connection yet")
+    raise RetriableError("no connection has been opened yet")

@@ -95,7 +95,7 @@ async def _token(name: str, callback: TokenCallback) -> str:
     except ClientError:
         raise
     except Exception as error:
-        raise RetriableError(f"no login at {name}: sasl_token raised {type(error).__name__}: {error}") from error
+        raise RetriableError(f"cannot log in at {name}: sasl_token raised {type(error).__name__}: {error}") from error
 
 
 def _check_handshake(name: str, mechanism: str, offered: SaslHandshakeResponse) -> None:
@@ -106,7 +106,10 @@ def _check_handshake(name: str, mechanism: str, offered: SaslHandshakeResponse) 
             known = ", ".join(sorted(offered.mechanisms))
             raise AuthenticationFailed(f"{name} does not offer {mechanism}, but {known or 'nothing'}", code)
         case ErrorCode.ILLEGAL_SASL_STATE as code:
-            what = f"{name} takes no login: its listener is without SASL. Set security_protocol to PLAINTEXT or SSL"
+            what = (
+                f"{name} does not accept logins, because its listener has no SASL. Set security_protocol to"
+                " PLAINTEXT or SSL"
+            )
             raise AuthenticationFailed(what, code)
         case code:
             raise AuthenticationFailed(f"{name} refused the login: {code.name}", code)

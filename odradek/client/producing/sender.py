@@ -401,7 +401,7 @@ class Sender:
     def _begin_epoch(self, outbox: Outbox, identity: ProducerIdentity) -> None:
         topic, index = outbox.partition
         error = RetriableError(
-            f"records for {topic}-{index} were given up, and these behind them may be lost with them"
+            f"records for {topic}-{index} were given up, and the records that follow them may be lost as well"
         )
         for batch in outbox.begin_epoch(identity):
             self._fail(batch, error, topic)

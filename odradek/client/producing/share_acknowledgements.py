@@ -148,10 +148,10 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
         last_offset = -1
         for each in sorted((AcknowledgedRange(*each) for each in ranges), key=attrgetter("first_offset")):
             if each.type not in PENDING_TYPES:
-                message = f"a transaction takes ACCEPT and REJECT, not {_name_of(each.type)}"
+                message = f"a transaction can contain only ACCEPT and REJECT, not {_name_of(each.type)}"
                 raise AbortableError(message, ErrorCode.INVALID_RECORD_STATE)
             if not last_offset < each.first_offset <= each.last_offset:
-                message = f"{each.first_offset} to {each.last_offset} is no range, or overlaps another one"
+                message = f"{each.first_offset} to {each.last_offset} is not a range, or overlaps another range"
                 raise AbortableError(message, ErrorCode.INVALID_REQUEST)
             last_offset = each.last_offset
             found.setdefault(TopicPartition(*partition), []).append(each)
@@ -225,7 +225,7 @@ def txn_acknowledge_verdict(code: ErrorCode) -> Verdict:
 
 
 def not_served(who: str) -> ClientError:
-    return ClientError(f"{who} does not serve {TXN_ACKNOWLEDGE_NEEDS}", ErrorCode.UNSUPPORTED_VERSION)
+    return ClientError(f"{who} does not support {TXN_ACKNOWLEDGE_NEEDS}", ErrorCode.UNSUPPORTED_VERSION)
 
 
 class TxnAcknowledgeCall:

@@ -111,4 +111,4 @@ def completion(state: ProducerTxnState, prepared: PreparedTxnState, given: Prepa
         (S.ABORTING, Completion.ABORT),
     ):
         return decided
-    raise IllegalState(f"no transaction is prepared, the state is {state.name}", ErrorCode.INVALID_TXN_STATE)
+    raise IllegalState(f"no transaction is prepared: the state is {state.name}", ErrorCode.INVALID_TXN_STATE)

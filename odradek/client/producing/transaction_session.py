@@ -211,7 +211,7 @@ class TransactionSession:
 
     def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         topic, index = partition
-        text = f"records for {topic}-{index} were given up, and nobody knows whether they were written"
+        text = f"records for {topic}-{index} were given up, and it is unknown whether they were written"
         self.on_failure(Verdict.ABORT, AbortableError(text))
         return None
 
@@ -504,6 +504,7 @@ class TransactionSession:
 
 def _needs_version_2() -> FatalError:
     return FatalError(
-        "two-phase commit takes transaction.version 2, in which no two transactions have the same name",
+        "two-phase commit needs transaction.version 2, with which each transaction has its own pair of producer id"
+        " and epoch",
         ErrorCode.UNSUPPORTED_VERSION,
     )

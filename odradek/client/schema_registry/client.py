@@ -78,7 +78,7 @@ class SchemaRegistryClient:
         if status in (401, 403):
             raise self._refusal(status, status, "")
         raise SchemaRegistryError(
-            f"{self.url} answers with HTTP {status}, but not as a schema registry does",
+            f"{self.url} answers with HTTP {status}, but is not a schema registry",
             RegistryFailure.NO_REGISTRY,
             status,
         )

@@ -49,7 +49,7 @@ class TokenEndpoint:
         response contains no token."""
         scheme = urlsplit(self.url).scheme
         if scheme not in ("http", "https", "file"):
-            raise ValueError(f"the token endpoint is an http, https or file URL, not {scheme!r}")
+            raise ValueError(f"the token endpoint must be an http, https or file URL, not {scheme!r}")
         if scheme == "file":
             with urlopen(self.url) as file:
                 return str(file.read(MAX_BYTES).decode()).strip()
@@ -140,7 +140,7 @@ def security_settings(properties: Mapping[str, str], prefix: str = "") -> Securi
     """
     given = {name: value for name, value in properties.items() if is_of_security(name)}
     if unknown := sorted(given.keys() - PROPERTIES):
-        raise ValueError(f"{prefix}{unknown[0]} is not supported; the settings of security are {_listed()}")
+        raise ValueError(f"{prefix}{unknown[0]} is not supported; the supported security settings are {_listed()}")
     settings: SecuritySettings = {"security_protocol": given.get("security.protocol", "PLAINTEXT").upper()}
     if settings["security_protocol"].endswith("SSL"):
         _add_tls(given, settings)
@@ -156,7 +156,9 @@ def _listed() -> str:
 def _add_tls(given: Mapping[str, str], settings: SecuritySettings) -> None:
     for name in _STORE_TYPES:
         if given.get(name, "").upper() == "JKS":
-            raise ValueError(f"{name} is PEM or PKCS12 here: keytool -importkeystore … -deststoretype PKCS12 makes one")
+            raise ValueError(
+                f"{name} must be PEM or PKCS12: convert the store with keytool -importkeystore … -deststoretype PKCS12"
+            )
         if given.get(name, "PEM").upper() not in ("PEM", "PKCS12"):
             raise ValueError(f"{name} is PEM or PKCS12, not {given[name]!r}")
     _take(given, settings, "ssl")
@@ -166,12 +168,12 @@ def _add_tls(given: Mapping[str, str], settings: SecuritySettings) -> None:
     key = given.get("ssl.keystore.key") or given.get("ssl.key.pem")
     chain = given.get("ssl.keystore.certificate.chain") or given.get("ssl.certificate.pem")
     if (key is None) != (chain is None):
-        raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
+        raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain must be set together")
     if key is not None and chain is not None:
         settings["ssl_certdata"] = f"{key.strip()}\n{chain}"
     algorithm = given.get(_IDENTIFICATION, "https").strip().lower()
     if algorithm not in ("https", "", "none"):
-        raise ValueError(f"{_IDENTIFICATION} is https, or empty to switch the check off, not {algorithm!r}")
+        raise ValueError(f"{_IDENTIFICATION} must be https, or empty to turn the check off, not {algorithm!r}")
     settings["ssl_check_hostname"] = algorithm == "https"
 
 
@@ -197,7 +199,7 @@ class Login:
             raise ValueError(f"sasl.jaas.config: {error}") from None
         name = module.name.rpartition(".")[2]
         if name not in MODULES:
-            raise ValueError(f"sasl.jaas.config: the login module is one of {', '.join(MODULES)}, not {name}")
+            raise ValueError(f"sasl.jaas.config: the login module must be one of {', '.join(MODULES)}, not {name}")
         return cls(module.options)
 
 
@@ -219,7 +221,7 @@ def _add_sasl(given: Mapping[str, str], settings: SecuritySettings) -> None:
         settings["sasl_extensions"] = {"tokenauth": "true"}
     if not settings.get("sasl_username") or settings.get("sasl_password") is None:
         raise ValueError(
-            f"{mechanism} takes sasl.jaas.config with username and password, or sasl.username and -password"
+            f"{mechanism} needs sasl.jaas.config with username and password, or sasl.username and sasl.password"
         )
 
 
@@ -237,7 +239,7 @@ def _add_tokens(given: Mapping[str, str], login: Mapping[str, str], settings: Se
         return
     url = given.get("sasl.oauthbearer.token.endpoint.url")
     if url is None:
-        raise ValueError("OAUTHBEARER takes sasl.oauthbearer.token.endpoint.url, or unsecuredLoginStringClaim_sub")
+        raise ValueError("OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or unsecuredLoginStringClaim_sub")
     start = "sasl.oauthbearer.client."
     client_id = given.get(f"{start}credentials.client.id") or given.get(f"{start}id") or login.get("clientId")
     secret = given.get(f"{start}credentials.client.secret") or given.get(f"{start}secret") or login.get("clientSecret")

@@ -59,7 +59,7 @@ class PlainExchange:
     def __init__(self, user: str, password: str) -> None:
         """Creates an exchange. Raises ValueError for a name or password that the mechanism cannot transmit."""
         if not user or "\x00" in user + password:
-            raise ValueError("PLAIN takes a user name, and no NUL in it or in the password")
+            raise ValueError("PLAIN needs a user name, and neither the user name nor the password may contain NUL")
         self._token = f"\x00{user}\x00{password}".encode()
 
     def initial_response(self) -> bytes:
@@ -117,9 +117,9 @@ class ScramExchange:
                     self._step = ScramStep.VERIFIED
                     return None
                 case ScramStep.VERIFIED:
-                    raise SaslError("the server goes on after its last message")
+                    raise SaslError("the server sent a message after its last one")
         except ScramError as error:
-            raise SaslError(f"the server's answer is {error}") from None
+            raise SaslError(f"the server's answer is invalid: {error}") from None
 
     def _proof(self, server_first: ServerFirst) -> bytes:
         nonce = self._client_first.nonce
@@ -139,7 +139,9 @@ class ScramExchange:
         if server_final.error:
             raise SaslError(f"the server says {server_final.error}")
         if not hmac.compare_digest(server_final.signature, self._server_signature):
-            raise SaslError("the server does not know the password: it is not the one that it claims to be")
+            raise SaslError(
+                "the server could not prove that it knows the password, so it is not the server that it claims to be"
+            )
 
 
 class OAuthBearerExchange:

@@ -83,7 +83,7 @@ class Security:
     def __post_init__(self) -> None:
         """Raises ValueError for settings that contradict each other."""
         if self.security_protocol not in PROTOCOLS:
-            raise ValueError(f"security_protocol is one of {', '.join(PROTOCOLS)}, not {self.security_protocol!r}")
+            raise ValueError(f"security_protocol must be one of {', '.join(PROTOCOLS)}, not {self.security_protocol!r}")
         self._check_tls()
         self._check_sasl()
 
@@ -128,34 +128,34 @@ class Security:
         files = ("ssl_cafile", "ssl_cadata", "ssl_certfile", "ssl_certdata", "ssl_keyfile")
         given = [name for name in (*files, "ssl_context") if getattr(self, name) is not None]
         if given and not self.has_tls:
-            raise ValueError(f"{given[0]} is set, but security_protocol={self.security_protocol!r} does without TLS")
+            raise ValueError(f"{given[0]} is set, but security_protocol={self.security_protocol!r} does not use TLS")
         if self.ssl_context is not None and len(given) > 1:
-            raise ValueError(f"ssl_context takes the place of {given[0]}: set one of them")
+            raise ValueError(f"ssl_context replaces {given[0]}: set only one of them")
         for one, other in (("ssl_cafile", "ssl_cadata"), ("ssl_certfile", "ssl_certdata")):
             if one in given and other in given:
                 raise ValueError(f"set {one} or {other}, not both")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
-            raise ValueError("ssl_keyfile takes an ssl_certfile")
+            raise ValueError("ssl_keyfile needs an ssl_certfile")
 
     def _check_sasl(self) -> None:
         mechanism = self.sasl_mechanism
         if not self.has_sasl:
             if mechanism is not None:
                 raise ValueError(
-                    f"sasl_mechanism is set, but security_protocol={self.security_protocol!r} does without SASL"
+                    f"sasl_mechanism is set, but security_protocol={self.security_protocol!r} does not use SASL"
                 )
             return
         if mechanism is None:
-            raise ValueError(f"security_protocol={self.security_protocol!r} takes a sasl_mechanism")
+            raise ValueError(f"security_protocol={self.security_protocol!r} needs a sasl_mechanism")
         if mechanism == "GSSAPI":
-            raise ValueError("Kerberos (GSSAPI) is not supported: ask for a SCRAM or OAUTHBEARER listener")
+            raise ValueError("Kerberos (GSSAPI) is not supported: use a listener with SCRAM or OAUTHBEARER")
         if mechanism not in MECHANISMS:
-            raise ValueError(f"sasl_mechanism is one of {', '.join(MECHANISMS)}, not {mechanism!r}")
+            raise ValueError(f"sasl_mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism!r}")
         if mechanism == OAUTHBEARER:
             if self.sasl_token is None:
-                raise ValueError("OAUTHBEARER takes sasl_token, a function that returns a token")
+                raise ValueError("OAUTHBEARER needs sasl_token, a function that returns a token")
         elif not self.sasl_username or self.sasl_password is None:
-            raise ValueError(f"{mechanism} takes sasl_username and sasl_password")
+            raise ValueError(f"{mechanism} needs sasl_username and sasl_password")
         if mechanism != OAUTHBEARER:
             self.exchange("nonce", None)  # raises ValueError for values that the mechanism cannot transmit
 
@@ -185,7 +185,7 @@ def _trust(context: ssl.SSLContext, settings: Security) -> None:
     try:
         context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError mean no certificate, or not ASCII
-        raise ValueError(f"{what} holds no certificates in PEM form") from None
+        raise ValueError(f"{what} contains no certificates in PEM format") from None
 
 
 def _identify(context: ssl.SSLContext, settings: Security) -> None:
@@ -210,7 +210,7 @@ def _identify(context: ssl.SSLContext, settings: Security) -> None:
         if b"ENCRYPTED" in (key or content):
             hint = "ssl_password is wrong" if has_password else "the key is encrypted: set ssl_password"
             raise ValueError(f"{what}: {hint}") from None
-        raise ValueError(f"{what} does not hold a certificate and its key in PEM form") from None
+        raise ValueError(f"{what} does not contain a certificate and its key in PEM format") from None
 
 
 def _trusted_pem(path: Path, password: str | None) -> str:
@@ -237,7 +237,7 @@ def _own_pem(content: bytes, what: str, password: str | None) -> bytes:
     except ValueError:
         raise ValueError(f"{what} cannot be opened as PKCS12 with this ssl_password") from None
     if key is None or certificate is None:
-        raise ValueError(f"{what} holds no key with its certificate")
+        raise ValueError(f"{what} contains no key with its certificate")
     certificates = b"".join(each.public_bytes(Encoding.PEM) for each in (certificate, *chain))
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificates
 

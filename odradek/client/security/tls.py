@@ -26,7 +26,8 @@ def tls_failure(name: str, error: OSError) -> ClientError:
     if isinstance(error, ssl.SSLError) and error.reason is not None:
         return _of_reason(name, error.reason)
     return RetriableError(
-        f"{name} hung up during the TLS handshake: its listener may be one without TLS (PLAINTEXT, SASL_PLAINTEXT)",
+        f"{name} closed the connection during the TLS handshake: its listener may not use TLS (PLAINTEXT,"
+        " SASL_PLAINTEXT)",
         ErrorCode.NETWORK_EXCEPTION,
     )
 
@@ -34,25 +35,25 @@ def tls_failure(name: str, error: OSError) -> ClientError:
 def _why(error: ssl.SSLCertVerificationError) -> str:
     text = error.verify_message
     if error.verify_code in WRONG_NAME:
-        return f"{text}. Connect by a name that it has, or set ssl_check_hostname=False"
+        return f"{text}. Connect with a name in the certificate, or set ssl_check_hostname=False"
     if error.verify_code == EXPIRED:
         return text
-    return f"{text}. ssl_cafile has to hold the CA that issued it"
+    return f"{text}. ssl_cafile must contain the CA that issued the certificate"
 
 
 def _of_reason(name: str, reason: str) -> ClientError:
     words = reason.lower().replace("_", " ")
     if reason in NO_TLS:
         return AuthenticationFailed(
-            f"{name} does not answer with TLS ({words}): its listener is one without TLS. Set security_protocol to"
-            " PLAINTEXT or SASL_PLAINTEXT"
+            f"{name} does not answer with TLS ({words}), because its listener does not use TLS. Set"
+            " security_protocol to PLAINTEXT or SASL_PLAINTEXT"
         )
     if reason in CERTIFICATE_REQUIRED_ALERTS:
         return AuthenticationFailed(
-            f"{name} refuses the connection ({words}): it may require a certificate of the client, ssl_certfile"
+            f"{name} refuses the connection ({words}): it may require a client certificate (ssl_certfile)"
         )
     if reason in CERTIFICATE_REFUSED_ALERTS:
-        return AuthenticationFailed(f"{name} does not trust the certificate of this client, ssl_certfile ({words})")
+        return AuthenticationFailed(f"{name} does not trust the certificate of this client in ssl_certfile ({words})")
     if "ALERT" in reason:
         return AuthenticationFailed(f"{name} refuses the TLS handshake: {words}")
     return RetriableError(f"TLS with {name} failed: {words}", ErrorCode.NETWORK_EXCEPTION)

@@ -257,7 +257,7 @@ class ShareLeader:
         """Settles acknowledgements that the response does not mention. They count as refused with INVALID_RECORD_STATE
         (P4)."""
         for sending in left.values():
-            self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker did not answer for this partition")
+            self._settle(sending, ErrorCode.INVALID_RECORD_STATE, "the broker's answer does not contain this partition")
 
     def _settle_all(self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: ClientError) -> None:
         for sending in sendings.values():

@@ -77,9 +77,9 @@ class BackgroundLoop:
 
     def _check(self) -> None:
         if self.was_forked:
-            raise IllegalState("this client was made before the process forked: make another one in the child")
+            raise IllegalState("this client was created before the process forked: create a new client in the child")
         if threading.current_thread() is self._thread:
-            raise IllegalState("a blocking call from the client's own thread would wait for itself")
+            raise IllegalState("a blocking call in the client's own thread would wait for itself")
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

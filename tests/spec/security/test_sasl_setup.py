@@ -71,7 +71,7 @@ def test_scenario_002_kerberos_is_refused_with_what_to_set(mechanisms: str | Non
                 JAAS: PLAIN_LOGIN,
                 "listener.name.secure.plain.sasl.server.callback.handler.class": "com.example.Ldap",
             },
-            "names Java code",
+            "names a Java class",
         ),
     ],
 )
@@ -123,8 +123,8 @@ def test_tokens_without_signatures_are_for_development_which_is_said(caplog: pyt
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}, "signatures would not be checked"),
-        ({"sasl.server.callback.handler.class": "com.example.Handler"}, "names Java code"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}, "signatures are not checked"),
+        ({"sasl.server.callback.handler.class": "com.example.Handler"}, "names a Java class"),
         (
             {"sasl.server.callback.handler.class": SIGNED_HANDLER},
             "checks signatures: set listener.name.secure.oauthbearer.sasl",

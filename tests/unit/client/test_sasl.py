@@ -43,7 +43,7 @@ def test_scram_proves_the_password_and_verifies_that_the_server_knows_it() -> No
 def test_a_server_that_does_not_know_the_password_is_refused() -> None:
     exchange = scram()
     exchange.answer(SERVER_FIRST)
-    with pytest.raises(SaslError, match="does not know the password"):
+    with pytest.raises(SaslError, match="could not prove that it knows the password"):
         exchange.answer(b"v=" + b"A" * 43 + b"=")
 
 
@@ -73,7 +73,7 @@ def test_a_scram_server_that_goes_on_is_refused() -> None:
     exchange = scram()
     exchange.answer(SERVER_FIRST)
     exchange.answer(SERVER_FINAL)
-    with pytest.raises(SaslError, match="goes on"):
+    with pytest.raises(SaslError, match="after its last one"):
         exchange.answer(b"")
 
 

@@ -123,13 +123,13 @@ def test_properties_become_settings(text: str, settings: SecuritySettings) -> No
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"ssl.trustore.location": "x"}, "ssl.trustore.location is not supported; the settings of security are"),
+        ({"ssl.trustore.location": "x"}, "ssl.trustore.location is not supported; the supported security settings are"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "keytool"),
         ({"security.protocol": "SSL", "ssl.keystore.type": "BKS"}, "PEM or PKCS12, not 'BKS'"),
-        ({"security.protocol": "SSL", "ssl.keystore.key": "x"}, "go together"),
+        ({"security.protocol": "SSL", "ssl.keystore.key": "x"}, "must be set together"),
         ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "https, or empty"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "takes sasl.jaas.config"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "needs sasl.jaas.config"),
         (
             {
                 "security.protocol": "SASL_SSL",

@@ -24,19 +24,19 @@ SCRAM: SecuritySettings = {
     ("settings", "why"),
     [
         ({"security_protocol": "TLS"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        ({"ssl_cafile": "ca.pem"}, "does without TLS"),
-        ({"sasl_mechanism": "PLAIN"}, "does without SASL"),
-        ({"security_protocol": "SASL_SSL"}, "takes a sasl_mechanism"),
+        ({"ssl_cafile": "ca.pem"}, "does not use TLS"),
+        ({"sasl_mechanism": "PLAIN"}, "does not use SASL"),
+        ({"security_protocol": "SASL_SSL"}, "needs a sasl_mechanism"),
         ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "Kerberos"),
         ({**SCRAM, "sasl_mechanism": "plain"}, "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
-        ({**SCRAM, "sasl_password": None}, "takes sasl_username and sasl_password"),
+        ({**SCRAM, "sasl_password": None}, "needs sasl_username and sasl_password"),
         ({**SCRAM, "sasl_extensions": {"a": "b,c"}}, "cannot carry"),
-        ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "takes sasl_token"),
-        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "takes an ssl_certfile"),
+        ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_token"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "needs an ssl_certfile"),
         ({"security_protocol": "SSL", "ssl_cafile": "a", "ssl_cadata": "b"}, "not both"),
         (
             {"security_protocol": "SSL", "ssl_cafile": "a", "ssl_context": ssl.create_default_context()},
-            "takes the place of ssl_cafile",
+            "replaces ssl_cafile",
         ),
     ],
 )
@@ -111,9 +111,9 @@ def test_files_that_are_not_what_they_should_be_are_refused_with_the_reason(
         (tmp_path / name).write_bytes(content)
     own_file = str(tmp_path / "own.pem")
     refused: list[tuple[SecuritySettings, str]] = [
-        ({"ssl_cafile": tmp_path / "ca.pem"}, "ca.pem holds no certificates"),
+        ({"ssl_cafile": tmp_path / "ca.pem"}, "ca.pem contains no certificates"),
         ({"ssl_cafile": tmp_path / "store.jks"}, "keytool -importkeystore .* -deststoretype PKCS12"),
-        ({"ssl_certfile": own_file}, "does not hold a certificate and its key"),
+        ({"ssl_certfile": own_file}, "does not contain a certificate and its key"),
         ({"ssl_certfile": own_file, "ssl_keyfile": tmp_path / "other.key"}, "does not belong to the certificate"),
         ({"ssl_certfile": own_file, "ssl_keyfile": tmp_path / "encrypted.key"}, "the key is encrypted"),
         (

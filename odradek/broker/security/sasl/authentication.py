@@ -122,7 +122,7 @@ class Authentication:
         try:
             return self._act(frame, now_ms)
         except MalformedMessage as error:
-            return self._hang_up(f"it sent a frame that cannot be read: {error}")
+            return self._hang_up(f"the client sent a frame that cannot be read: {error}")
 
     def api_versions_answered(self, answer: bytes) -> None:
         """Handles the response to ApiVersions. If it reports an error, the client may send ApiVersions again."""
@@ -136,7 +136,7 @@ class Authentication:
             action = SaslAction.SERVE
         if action is SaslAction.SERVE and self.expires_at_ms is not None and self._steady_ms >= self.expires_at_ms:
             self._enter_state(State.FAILED)
-            return HangUp("its session has expired and was not renewed", is_expiry=True)
+            return HangUp("the session of the client expired without being renewed", is_expiry=True)
         match action:
             case SaslAction.SERVE:
                 return PassThrough.SERVE
@@ -150,7 +150,7 @@ class Authentication:
                 self._enter_state(State.FAILED)
                 return PassThrough.REFUSE
             case SaslAction.CLOSE:
-                return self._hang_up(f"it sent {kind.name} in the state {self.state.name} of authentication")
+                return self._hang_up(f"the client sent {kind.name} in the state {self.state.name} of authentication")
 
     def _kind(self, frame: Buffer) -> RequestKind:
         head = api_and_version(frame, KEY_AND_VERSION.size)
@@ -176,10 +176,13 @@ class Authentication:
         response = SaslHandshakeResponse(mechanisms=sorted(offers))
         if requested not in offers:
             if self.is_repeated:
-                return self._hang_up("it asked for a mechanism that is not enabled, to authenticate again")
+                return self._hang_up("the client requested a re-authentication with a mechanism that is not enabled")
             self._enter_state(State.FAILED)
             response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM.value
-            reason = f"the client asked for a mechanism that is not enabled; {', '.join(sorted(offers))} are"
+            reason = (
+                "the client requested a mechanism that is not enabled; the enabled ones are"
+                f" {', '.join(sorted(offers))}"
+            )
             return Failure(reason, _chunks(header, response))
         is_raw = header.api_version <= NEWEST_RAW_VERSION
         if self.is_repeated:
@@ -196,7 +199,7 @@ class Authentication:
         header, position = read_request_header(frame)
         token = decode(SaslAuthenticateRequest, header.api_version, bytes(frame), position).auth_bytes
         if self._exchange is None:
-            return self._hang_up("it chose another mechanism than before, to authenticate again")
+            return self._hang_up("the client requested a re-authentication with another mechanism than before")
         match self._verdict(bytes(token), now_ms):
             case Challenge(answer):
                 return Answer(_chunks(header, SaslAuthenticateResponse(error_message="", auth_bytes=answer)))
@@ -215,7 +218,7 @@ class Authentication:
 
     def _judge_raw(self, frame: Buffer, now_ms: int) -> Reaction:
         if self._exchange is None:
-            return self._hang_up("it chose another mechanism than before, to authenticate again")
+            return self._hang_up("the client requested a re-authentication with another mechanism than before")
         match self._verdict(bytes(frame), now_ms):
             case Challenge(answer):
                 return Answer([TOKEN_LENGTH.pack(len(answer)), answer])

@@ -58,13 +58,14 @@ def oauthbearer(
     elif handler in (None, UNSECURED_HANDLER):
         if url is not None:
             raise CannotStart(
-                f"listener {settings.listener}: {settings.name(URL, NAME)} is set, but signatures would not be checked:"
+                f"listener {settings.listener}: {settings.name(URL, NAME)} is set, but signatures are not checked:"
                 f" set {name}={tokens_signed.HANDLER}"
             )
         validator = _unsecured(settings, module)
     else:
         raise CannotStart(
-            f"{name} names Java code, which does not run here: set it to {tokens_signed.HANDLER} or {UNSECURED_HANDLER}"
+            f"{name} names a Java class, which cannot run here: set it to {tokens_signed.HANDLER} or"
+            f" {UNSECURED_HANDLER}"
         )
     return lambda: OAuthBearerExchange(validator)
 
@@ -160,7 +161,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
     ValueError if the scheme of the URL is not supported."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
-        raise ValueError(f"its scheme is not one of {', '.join(SCHEMES)}")
+        raise ValueError(f"the scheme of the URL is not one of {', '.join(SCHEMES)}")
 
     def read_file() -> bytes:
         with Path(unquote(path)).open("rb") as file:
@@ -212,7 +213,7 @@ def _trusted_authorities() -> SSLContext:
 
 def _not_too_much(found: B) -> B:
     if len(found) > MAX_BYTES:
-        raise OSError(f"it has more than {MAX_BYTES} bytes")
+        raise OSError(f"the answer has more than {MAX_BYTES} bytes")
     return found
 
 
@@ -254,7 +255,7 @@ class KeySource:
 
     def _warn_of_none(self) -> None:
         if not self.keys:
-            log.warning("the JWKS of OAUTHBEARER has no RSA or EC key for signatures, so no token is accepted")
+            log.warning("the JWKS for OAUTHBEARER contains no RSA or EC key for signatures, so no token is accepted")
 
     def key_missed(self) -> None:
         if self._may_be_early and not self._is_reading:
@@ -275,7 +276,7 @@ class KeySource:
         try:
             self.keys = outcome.result()
         except (OSError, InvalidKeySet) as error:
-            log.warning("the JWKS cannot be read, so the keys of OAUTHBEARER tokens stay as they are: %s", error)
+            log.warning("the JWKS cannot be read, so the keys for OAUTHBEARER tokens are not changed: %s", error)
             self._timer = self._refresh_later(self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, self._max_retry_ms)
         else:

@@ -61,5 +61,5 @@ def basic_login(authorization: str) -> tuple[str, str]:
         if not colon:
             raise ValueError
     except ValueError:
-        raise LoginRefused("The header Authorization has to be: Basic, with user and password") from None
+        raise LoginRefused("The header Authorization must be Basic, with the user and the password") from None
     return user, password

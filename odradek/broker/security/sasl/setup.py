@@ -89,7 +89,7 @@ def offers_of(settings: ListenerSettings, accounts: Accounts, retained: Offers |
     assert isinstance(names, tuple)
     if not names:
         raise CannotStart(
-            f"listener {settings.listener} has no SASL mechanism: name some in {_quoted_source(settings)}"
+            f"listener {settings.listener} has no SASL mechanism: list at least one in {_quoted_source(settings)}"
         )
     retained = retained or {}
     return {name: retained[name] if name in retained else _offer(settings, name, accounts) for name in names}
@@ -123,7 +123,7 @@ def _login_module(settings: ListenerSettings, mechanism: str) -> LoginModule:
     except InvalidJaas as error:
         raise CannotStart(f"{name}: {error}") from None
     if module.name != expected:
-        raise CannotStart(f"{name} must name {expected}; other login modules are Java code, which does not run here")
+        raise CannotStart(f"{name} must name {expected}; other login modules are Java classes, which cannot run here")
     return module
 
 
@@ -157,7 +157,7 @@ def _new_nonce() -> str:
 def _refuse_own_code(settings: ListenerSettings, mechanism: str) -> None:
     name = settings.prefixed(CALLBACK_HANDLER, mechanism)
     if settings.current_text(name) is not None:
-        raise CannotStart(f"{name} names Java code, which does not run here: remove it")
+        raise CannotStart(f"{name} names a Java class, which cannot run here: remove this setting")
 
 
 def _quoted_source(settings: ListenerSettings) -> str:
@@ -218,7 +218,9 @@ class SaslListeners:
             try:
                 self._offers[name] = offers_of(self._config.listener_settings(name), self._accounts, retained)
             except CannotStart as error:
-                log.warning("listener %s keeps its mechanisms; the new settings cannot be used: %s", name, error)
+                log.warning(
+                    "listener %s keeps its mechanisms, because the new settings cannot be used: %s", name, error
+                )
 
     def _texts_of(self, listener: str) -> Texts:
         settings = self._config.listener_settings(listener)

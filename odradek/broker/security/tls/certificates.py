@@ -124,7 +124,9 @@ class ListenerCertificates:
             if self._complaints.get(listener) != str(attempt):
                 self._complaints[listener] = str(attempt)
                 log.error(
-                    "listener %s keeps its keys and certificates; the new ones cannot be used: %s", listener, attempt
+                    "listener %s keeps its keys and certificates, because the new ones cannot be used: %s",
+                    listener,
+                    attempt,
                 )
             return
         self._complaints.pop(listener, None)

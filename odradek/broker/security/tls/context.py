@@ -142,7 +142,9 @@ def load(settings: TlsSettings) -> LoadedTls:
         try:
             context.set_ciphers(settings.ciphers)
         except ssl.SSLError:
-            raise UnusableTls("ssl.cipher.suites", f"OpenSSL does not know these suites: {settings.ciphers}") from None
+            raise UnusableTls(
+                "ssl.cipher.suites", f"OpenSSL does not support these cipher suites: {settings.ciphers}"
+            ) from None
     material = key_material(settings.keystore, read_bytes(settings.keystore))
     _load_key(context, material, settings)
     _load_trusted(context, settings)

@@ -72,7 +72,9 @@ class TlsHandshakes:
     def began(self, handshake: TlsHandshake) -> None:
         given_up = self._slots.occupy(handshake, handshake.connection.info.client_host)
         if given_up is not None:
-            given_up.connection.refuse("too many TLS handshakes are in flight, and this is the oldest of its address")
+            given_up.connection.refuse(
+                "too many TLS handshakes are in flight, and this one is the oldest from its address"
+            )
         task = self.loop.create_task(handshake.run())
         self._tasks.add(task)  # the loop holds only a weak reference, so the task could be garbage-collected
         task.add_done_callback(self._tasks.discard)
@@ -178,7 +180,7 @@ class TlsHandshake:
         if why in PLAIN_TEXT:
             why = f"the client spoke plain text, but this listener expects TLS ({why})"
         if isinstance(error, (ConnectionAbortedError, TimeoutError)):
-            why = f"it did not finish within odradek.authentication.timeout.ms={timeout_ms}"
+            why = f"the handshake did not finish within odradek.authentication.timeout.ms={timeout_ms}"
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
 
 
@@ -227,7 +229,10 @@ class ClientWithoutPrincipal(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         info = self._connection.info
         log.error(
-            "disconnecting %s:%d: its certificate has no principal: %s", info.client_host, info.client_port, self._why
+            "disconnecting %s:%d: no principal can be derived from its certificate: %s",
+            info.client_host,
+            info.client_port,
+            self._why,
         )
         self._transport.abort()
 

@@ -312,13 +312,16 @@ def refusal_of_another_identity(
         return None
     before, after = subject_of(old), subject_of(new)
     if before != after and not may_change_name:
-        return f"the new certificate is for {after}, this listener is {before}; ssl.allow.dn.changes=true permits it"
+        return (
+            f"the new certificate is for {after}, but this listener is {before}; set ssl.allow.dn.changes=true to"
+            " allow the change"
+        )
     if may_lose_alternative_names:
         return None
     lost = alternative_names(old) - alternative_names(new)
     if lost:
         return (
-            f"the new certificate lacks the subject alternative names {', '.join(sorted(lost))};"
-            " ssl.allow.san.changes=true permits it"
+            f"the new certificate lacks the subject alternative names {', '.join(sorted(lost))}; set"
+            " ssl.allow.san.changes=true to allow this"
         )
     return None

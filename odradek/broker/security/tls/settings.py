@@ -98,23 +98,24 @@ def _keystore(settings: ListenerSettings) -> Store:
             ("ssl.keystore.certificate.chain", key, "ssl.keystore.key"),
         ):
             if missing is None:
-                raise UnusableTls(name(setting), f"{other} is missing: a key and its certificates go together")
+                raise UnusableTls(name(setting), f"{other} is missing: a key and its certificates must be set together")
         _refuse_other_stores_than_pem(settings, "ssl.keystore", "ssl.keystore.key", kind, location)
         if password is not None:
             raise UnusableTls(
-                name("ssl.keystore.password"), "PEM has no store password: remove it, or use ssl.key.password"
+                name("ssl.keystore.password"),
+                "a PEM store has no password: remove this setting, or use ssl.key.password",
             )
         return Store(PEM, name("ssl.keystore.key"), None, f"{key}\n{chain}", None, settings.text("ssl.key.password"))
     if location is None:
         here = settings.prefixed("ssl.keystore.location")
         raise UnusableTls(
             here,
-            f"listener {settings.listener} needs a certificate: name a file here, and set ssl.keystore.type to PEM or"
-            " PKCS12. `odradek certs` makes one for trying things out",
+            f"listener {settings.listener} needs a certificate: set this to a file, and ssl.keystore.type to PEM or"
+            " PKCS12. `odradek certs` makes certificates for development",
         )
     if kind == PEM and password is not None:
         raise UnusableTls(
-            name("ssl.keystore.password"), "PEM has no store password: remove it, or use ssl.key.password"
+            name("ssl.keystore.password"), "a PEM store has no password: remove this setting, or use ssl.key.password"
         )
     if kind != PEM and password is None:
         raise UnusableTls(settings.prefixed("ssl.keystore.password"), f"the {kind} store {location} needs one")
@@ -127,7 +128,9 @@ def _truststore(settings: ListenerSettings) -> Store | None:
     if certificates is not None:
         _refuse_other_stores_than_pem(settings, "ssl.truststore", "ssl.truststore.certificates", kind, location)
     if kind == PEM and password is not None:
-        raise UnusableTls(settings.name("ssl.truststore.password"), "certificates in PEM are not encrypted: remove it")
+        raise UnusableTls(
+            settings.name("ssl.truststore.password"), "certificates in PEM are not encrypted: remove this setting"
+        )
     if certificates is not None:
         return Store(PEM, settings.name("ssl.truststore.certificates"), None, certificates, None, None)
     if location is None:
@@ -147,9 +150,11 @@ def _refuse_other_stores_than_pem(
     settings: ListenerSettings, store: str, inline: str, kind: str, location: str | None
 ) -> None:
     if kind != PEM:
-        raise UnusableTls(settings.name(inline), f"keys and certificates in a setting are PEM: set {store}.type=PEM")
+        raise UnusableTls(
+            settings.name(inline), f"keys and certificates that are given in a setting are PEM: set {store}.type=PEM"
+        )
     if location is not None:
-        raise UnusableTls(settings.name(inline), f"{store}.location is set too; set only one of the two")
+        raise UnusableTls(settings.name(inline), f"{store}.location is also set; set only one of the two")
 
 
 def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
@@ -161,7 +166,9 @@ def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
     versions = tuple(version for version in VERSIONS if version in protocols)
     if not versions:
         name = settings.name("ssl.enabled.protocols")
-        raise UnusableTls(name, f"only {' and '.join(VERSIONS)} are supported; older versions of TLS are broken")
+        raise UnusableTls(
+            name, f"only {' and '.join(VERSIONS)} are supported, because older versions of TLS are insecure"
+        )
     if not suites:
         return versions, None
     ciphers = before_tls_1_3(suites)
@@ -171,7 +178,9 @@ def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
         versions = tuple(version for version in versions if version != "TLSv1.3")
     if not versions:
         name = settings.name("ssl.cipher.suites")
-        raise UnusableTls(name, f"none of these suites is for a version in ssl.enabled.protocols={','.join(protocols)}")
+        raise UnusableTls(
+            name, f"none of these cipher suites belongs to a version in ssl.enabled.protocols={','.join(protocols)}"
+        )
     return versions, ":".join(ciphers) or None
 
 

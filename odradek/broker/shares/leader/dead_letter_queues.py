@@ -520,4 +520,4 @@ def _log_unstored_archive(key: SharePartitionKey, answer: Deferred[bool]) -> Non
     try:
         answer.outcome()
     except KafkaError as error:  # the state epoch has changed, or the next leader will copy the records again
-        log.info("dead letters of %s were archived, but this could not be stored: %s", key, error)
+        log.info("dead letters of %s were archived, but their state could not be stored: %s", key, error)

@@ -37,9 +37,9 @@ def test_a_client_that_is_sent_to_its_own_localhost_is_warned_about_once(caplog:
         assert told.address_for(LOCALHOST, client(host)) == LOCALHOST
     assert warnings(caplog) == [
         (
-            "client 172.18.0.3 (librdkafka) is told to connect to localhost:9092, which is its own machine and not this"
-            " broker: set advertised.listeners to an address that the client can reach, or remove this setting and set"
-            " odradek.advertise=arrival"
+            "client 172.18.0.3 (librdkafka) is told to connect to localhost:9092, which is the"
+            " client's own machine, and not this broker: set advertised.listeners to an address that the client can"
+            " reach, or remove this setting and set odradek.advertise=arrival"
         )
     ]
 
@@ -52,8 +52,9 @@ def test_by_arrival_only_clients_from_other_machines_can_be_misled(caplog: pytes
     assert told.address_for(LOCALHOST, client("10.1.2.3")) == LOCALHOST
     assert warnings(caplog) == [
         (
-            "client 10.1.2.3 (librdkafka) is told to connect to localhost:9092, which is its own machine and not this"
-            " broker: set odradek.advertise.published to an address that the client can reach"
+            "client 10.1.2.3 (librdkafka) is told to connect to localhost:9092, which is the"
+            " client's own machine, and not this broker: set odradek.advertise.published to an address that"
+            " the client can reach"
         )
     ]
 

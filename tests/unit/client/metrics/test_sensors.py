@@ -108,7 +108,7 @@ def test_the_time_of_calls_that_overlap_or_raise_is_counted(clock: Seconds) -> N
 
 def test_a_meter_gives_a_rate_and_a_total_of_values_or_of_events(clock: Seconds) -> None:
     group = MetricGroup("producer-metrics", clock)
-    size = group.average("request-size", Unit.BYTES, "bytes of a request")
+    size = group.average("request-size", Unit.BYTES, "size of a request in bytes")
     group.meter_of(size, "request", "requests", counts_events=True)
     group.meter_of(size, "outgoing-byte", "bytes sent", is_bytes=True)
     size.record(100)

@@ -58,10 +58,13 @@ def test_scenario_004_a_listener_without_a_keystore_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (PEM_FILE | {"ssl.keystore.password": "x"}, "ssl.keystore.password: PEM has no store password"),
-        (INLINE | {"ssl.keystore.password": "x"}, "ssl.keystore.password: PEM has no store password"),
-        (INLINE | {"ssl.keystore.location": "/k"}, "ssl.keystore.key: ssl.keystore.location is set too"),
-        (INLINE | {"ssl.keystore.type": "PKCS12"}, "ssl.keystore.key: keys and certificates in a setting are PEM"),
+        (PEM_FILE | {"ssl.keystore.password": "x"}, "ssl.keystore.password: a PEM store has no password"),
+        (INLINE | {"ssl.keystore.password": "x"}, "ssl.keystore.password: a PEM store has no password"),
+        (INLINE | {"ssl.keystore.location": "/k"}, "ssl.keystore.key: ssl.keystore.location is also set"),
+        (
+            INLINE | {"ssl.keystore.type": "PKCS12"},
+            "ssl.keystore.key: keys and certificates that are given in a setting are PEM",
+        ),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.key": "K"}, "ssl.keystore.certificate.chain is missing"),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": "C"}, "ssl.keystore.key is missing"),
         ({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k"}, "the PKCS12 store /k needs one"),
@@ -69,7 +72,7 @@ def test_scenario_004_a_listener_without_a_keystore_is_refused() -> None:
         (PEM_FILE | {"ssl.truststore.type": "PEM", "ssl.truststore.password": "x"}, "ssl.truststore.password"),
         (
             PEM_FILE | {"ssl.truststore.certificates": "C"},
-            "ssl.truststore.certificates: keys and certificates in a setting are PEM",
+            "ssl.truststore.certificates: keys and certificates that are given in a setting are PEM",
         ),
         (PEM_FILE | {"ssl.enabled.protocols": "TLSv1.1"}, "only TLSv1.2 and TLSv1.3 are supported"),
         (PEM_FILE | {"ssl.principal.mapping.rules": "rule:a/b/"}, "ssl.principal.mapping.rules: 'rule:a/b/'"),
