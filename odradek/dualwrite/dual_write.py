@@ -67,7 +67,7 @@ class DualWrite(Generic[C]):
         observe: Observer = observe_nothing,
     ) -> None:
         if timeout_ms < 1:
-            raise ValueError("timeout_ms must be positive: nothing here waits forever")
+            raise ValueError("timeout_ms must be positive, because waiting forever is not supported")
         new_participant = participant or participant_factory(bootstrap_servers, transactional_id, timeout_ms)
         self._performer = Performer(connect, new_participant, transactional_id, timeout_ms)
         self._observe = observe
@@ -134,7 +134,7 @@ class DualWrite(Generic[C]):
     def close(self) -> None:
         """Closes the connection and the producer. Open transactions stay in doubt until a later `recover()`."""
         if self._phase is Phase.IN_TRANSACTION:
-            raise IllegalUse("a transaction is open")
+            raise IllegalUse("another transaction is open")
         self._performer.give_up_connection()
         self._performer.give_up_participant()
         self._phase = Phase.CLOSED
@@ -169,7 +169,7 @@ class DualWrite(Generic[C]):
 
     def _expect(self, *phases: Phase) -> None:
         if self._phase not in phases:
-            raise IllegalUse(f"what this may do now: {self._phase.value}")
+            raise IllegalUse(f"this call is not allowed now; do this first: {self._phase.value}")
 
     def _failure(self, end: End) -> DualWriteError:
         """Returns the exception, including its cause, for a transaction that was not committed."""

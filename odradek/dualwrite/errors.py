@@ -55,4 +55,4 @@ class NotRecovered(DualWriteError):
     call."""
 
     def __init__(self, doing: str) -> None:
-        super().__init__(f"recovery came no further than this step: {doing}")
+        super().__init__(f"recovery failed at this step: {doing}")

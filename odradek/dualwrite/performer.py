@@ -141,7 +141,9 @@ class Performer(Generic[C]):
 
     def _check_transaction(self) -> None:
         if not self.driver.is_in_transaction(self.connection):
-            raise IllegalUse("the block has ended the database transaction; what it wrote before may be committed")
+            raise IllegalUse(
+                "the block itself ended the database transaction, so rows that it wrote before may be committed"
+            )
 
     # Failures.
 

@@ -23,17 +23,17 @@ class Step(Enum):
     CHECK_OWNER = "check that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
     # Failures.
-    READ_BACK = "read the stored state over a new connection, after whatever still holds the row"
-    ROLL_BACK_ROWS = "roll the database transaction back; nothing was sent"
-    ROLL_BACK_DATABASE = "roll the database transaction back"
+    READ_BACK = "read the stored state over a new connection, after any transaction that still locks the row"
+    ROLL_BACK_ROWS = "roll back the database transaction; no messages were sent"
+    ROLL_BACK_DATABASE = "roll back the database transaction"
     ABORT_KAFKA = "abort the Kafka transaction"
-    LET_GO = "roll the database transaction back; the instance that took over decides about the messages"
+    LET_GO = "roll back the database transaction; the instance that took over decides about the messages"
     # Recovery.
-    TAKE_OVER_DATABASE = "make the row ours: no earlier writer can commit any more"
+    TAKE_OVER_DATABASE = "make the row ours, so that no earlier writer can commit"
     TAKE_OVER_KAFKA = "init_transactions(keep_prepared=True): earlier producers are fenced"
     READ_STATE = "read the stored state, if the row is still ours"
     COMPLETE_KAFKA = "commit the open Kafka transaction if its state is the stored one, abort it otherwise"
-    FORGET_STATE = "empty the stored state: it is decided"
+    FORGET_STATE = "empty the stored state, because the transaction is decided"
 
 
 class Result(Enum):
@@ -58,10 +58,10 @@ class Fate(Enum):
 class Phase(Enum):
     """The state of a `DualWrite`. It determines which calls are allowed."""
 
-    UNRECOVERED = "recover() first: something may be open"
+    UNRECOVERED = "call recover(), because a transaction may be open"
     READY = "a transaction"
-    IN_TRANSACTION = "end the transaction that is open"
-    FENCED = "recover(), which takes the transactional id back from another instance"
+    IN_TRANSACTION = "end the open transaction"
+    FENCED = "call recover(), which takes the transactional id back from another instance"
     CLOSED = "nothing"
 
 

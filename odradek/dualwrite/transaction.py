@@ -87,4 +87,4 @@ class Transaction(Generic[C]):
 
     def _check_open(self) -> None:
         if self._is_over:
-            raise IllegalUse("the block of this transaction is over")
+            raise IllegalUse("the block of this transaction has ended")

@@ -37,18 +37,18 @@ def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHead
 def describe_damage(data: Buffer, at: int, rest: int, next_offset: int) -> str:
     """Explains why no batch can be read at `at`. Accepts the same arguments as `good_header`."""
     if rest < HEADER_BYTES:
-        return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
+        return f"{rest} bytes are too few for a batch, whose header alone has {HEADER_BYTES}"
     if len(data) - at < HEADER_BYTES:
-        return f"the file has become shorter: {rest} bytes are missing"
+        return f"the file became shorter while it was read: {rest} bytes are missing"
     header = unpack_batch_header(data, at)
     if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
         if header.magic in _OLD_MAGICS and (header.magic or header.batch_length > 0):
             return f"a message of format {header.magic}, from before Kafka 0.11: convert the log with Kafka 3 first"
         return f"no batch begins here: magic {header.magic}, length {header.batch_length}"
     if header.size_bytes > rest:
-        return f"a batch cut short: it announces {header.size_bytes} bytes, of which {rest} are there"
+        return f"a batch is cut short: its header says {header.size_bytes} bytes, but only {rest} are left"
     if header.base_offset < next_offset:
-        return f"base offset {header.base_offset}, where {next_offset} is the least possible"
+        return f"the base offset is {header.base_offset}, but must be at least {next_offset}"
     return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
 
 

@@ -39,7 +39,7 @@ def _rows(data: bytes) -> list[list[str]]:
     if version != _VERSION:
         raise CorruptCheckpoint(f"unknown version {version}")
     if not count.isdigit() or int(count) != len(rows):
-        raise CorruptCheckpoint(f"{len(rows)} rows, but the header announces {count}")
+        raise CorruptCheckpoint(f"the file has {len(rows)} rows, but its header says {count}")
     return [row.split(" ") for row in rows]
 
 
@@ -68,7 +68,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
         raise CorruptCheckpoint(str(error)) from None
     for (epoch, start), (next_epoch, next_start) in itertools.pairwise(entries):
         if next_epoch <= epoch or next_start < start:
-            raise CorruptCheckpoint("leader epochs do not ascend")
+            raise CorruptCheckpoint("the leader epochs are not in ascending order")
     return entries
 
 

@@ -97,7 +97,7 @@ class OffsetIndex:
         index._relative_offsets = entries[0::2]
         index._positions = entries[1::2]
         if not _ascends(index._relative_offsets, strictly=True) or not _ascends(index._positions, strictly=True):
-            raise CorruptIndex("offset index entries do not ascend")
+            raise CorruptIndex("the entries of the offset index are not in ascending order")
         return index
 
 
@@ -162,7 +162,7 @@ class TimeIndex:
             index._timestamps = array("q", timestamps)
             index._relative_offsets = array("i", relative_offsets)
             if not _ascends(index._timestamps, strictly=True) or not _ascends(index._relative_offsets, strictly=False):
-                raise CorruptIndex("time index entries do not ascend")
+                raise CorruptIndex("the entries of the time index are not in ascending order")
         return index
 
 
@@ -253,7 +253,7 @@ class TxnIndex:
         for version, *fields in _ENTRY.iter_unpack(data):
             txn = AbortedTxn(*fields)
             if version != TXN_INDEX_VERSION or txn.last_offset <= last:
-                raise CorruptIndex("transaction index of an unknown version or out of order")
+                raise CorruptIndex("the transaction index has an unknown version, or is not in order")
             index.append(txn)
             last = txn.last_offset
         return index

@@ -113,7 +113,7 @@ def parse_login_module(text: str) -> LoginModule:
     """Parses a `sasl.jaas.config` that must contain exactly one module. Raises InvalidJaas."""
     modules = parse_jaas(text)
     if len(modules) != 1:
-        raise InvalidJaas(f"it has {len(modules)} login modules; there should be one")
+        raise InvalidJaas(f"the value has {len(modules)} login modules, but must have exactly one")
     return modules[0]
 
 
@@ -124,10 +124,10 @@ def parse_jaas(text: str) -> list[LoginModule]:
     for first in tokens:
         flag = next(tokens, None)
         if first.is_mark or flag is None or flag.text.lower() not in FLAGS:
-            raise InvalidJaas("a login module is followed by its control flag, such as `required`")
+            raise InvalidJaas("a login module must be followed by its control flag, such as `required`")
         modules.append(LoginModule(first.text, dict(_options(tokens))))
     if not modules:
-        raise InvalidJaas("it names no login module")
+        raise InvalidJaas("the value names no login module")
     return modules
 
 
@@ -139,9 +139,9 @@ def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
         equals, value = next(tokens, None), next(tokens, None)
         if key.is_mark or equals != Token("=", True) or value is None or value.is_mark:
             name = "an option" if key.is_mark else f"the option {_name_of(key.text)}"
-            raise InvalidJaas(f'{name} has no value: options are written key="value", and the last is followed by `;`')
+            raise InvalidJaas(f'{name} has no value: write options as key="value", and end the last one with `;`')
         yield key.text, value.text
-    raise InvalidJaas("it does not end with a semicolon")
+    raise InvalidJaas("the value does not end with a semicolon")
 
 
 def _name_of(text: str) -> str:
@@ -155,7 +155,9 @@ def _tokens(text: str) -> Iterator[Token]:
     while position < len(text):
         found = TOKEN.match(text, position)
         if found is None:
-            raise InvalidJaas(f"it cannot be read from character {position + 1} on: maybe a quotation mark is missing")
+            raise InvalidJaas(
+                f"the value cannot be read from character {position + 1}: a quotation mark may be missing"
+            )
         position = found.end()
         match found.lastgroup:
             case "double" | "single":

@@ -99,10 +99,10 @@ def decode(payload: bytes, schema: AvroSchema, budget: DecodingBudget) -> str:
     try:
         found = _BudgetedReader(schema.parsed, budget).read(_TextDecoder(stream))
     except BAD_BYTES as error:
-        raise DoesNotFitSchema(f"its bytes are no value of the schema: {error}") from error
+        raise DoesNotFitSchema(f"its bytes are not a value of the schema: {error}") from error
     left = len(payload) - stream.tell()
     if left:
-        raise DoesNotFitSchema(f"{left} bytes are left over behind its value")
+        raise DoesNotFitSchema(f"{left} bytes are left over after its value")
     return json_text(_as_json(found), budget)
 
 

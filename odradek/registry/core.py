@@ -236,7 +236,7 @@ class Registry:
         """Returns the schema both in the form in which it is stored and in the form in which it was sent."""
         size = len(text.text.encode())
         if size > MAX_SCHEMA_BYTES:
-            raise errors.invalid_schema(f"it has {size} bytes; the most are {MAX_SCHEMA_BYTES}")
+            raise errors.invalid_schema(f"it has {size} bytes, but at most {MAX_SCHEMA_BYTES} are allowed")
         text = replace(text, references=tuple(self._numbered(each) for each in text.references))
         source = self._source(text)
         parsed = self.facts.parsed(source)
@@ -274,7 +274,7 @@ class Registry:
                 raise errors.invalid_schema(f"it has more than {MAX_REFERENCES} references")
             if depth > MAX_REFERENCE_DEPTH:
                 raise errors.invalid_schema(
-                    f"its references refer to others more than {MAX_REFERENCE_DEPTH} times, down to {reference.name}"
+                    f"its references are nested more than {MAX_REFERENCE_DEPTH} levels deep, down to {reference.name}"
                 )
             version = self._referenced(reference)
             if is_complete:
@@ -282,7 +282,7 @@ class Registry:
                 size += len(version.text.text)
                 if size > MAX_REFERENCED_BYTES:
                     raise errors.invalid_schema(
-                        f"the schemas that it refers to have more than {MAX_REFERENCED_BYTES} bytes together"
+                        f"the schemas to which it refers have more than {MAX_REFERENCED_BYTES} bytes in total"
                     )
             else:
                 waiting.append((reference, depth, True))

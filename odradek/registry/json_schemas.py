@@ -71,7 +71,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> JsonSchema:
         document = json.loads(text)
         documents = {reference.name: json.loads(referenced) for reference, referenced in references}
         if not isinstance(document, dict | bool):
-            raise ValueError("a JSON Schema is an object, true or false")
+            raise ValueError("a JSON Schema must be an object, true or false")
         validator = jsonschema.validators.validator_for(document, default=jsonschema.validators.Draft7Validator)
         if isinstance(document, dict):
             validator.check_schema(document)
@@ -287,7 +287,7 @@ class _Comparison:
         if not _accepts_all(added) and all(_accepts_all(each) for each in earlier):
             yield Incompatibility(
                 "PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL",
-                f"The property {name} is added, and documents of the earlier schema may hold it with any value",
+                f"The property {name} is added, but documents of the earlier schema may contain it with any value",
                 place,
             )
         elif not all(
@@ -295,7 +295,7 @@ class _Comparison:
         ):
             yield Incompatibility(
                 "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
-                f"The property {name} is added, and the earlier schema accepts other values of it",
+                f"The property {name} is added, but the earlier schema accepts other values of it",
                 place,
             )
         elif name in _required(reader.schema) and not _has_default(added):

@@ -53,5 +53,5 @@ def encode(value: Json, schema: JsonSchema) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError as unfit:
-        raise DoesNotFitSchema(f"JSON has no NaN and no infinite numbers: {unfit}") from unfit
+        raise DoesNotFitSchema(f"JSON supports neither NaN nor infinite numbers: {unfit}") from unfit
     return text.encode()

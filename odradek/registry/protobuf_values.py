@@ -111,7 +111,7 @@ def _message(schema: ProtobufSchema, indexes: list[int]) -> Descriptor:
     for index in indexes:
         inner = list(schema.file.message_types_by_name.values()) if found is None else list(found.nested_types)
         if not 0 <= index < len(inner):
-            raise DoesNotFitSchema(f"its message indexes {indexes} name no message of the schema")
+            raise DoesNotFitSchema(f"its message indexes {indexes} do not refer to a message of the schema")
         found = inner[index]
     assert found is not None
     return found

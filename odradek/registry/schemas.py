@@ -94,7 +94,7 @@ def parse(schema_type: str, text: str, references: Sequence[tuple[Reference, str
     """
     module = MODULES.get(schema_type)
     if module is None:
-        raise invalid_schema(f"the schema type '{schema_type}' is none of {', '.join(MODULES)}")
+        raise invalid_schema(f"the schema type '{schema_type}' is not one of {', '.join(MODULES)}")
     try:
         function: Parse = import_module(module).parse
     except ModuleNotFoundError as missing:

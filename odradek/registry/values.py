@@ -59,13 +59,13 @@ class DecodingBudget:
         """Takes this many values from the budget. Raises TooMuchToDecode if there are not enough left."""
         self.values -= count
         if self.values < 0:
-            raise TooMuchToDecode("it contains more values than are decoded here")
+            raise TooMuchToDecode("it contains more values than this registry decodes")
 
     def take_characters(self, count: int) -> None:
         """Takes this many characters from the budget. Raises TooMuchToDecode if there are not enough left."""
         self.characters -= count
         if self.characters < 0:
-            raise TooMuchToDecode("its JSON is longer than what is decoded here")
+            raise TooMuchToDecode("its JSON is longer than this registry decodes")
 
 
 def schema_id_of(content: bytes) -> int:
@@ -111,7 +111,7 @@ def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) 
     try:
         return HEADER.pack(MAGIC, schema_id) + _functions(schema_type)[1](value, schema)
     except UnicodeEncodeError:
-        raise DoesNotFitSchema("it contains half a surrogate pair, which UTF-8 does not have") from None
+        raise DoesNotFitSchema("it contains half a surrogate pair, which UTF-8 cannot encode") from None
     except RecursionError:
         raise DoesNotFitSchema("it is nested too deeply") from None
 

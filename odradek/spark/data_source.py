@@ -53,7 +53,7 @@ class OdradekSource(DataSource):  # type: ignore[misc]
 
         try:
             if is_of_files(self.options):
-                raise OptionError("with path there are batches only: a stream needs kafka.bootstrap.servers")
+                raise OptionError("the option path supports only batches: a stream needs kafka.bootstrap.servers")
             require_known(self.options)
             return StreamReader(SourceOptions.read(self.options, is_stream=True), chosen(schema.names, ARROW))
         except OptionError as error:

@@ -56,7 +56,7 @@ class FailedWrites:
             self._require_folder()
             handle = open_file(str(path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            _log.warning("a later write will not know that this one has failed: %s", error)
+            _log.warning("a later write will not know that this write has failed: %s", error)
             yield
             return
         try:
@@ -89,7 +89,7 @@ class FailedWrites:
                     yield write
                     path.unlink(missing_ok=True)
             except (OSError, TypeError, ValueError) as error:  # another process has created it but not written it
-                _log.debug("%s is passed over: %s", path, error)
+                _log.debug("%s is ignored: %s", path, error)
             finally:
                 os.close(handle)
 

@@ -160,8 +160,8 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             state.ended = asyncio.run(end_run(brokers, state.sink, state.run, self._rounds_s))
         except (ClientError, SinkError, OSError) as error:
             _log.warning(
-                "what run %s of %s has left open is not ended: %s; start the query again, or use `odradek spark"
-                " recover %s`",
+                "the transactions that run %s of %s left open could not be ended: %s; start the query again, or"
+                " use `odradek spark recover %s`",
                 state.run,
                 state.sink.name,
                 error,
@@ -169,9 +169,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             )
             return
         if state.ended:
-            _log.info(
-                "%s: %d transactions that run %s had left open are ended", state.sink.name, state.ended, state.run
-            )
+            _log.info("%s: ended %d transactions that run %s had left open", state.sink.name, state.ended, state.run)
 
     def _search(self, query: str) -> Callable[[], Written | None]:
         """Returns a function that finds the destination of a query. Call it once the query has begun to write, or has
@@ -227,7 +225,7 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
         options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(plan.writeOptions())
         return plan.table().name(), dict(options)
     except (Py4JError, TypeError) as error:
-        _log.debug("where a query writes cannot be read from its plan: %s", error)
+        _log.debug("the target of a query cannot be read from its plan: %s", error)
         return None
 
 
@@ -256,7 +254,7 @@ def require_worker_python(executable: str) -> None:
         reason = (tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"])[-1]
     raise WrongWorkerPython(
         f"the workers of this session run {executable!r}, which cannot load odradek ({reason}): set"
-        f" PYSPARK_PYTHON={sys.executable} before the session is made"
+        f" PYSPARK_PYTHON={sys.executable} before you create the session"
     )
 
 

@@ -71,5 +71,5 @@ def sink_of(name: str) -> Sink:
     """Returns the sink with this name. Raises ValueError if the name does not have the form PREFIX.QUERY."""
     prefix, dot, query = name.rpartition(".")
     if not (prefix and dot and query):
-        raise ValueError(f"{name!r} is not the name of a sink: PREFIX.QUERY")
+        raise ValueError(f"{name!r} is not the name of a sink, which has the form PREFIX.QUERY")
     return Sink(prefix, unquote(query))

@@ -140,8 +140,8 @@ class OffsetReader:
         OptionError if the bound names only some of the partitions."""
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
-                "offsets or timestamps of some partitions take those of all that are read (-1 is latest, -2 earliest);"
-                f" missing: {sorted(missing)}"
+                "if offsets or timestamps are given for some partitions, they must be given for all that are read"
+                f" (-1 is latest, -2 is earliest); missing: {sorted(missing)}"
             )
         times, asked = requested_offsets(bound, partitions)
         found = {each: offset for each, offset in asked.items() if offset >= 0}
@@ -180,7 +180,8 @@ def require_records(bound: Bound, times: Offsets, without: list[TopicPartition])
     if bound.needs_record and without:
         named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
         raise OptionError(
-            f"no record is as late as the timestamp to start at: {named}; set {STRATEGY} to latest to start at the end"
+            f"no record has the starting timestamp or a later one: {named}; set {STRATEGY} to latest to start at"
+            " the end"
         )
 
 
@@ -211,11 +212,11 @@ def losses(
     log_ends    ends of the logs whose latest offset is before the checkpoint
     """
     anew = position.recreated_topics(topic_ids)
-    found = [f"{topic} was deleted and made anew" for topic in sorted(anew)]
+    found = [f"{topic} was deleted and created again" for topic in sorted(anew)]
     for each, offset in sorted(position.offsets.items()):
         name = f"{each.topic}-{each.partition}"
         if each not in latest:
-            found.append(f"{name} is gone; the checkpoint has its offset {offset}")
+            found.append(f"{name} no longer exists; the checkpoint has its offset {offset}")
         elif each.topic not in anew and log_ends.get(each, offset) < offset:
             found.append(f"{name} ends at {log_ends[each]}, before the offset {offset} of the checkpoint")
     for each, offset in sorted(earliest.items()):
@@ -229,7 +230,7 @@ def log_losses(lost: Iterable[str], *, fails: bool) -> None:
     sentence instead."""
     found = list(lost)
     if found and fails:
-        raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to go on without what was lost")
+        raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to continue without the lost records")
     for each in found:
         _log.warning("records were lost: %s", each)
 
@@ -280,7 +281,7 @@ def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOption
         if last < first:
             lost.append(f"{name} ends at {last}, before the offset {first}")
         elif first < earliest.get(each, first):
-            lost.append(f"the offsets {first} to {earliest[each]} of {name} are in the log no more")
+            lost.append(f"the offsets {first} to {earliest[each]} of {name} are no longer in the log")
             first = earliest[each]
         if first < last:
             found.append(OffsetRange(*each, first, last))

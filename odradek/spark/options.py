@@ -66,9 +66,9 @@ _SOURCE = (
 _SINK = ("topic", "transactionalIdPrefix", "delivery", "idempotencyKey", "idempotencyKeyRetention")
 _OF_SPARK = ("checkpointLocation", "queryName", PATH)
 _MEANINGLESS = {
-    "groupIdPrefix": "the source joins no consumer group",
-    "fetchOffset.numRetries": "offsets are asked for until kafka.request.timeout.ms is over",
-    "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
+    "groupIdPrefix": "the source does not join a consumer group",
+    "fetchOffset.numRetries": "offsets are requested until kafka.request.timeout.ms has passed",
+    "fetchOffset.retryIntervalMs": "the time between two attempts is set by kafka.retry.backoff.ms",
     **{
         f"{part}Format": "a source written in Python cannot use from_avro. To decode the column, call"
         f" odradek.spark.avro.decode_avro(frame, '{part}', SUBJECT) with the DataFrame"
@@ -167,11 +167,11 @@ class SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
         for name in _of(_ENDING if is_stream else _OF_STREAMS, given):
             if is_stream:
-                raise OptionError(f"the option {name} means nothing to a stream, which has no end")
-            _log.warning("the option %s means nothing to a batch, and is ignored", name)
+                raise OptionError(f"the option {name} cannot be used with a stream, which has no end")
+            _log.warning("the option %s has no meaning for a batch, and is ignored", name)
         chosen = TopicChoice.read(given)
         if chosen is None:
-            raise OptionError("one of the options subscribe, subscribePattern and assign has to be set")
+            raise OptionError("one of the options subscribe, subscribePattern and assign must be set")
         starting, ending = bounds(given, is_stream=is_stream)
         most, least = number(given, "maxOffsetsPerTrigger"), number(given, "minOffsetsPerTrigger")
         if most is not None and least is not None and least > most:
@@ -212,13 +212,15 @@ class SinkOptions:
         given = {name.lower(): value for name, value in options.items()}
         for name in _of(("idempotencyKey", "idempotencyKeyRetention"), given):
             if is_stream:
-                raise OptionError(f"the option {name} means nothing to a stream, whose batches are known by numbers")
+                raise OptionError(
+                    f"the option {name} cannot be used with a stream, whose batches are identified by numbers"
+                )
         try:
             delivery = DeliveryMode(given.get("delivery", DeliveryMode.EXACTLY_ONCE.value))
         except ValueError:
-            raise OptionError(f"delivery is exactlyOnce or atLeastOnce, not {given['delivery']!r}") from None
+            raise OptionError(f"delivery must be exactlyOnce or atLeastOnce, not {given['delivery']!r}") from None
         if delivery is DeliveryMode.AT_LEAST_ONCE and "idempotencykey" in given:
-            raise OptionError("the option idempotencyKey takes delivery=exactlyOnce")
+            raise OptionError("the option idempotencyKey needs delivery=exactlyOnce")
         return cls(
             brokers=_brokers(given),
             topic=given.get("topic"),
@@ -240,12 +242,12 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
     names = {name.lower(): name for name in (*known, *_OF_SPARK)}
     for name, reason in _MEANINGLESS.items():
         if _of((name,), options):
-            raise OptionError(f"the option {name} means nothing here: {reason}")
+            raise OptionError(f"the option {name} is not supported here: {reason}")
     for name in options:
         if name.lower() not in names and not name.lower().startswith("kafka."):
             close = get_close_matches(name.lower(), names, 1)
-            hint = f"; is it {names[close[0]]}?" if close else ""
-            raise OptionError(f"the option {name} is not known{hint}")
+            hint = f"; did you mean {names[close[0]]}?" if close else ""
+            raise OptionError(f"the option {name} is unknown{hint}")
 
 
 def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
@@ -256,7 +258,7 @@ def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
 
 def flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise OptionError(f"{name} is true or false, not {text!r}")
+        raise OptionError(f"{name} must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
@@ -270,13 +272,13 @@ def _offsets(name: str, text: str) -> dict[TopicPartition, int]:
         }
     except (AttributeError, TypeError, ValueError):
         wanted = '{"topic": {"0": 23, "1": -2}}'
-        raise OptionError(f"{name} has the form {wanted}, not {text!r}") from None
+        raise OptionError(f"{name} must have the form {wanted}, not {text!r}") from None
 
 
 def isolation_level(given: Mapping[str, str]) -> str:
     level = given.get("kafka.isolation.level", "read_committed")
     if level not in ("read_committed", "read_uncommitted"):
-        raise OptionError(f"kafka.isolation.level is read_committed or read_uncommitted, not {level!r}")
+        raise OptionError(f"kafka.isolation.level must be read_committed or read_uncommitted, not {level!r}")
     return level
 
 
@@ -290,7 +292,7 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
         raise OptionError("startingOffsets of a batch cannot be latest (-1)")
     strategy = given.get(STRATEGY.lower(), "error").lower()
     if strategy not in ("error", "latest"):
-        raise OptionError(f"{STRATEGY} is error or latest, not {strategy!r}")
+        raise OptionError(f"{STRATEGY} must be error or latest, not {strategy!r}")
     return replace(starting, needs_record=strategy == "error"), ending
 
 
@@ -316,7 +318,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
             TopicPartition(topic, int(each)) for topic, partitions in json.loads(text).items() for each in partitions
         )
     except (AttributeError, TypeError, ValueError):
-        raise OptionError(f'assign has the form {{"topic": [0, 1]}}, not {text!r}') from None
+        raise OptionError(f'assign must have the form {{"topic": [0, 1]}}, not {text!r}') from None
 
 
 def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | None:
@@ -325,7 +327,7 @@ def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | N
     if text is None:
         return None
     if not text.isdecimal() or int(text) < at_least:
-        raise OptionError(f"{name} is a whole number from {at_least} on, not {text!r}")
+        raise OptionError(f"{name} must be a whole number of at least {at_least}, not {text!r}")
     return int(text)
 
 
@@ -334,7 +336,7 @@ def duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
     text = given.get(name.lower(), default)
     match = _DURATION.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS_MS:
-        raise OptionError(f"{name} is a time like 15m, 30s, 100ms, 1h or 7d, not {text!r}")
+        raise OptionError(f"{name} must be a time such as 15m, 30s, 100ms, 1h or 7d, not {text!r}")
     return int(match[1]) * _UNITS_MS[match[2].lower()]
 
 
@@ -345,7 +347,7 @@ def _brokers(given: Mapping[str, str]) -> Brokers:
     named = {name.removeprefix("kafka."): text for name, text in given.items() if _is_security(name)}
     protocol = named.get("security.protocol", PROTOCOLS[0])
     if protocol.upper() not in PROTOCOLS:
-        raise OptionError(f"kafka.security.protocol is one of {', '.join(PROTOCOLS)}, not {protocol!r}")
+        raise OptionError(f"kafka.security.protocol must be one of {', '.join(PROTOCOLS)}, not {protocol!r}")
     try:
         security = security_settings(named, "kafka.")
         Security.of(security)
@@ -366,7 +368,9 @@ def _settings(
         if not name.startswith("kafka.") or name in _OWN or name in of_the_other_side or _is_security(name):
             continue
         if name not in known:
-            raise OptionError(f"the option {name} is not supported; those of kafka.* are {', '.join(sorted(known))}")
+            raise OptionError(
+                f"the option {name} is not supported; the supported options kafka.* are {', '.join(sorted(known))}"
+            )
         setting, parse = known[name]
         try:
             found[setting] = parse(text)

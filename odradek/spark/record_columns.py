@@ -31,7 +31,7 @@ def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
     """Returns the columns that `.schema(…)` names, or all columns if it names none. Raises OptionError."""
     unknown = [name for name in names if name not in schema.names]
     if unknown:
-        raise OptionError(f"no such column: {', '.join(unknown)}; there are {', '.join(schema.names)}")
+        raise OptionError(f"no such column: {', '.join(unknown)}; the columns are {', '.join(schema.names)}")
     return pa.schema([schema.field(name) for name in names])
 
 

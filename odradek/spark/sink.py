@@ -166,7 +166,9 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         with self._remembered_writes().recorded(write):
             if not await sink.abort(votes, THE_ONLY_BATCH, self._run):
                 return
-            _log.warning("the write to %s had been decided when it failed: its rows are in the output", write.sink)
+            _log.warning(
+                "the write to %s had already been decided when it failed, so its rows are in the output", write.sink
+            )
             if not self._is_keyed:
                 await _forgotten(sink, everything=True)
 
@@ -182,9 +184,9 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
                     await sink.abort([], THE_ONLY_BATCH, write.run)
                 finally:
                     await sink.close()
-                _log.warning("%s: what an earlier write had left open is ended", write.sink)
+                _log.warning("%s: ended the transactions that an earlier write had left open", write.sink)
         except (ClientError, SinkError, ValueError) as error:
-            _log.warning("an earlier write has left something open: %s", error)
+            _log.warning("an earlier write has left transactions open: %s", error)
 
     def _remembered_writes(self) -> FailedWrites:
         from odradek.spark.failed_writes import FailedWrites, default_folder
@@ -204,9 +206,9 @@ def require_columns(schema: StructType, topic: str | None) -> None:
     """Raises OptionError if a frame cannot be written. Called when the query is planned."""
     types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
     if "value" not in types:
-        raise OptionError(f"a column 'value' (string or binary) has to be written; there are {', '.join(types)}")
+        raise OptionError(f"a column 'value' (string or binary) is required; the columns are {', '.join(types)}")
     if topic is None and "topic" not in types:
-        raise OptionError("there is neither an option nor a column 'topic'")
+        raise OptionError("the topic is missing: set the option topic, or add a column 'topic'")
     for name, type_names in _COLUMNS.items():
         found = types.get(name, type_names[0])
         strings = ("varchar", "char") if "string" in type_names else ()
@@ -260,13 +262,13 @@ async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
         else:
             await sink.forget_expired()
     except (ClientError, LeaseLost) as error:
-        _log.warning("a record stays in the ledger: %s", error)
+        _log.warning("a record could not be removed from the ledger: %s", error)
 
 
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise OptionError("rows are written within a task of Spark only")
+        raise OptionError("rows can be written only within a task of Spark")
     return context
 
 
@@ -274,7 +276,7 @@ def _property(context: TaskContext, name: str) -> str:
     value = context.getLocalProperty(name)
     if not value:
         raise OptionError(
-            f"Spark {__version__} does not tell tasks {name!r}, without which nothing can be written exactly once;"
-            " the versions that do are 4.1 to 4.3"
+            f"Spark {__version__} does not tell tasks {name!r}, which is needed to write exactly once; versions 4.1"
+            " to 4.3 do"
         )
     return str(value)

@@ -182,7 +182,7 @@ def read_range(options: SourceOptions, range_: OffsetRange, schema: pa.Schema) -
                 brought = reader.getbatches(timeout_ms=POLL_MS)
             except OffsetOutOfRange:
                 name = f"{range_.topic}-{range_.partition}"
-                lost = f"the offset {at} of {name} is in the log no more"
+                lost = f"the offset {at} of {name} is no longer in the log"
                 log_losses([lost], fails=options.fail_on_data_loss)
                 beginning = reader.beginning_offsets([partition])[partition]
                 if beginning <= at:  # the log ends before the requested offset

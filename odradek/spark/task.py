@@ -96,9 +96,9 @@ def groups(
     written."""
     names = set(batch.schema.names)
     if "value" not in names:
-        raise OptionError("a column 'value' (string or binary) has to be written")
+        raise OptionError("a column 'value' (string or binary) is required")
     if topic is None and "topic" not in names:
-        raise OptionError("there is neither an option nor a column 'topic'")
+        raise OptionError("the topic is missing: set the option topic, or add a column 'topic'")
     values = _bytes(batch, "value")
     keys = _bytes(batch, "key") if "key" in names else None
     headers = batch.column("headers").cast(HEADERS_TYPE) if "headers" in names else None
@@ -186,7 +186,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.t
 def _bytes(batch: pa.RecordBatch, name: str) -> pa.Array:
     column = batch.column(name)
     if not any(is_of_type(column.type) for is_of_type in _TEXTS):
-        raise OptionError(f"the column {name!r} is {column.type}, but has to be string or binary")
+        raise OptionError(f"the column {name!r} is {column.type}, but must be string or binary")
     return column.cast(pa.binary())
 
 
@@ -287,10 +287,10 @@ class _Task:
             if error.code not in _UNPREPARED:
                 raise
             raise ClientError(
-                f"the broker prepares no transaction of {self._transactional_id!r}: it has to be started with"
-                " transaction.two.phase.commit.enable=true (KIP-939), and where it has ACLs, TWO_PHASE_COMMIT and WRITE"
-                f" have to be allowed on transactional ids of the prefix {self._options.prefix!r}."
-                " The option delivery=atLeastOnce does without transactions",
+                f"the broker prepares no transaction of {self._transactional_id!r}: it must be started with"
+                " transaction.two.phase.commit.enable=true (KIP-939), and if it has ACLs, these must allow"
+                f" TWO_PHASE_COMMIT and WRITE on transactional ids with the prefix {self._options.prefix!r}."
+                " The option delivery=atLeastOnce needs no transactions",
                 error.code,
             ) from error
 
@@ -305,7 +305,7 @@ class _Task:
                 if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     return
                 raise
-        raise RunSealed(f"the driver has ended this write: no transaction is opened for {self._transactional_id!r}")
+        raise RunSealed(f"the driver has ended this write, so no transaction is opened for {self._transactional_id!r}")
 
     def _admin(self, timeout_ms: float) -> Admin:
         brokers = self._options.brokers

@@ -353,8 +353,8 @@ class TwoPhaseSink:
         begin = self._sink.name if run is None else self._sink.task_prefix(run)
         named = ", ".join(sorted(transactional_ids)) or f"whatever is open under ids that begin with {begin}"
         return LeftOpen(
-            f"transactions of {self._sink.name} could not be ended: {named}: {error}. Until they are ended, readers of"
-            " committed records wait before them. To end them run: odradek spark recover"
+            f"transactions of {self._sink.name} could not be ended: {named}: {error}. Until these transactions are"
+            " ended, readers of committed records wait for them. To end them, run: odradek spark recover"
             f" {self._sink.name} --bootstrap-server {self._brokers.bootstrap_servers}"
         )
 
@@ -365,8 +365,8 @@ class TwoPhaseSink:
             name = vote.transactional_id
             if name not in open_ids and await _state_of(admin, name) != ONGOING:
                 raise VotesDoomed(
-                    f"{where}: the transaction {vote.state} of {name!r} was ended before the batch was decided, by a"
-                    " recovery or an operator; the batch has to be written again"
+                    f"{where}: the transaction {vote.state} of {name!r} was ended by a recovery or an operator"
+                    " before the batch was decided; the batch must be written again"
                 )
 
     async def _commit(
@@ -376,9 +376,9 @@ class TwoPhaseSink:
         if entry.batch < self._decided:
             has = "no batch" if entry.batch == UNDECIDED else f"batch {entry.batch} as the last one"
             raise LedgerBehind(
-                f"{where}: batch {self._decided} was committed, and the ledger {LEDGER_TOPIC} has {has}: the broker was"
-                " restored from an older copy, or the topic was made anew, and the output may lack committed rows."
-                " Restore the newest copy, or a checkpoint that is no newer than the broker"
+                f"{where}: batch {self._decided} was committed, but the ledger {LEDGER_TOPIC} has {has}: the broker"
+                " was restored from an older copy, or the topic was created again, so the output may lack"
+                " committed rows. Restore the newest copy, or a checkpoint that is not newer than the broker"
             )
         self._decided = max(self._decided, entry.batch)
         if entry.is_expired(self._clock_ms()):
@@ -389,8 +389,8 @@ class TwoPhaseSink:
             match judge(entry, batch, votes):
                 case BatchVerdict.BEHIND:
                     raise CheckpointBehind(
-                        f"{where}: batch {entry.batch} is committed already, so the checkpoint is an older copy."
-                        " Restore the newest checkpoint, or start a new one with other starting offsets"
+                        f"{where}: batch {entry.batch} is already committed, so the checkpoint is an older copy."
+                        " Restore the newest checkpoint, or start a new checkpoint with other starting offsets"
                     )
                 case BatchVerdict.DECIDED:
                     own = {vote.transactional_id for vote in votes}
@@ -404,7 +404,7 @@ class TwoPhaseSink:
                     await self._note_finished(doomed)
                     self._compare(entry, votes, where, is_keyed=kept_ms is not None)
                 case BatchVerdict.DOOMED:
-                    raise VotesDoomed(f"{where}: a recovery aborts its transactions; the batch has to be written again")
+                    raise VotesDoomed(f"{where}: a recovery aborts its transactions; the batch must be written again")
                 case BatchVerdict.OPEN:
                     open_ids = set(await self._open_ids(admin))
                     await self._require_open(admin, votes, open_ids, where)
@@ -433,7 +433,12 @@ class TwoPhaseSink:
         try:
             await self._ledger.write(finished)
         except LeaseLost as error:
-            _log.info("%s: batch %d is finished, which the ledger does not say: %s", entry.sink, entry.batch, error)
+            _log.info(
+                "%s: batch %d is finished, but this could not be recorded in the ledger: %s",
+                entry.sink,
+                entry.batch,
+                error,
+            )
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
         """Ends the decided transactions, then aborts the doomed ones. While the broker still has the transactional id,
@@ -459,8 +464,8 @@ class TwoPhaseSink:
                 # The broker does not forget prepared transactions, so this one has ended. The
                 # driver that ended it did not record this.
                 _log.warning(
-                    "%s: batch %d was decided %d minutes ago, and the broker does not know %r any more; it is taken for"
-                    " committed",
+                    "%s: batch %d was decided %d minutes ago, and the broker no longer knows %r; the batch counts"
+                    " as committed",
                     where,
                     entry.batch,
                     age_ms // 60_000,
@@ -468,8 +473,8 @@ class TwoPhaseSink:
                 )
                 return
             raise NotExactlyOnce(
-                f"{where}: a batch was decided, but {part.state} of {part.transactional_id!r} was"
-                f" ended by somebody else, and its rows are lost: {error}"
+                f"{where}: a batch was decided, but {part.state} of {part.transactional_id!r} was ended by another"
+                f" client, and its rows are lost: {error}"
             ) from error
 
     async def _abort(self, admin: Admin, transactional_ids: Iterable[str]) -> None:
@@ -486,18 +491,22 @@ class TwoPhaseSink:
     def _compare(self, entry: LedgerEntry, votes: Sequence[Vote], where: str, *, is_keyed: bool) -> None:
         rows = sum(vote.rows for vote in votes)
         if rows != entry.rows:
-            raise ReplayDiffers(f"{where} was committed with {entry.rows} rows, and its replay has {rows}")
+            raise ReplayDiffers(f"{where} was committed with {entry.rows} rows, but its replay has {rows}")
         digest = digest_of(votes, entry.digest_version)
         if digest is None:
-            _log.info("%s: the rows of the replay cannot be compared with those of another release's digest", where)
+            _log.info(
+                "%s: the rows of the replay cannot be compared, because another release computed the digest", where
+            )
             return
         if digest == entry.digest:
             return
         if is_keyed:
-            raise ReplayDiffers(f"{where} was committed with other rows than are written now under the same key")
+            raise ReplayDiffers(
+                f"{where} was committed with other rows than those that are now written under the same key"
+            )
         _log.warning(
-            "%s was committed with other rows than its replay has: the query is not deterministic, or its input has"
-            " changed. The first ones stand.",
+            "%s was committed with other rows than its replay has: the query is not deterministic, or its input"
+            " has changed. The committed rows remain.",
             where,
         )
 
@@ -533,4 +542,4 @@ async def _abort_one(admin: Admin, transactional_id: str) -> None:
         state = PreparedTxnState(found.producer_id, found.producer_epoch)
         await admin.end_transaction(transactional_id, state, committed=False)
     except ProducerFenced:
-        _log.info("%s was ended by somebody else", transactional_id)
+        _log.info("%s was ended by another client", transactional_id)

@@ -92,8 +92,8 @@ def remembered_refusal(disk: Disk, directory: str) -> str | None:
         return None
     reason = disk.read_bytes(path).decode("utf-8", "replace").strip()
     return (
-        f"{reason}. An earlier start found that: restore the file, or accept what recovery makes of the log; "
-        f"then remove {path} and start again"
+        f"{reason}. An earlier start found this damage: restore the file, or accept what recovery makes of the log;"
+        f" then remove {path} and start again"
     )
 
 

@@ -520,6 +520,6 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
 def _require_readable(path: str, found: Releases, own: Releases) -> None:
     if release_order(found.since) > release_order(own.newest):
         raise WrongDirectory(
-            f"the data directory {path} can be read by Odradek {found.since} and later, and this is Odradek"
-            f" {own.newest}: start the later one, or choose another directory with --data-dir"
+            f"the data directory {path} can be read by Odradek {found.since} and later, but this is Odradek"
+            f" {own.newest}: start the later release, or choose another directory with --data-dir"
         )

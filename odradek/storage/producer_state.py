@@ -174,7 +174,7 @@ def check_data(
     if entry is not None and entry.current_txn_first_offset is not None and not header.is_transactional:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            f"producer {header.producer_id} has an open transaction here, the batch is not part of it",
+            f"producer {header.producer_id} has an open transaction here, but the batch is not part of it",
         )
 
 
@@ -184,19 +184,19 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verificatio
     sequence = header.base_sequence
     if verification is not None:
         if verification.supports_epoch_bump and sequence != 0 and (entry is None or not entry.batches):
-            raise _out_of_order(header, "0 must come first")
+            raise _out_of_order(header, "the first sequence must be 0")
         lowest_sequence = verification.lowest_sequence
         if lowest_sequence is not None and sequence > lowest_sequence:
-            raise _out_of_order(header, f"{lowest_sequence} was refused before")
+            raise _out_of_order(header, f"the earlier sequence {lowest_sequence} was refused")
     if entry is None:
         return  # retention may have removed the previous records
     if header.producer_epoch != entry.producer_epoch:
         if sequence != 0:
-            raise _out_of_order(header, "a new epoch starts with 0")
+            raise _out_of_order(header, "the first sequence of a new epoch must be 0")
         return
     last_sequence = entry.batches[-1].last_sequence if entry.batches else -1
     if not is_next_sequence(last_sequence, sequence):
-        raise _out_of_order(header, f"the last one was {last_sequence}")
+        raise _out_of_order(header, f"the last sequence was {last_sequence}")
 
 
 def _out_of_order(header: BatchHeader, reason: str) -> KafkaError:

@@ -437,7 +437,7 @@ def test_the_address_comes_from_the_environment_or_a_profile_or_stands_in_front(
             "-X ssl.ca.location=nope.pem: No such file or directory",
         ),
         (["security.protocol=SSL"], "closed the connection during the TLS handshake: its listener may not use TLS"),
-        (["security.protocol=TLS"], "-X security.protocol is one of PLAINTEXT, SSL"),
+        (["security.protocol=TLS"], "-X security.protocol must be one of PLAINTEXT, SSL"),
         (["security.protocol=SASL_PLAINTEXT"], "sasl.mechanism is missing"),
     ],
 )

@@ -168,7 +168,7 @@ def test_bytes_that_cannot_be_decoded_say_why_and_are_shown_as_before(viewer: Vi
     unknown, cut, whole, short = viewer.records("broken")
     assert unknown["value_schema"] == {"id": 99_999, "error": "Schema 99999 not found", "is_large": False}
     assert bytes.fromhex(unknown["value"]["hex"]) == written(99_999, b"x")
-    assert "its bytes are no value of the schema" in cut["value_schema"]["error"]
+    assert "its bytes are not a value of the schema" in cut["value_schema"]["error"]
     assert cut["value_schema"]["subject"] == "broken-value"
     assert whole["value_schema"]["text"] == ORDER_JSON
     assert "value_schema" not in short
@@ -183,10 +183,10 @@ def test_a_value_too_large_for_the_list_is_decoded_alone(viewer: Viewer) -> None
     viewer.write("nulls", written(schema_id, TEN_THOUSAND_NULLS), written(schema_id, MILLION_NULLS))
     large, too_large = viewer.records("nulls")
     assert large["value_schema"]["is_large"] is True
-    assert large["value_schema"]["error"] == "it contains more values than are decoded here"
+    assert large["value_schema"]["error"] == "it contains more values than this registry decodes"
     assert too_large["value_schema"]["is_large"] is True
     assert json.loads(viewer.opened("nulls", 0, path="/download")[1]) == [None] * 10_000
-    assert "more values than are decoded here" in json.loads(viewer.opened("nulls", 1)[1])["error"]
+    assert "more values than this registry decodes" in json.loads(viewer.opened("nulls", 1)[1])["error"]
 
 
 def test_a_long_json_is_truncated_in_the_list_and_comes_in_pieces(viewer: Viewer) -> None:

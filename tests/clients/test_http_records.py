@@ -208,7 +208,7 @@ def test_an_answer_ends_where_decoding_would_take_too_much_work(broker: BrokerPr
         at = answer["next"]
         if answer["is_at_end"]:
             break
-    assert sizes == [[60_000], [60_000], ["it contains more values than are decoded here"], [60_000]]
+    assert sizes == [[60_000], [60_000], ["it contains more values than this registry decodes"], [60_000]]
 
 
 def test_without_acks_nobody_says_whether_it_was_written(http: Http) -> None:

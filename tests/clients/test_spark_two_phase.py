@@ -258,7 +258,7 @@ async def test_a_replay_with_another_number_of_rows_is_loud(query: Query) -> Non
     replay = query.driver()
     await replay.prepare(batch=0)
     replay.votes = replay.votes[:1]
-    with pytest.raises(ReplayDiffers, match="6 rows, and its replay has 3"):
+    with pytest.raises(ReplayDiffers, match="6 rows, but its replay has 3"):
         await replay.commit()
     await query.check()
 
@@ -481,7 +481,7 @@ async def test_a_key_that_was_first_written_without_rows_is_remembered(query: Qu
     again = query.driver()
     await again.sink.commit([], 0, kept_ms=DAY_MS)
     await again.prepare(batch=0)
-    with pytest.raises(ReplayDiffers, match="0 rows, and its replay has 6"):
+    with pytest.raises(ReplayDiffers, match="0 rows, but its replay has 6"):
         await again.sink.commit(again.votes, 0, kept_ms=DAY_MS)
     assert await again.sink.open_ids() == []
     assert await committed_values(query.bootstrap, query.topic) == []

@@ -72,9 +72,9 @@ def test_rows_without_a_place_are_compared_too(spark: Any) -> None:
 
 
 def test_columns_of_different_types_are_refused(spark: Any) -> None:
-    with pytest.raises(ValueError, match="key is binary in the input and string in the output: cast one of them"):
+    with pytest.raises(ValueError, match="key is binary in the input but string in the output: cast one of them"):
         exactly_once(spark.sql("select binary('a') key"), spark.sql("select 'a' key"), on="key")
-    with pytest.raises(ValueError, match="2 columns of the input, and 1 of the output"):
+    with pytest.raises(ValueError, match="2 columns are given for the input, but 1 for the output"):
         exactly_once(spark.range(1), spark.range(1), on=["id", "id + 1"], output_on="id")
 
 

@@ -127,7 +127,7 @@ def write(frame: Any, broker: Broker, **options: str) -> None:
 
 def test_a_key_whose_rows_are_others_is_refused(spark: Any, broker: Broker, output: str) -> None:
     write(spark.sql("select 'tea' value"), broker, topic=output, idempotencyKey=f"key-{output}")
-    with pytest.raises(Exception, match="other rows than are written now under the same key"):
+    with pytest.raises(Exception, match="other rows than those that are now written under the same key"):
         write(spark.sql("select 'rum' value"), broker, topic=output, idempotencyKey=f"key-{output}")
     assert committed(broker, output) == Counter([b"tea"])
 
@@ -147,7 +147,7 @@ def test_a_key_whose_headers_or_partitions_are_others_is_refused(
     first = "'tea' value, array(struct('h' as key, cast('1' as binary) as value)) headers, 0 partition"
     for _ in range(2):
         write(spark.sql(f"select {first}"), broker, topic=output, idempotencyKey=f"key-{output}")
-    with pytest.raises(Exception, match="other rows than are written now under the same key"):
+    with pytest.raises(Exception, match="other rows than those that are now written under the same key"):
         write(spark.sql(f"select {columns}"), broker, topic=output, idempotencyKey=f"key-{output}")
     assert committed(broker, output) == Counter([b"tea"])
 
@@ -156,7 +156,7 @@ def test_a_key_that_was_first_written_without_rows_is_remembered(spark: Any, bro
     rows = spark.sql("select 'tea' value")
     for _ in range(2):
         write(rows.where("value = 'rum'"), broker, topic=output, idempotencyKey=f"key-{output}")
-    with pytest.raises(Exception, match="was committed with 0 rows, and its replay has 1"):
+    with pytest.raises(Exception, match="was committed with 0 rows, but its replay has 1"):
         write(rows, broker, topic=output, idempotencyKey=f"key-{output}")
     assert committed(broker, output) == Counter()
 
@@ -196,10 +196,10 @@ def test_a_batch_may_start_at_the_beginning_of_time(spark: Any, broker: Broker, 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"startingOffsets": "{"}, "startingOffsets has the form"),
-        ({"endingOffsets": "latest"}, "the option endingOffsets means nothing to a stream"),
+        ({"startingOffsets": "{"}, "startingOffsets must have the form"),
+        ({"endingOffsets": "latest"}, "the option endingOffsets cannot be used with a stream"),
         ({"startingOffset": "latest"}, "the option startingoffset is not known; is it startingOffsets"),
-        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger is a whole number"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger must be a whole number"),
         ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes cannot be 'many'"),
     ],
     ids=["offsets", "an end", "a name", "a number", "a setting of Kafka's"],
@@ -225,8 +225,8 @@ def test_a_bad_option_of_a_stream_ends_in_one_line_with_its_name(
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ("select 1 value", "the column 'value' is int, but has to be string or binary"),
-        ("select 'a' value, 7L partition", "the column 'partition' is bigint, but has to be int"),
+        ("select 1 value", "the column 'value' is int, but must be string or binary"),
+        ("select 'a' value, 7L partition", "the column 'partition' is bigint, but must be int"),
         ("select 'a' value, map('k', 'v') headers", "the column 'headers' is map<string,string>"),
         ("select 'a' text", "a column 'value'.*there are text"),
     ],

@@ -111,7 +111,7 @@ def test_workers_whose_python_lacks_odradek_are_told_of_in_one_line(
     message = str(raised.value)
     assert message.count("\n") == 0
     assert reason in message
-    assert message.endswith(f"set PYSPARK_PYTHON={sys.executable} before the session is made")
+    assert message.endswith(f"set PYSPARK_PYTHON={sys.executable} before you create the session")
 
 
 def test_workers_may_run_another_python_that_has_odradek(tmp_path: Path) -> None:

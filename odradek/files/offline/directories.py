@@ -60,7 +60,7 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
         for log in logs:
             other = found.setdefault((log.topic, log.partition), log)
             if other.directory != log.directory:
-                raise ValueError(f"{log} is in {other.directory} and in {log.directory}: name only one of them")
+                raise ValueError(f"{log} is in {other.directory} and in {log.directory}: give only one of them")
     return sorted(found.values())
 
 
@@ -81,7 +81,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
         if text.startswith(_LOCAL):
             local = "/" + local.lstrip("/")
         elif _SCHEME.match(text):
-            raise NoLogs(f"{text}: only local paths can be read")
+            raise NoLogs(f"{text} is not a local path: only local paths can be read")
         matches = sorted(glob(local)) if has_magic(local) else [local]
         directories = [Path(match).absolute() for match in matches if os.path.isdir(match)]
         if not directories:

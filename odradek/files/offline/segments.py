@@ -56,7 +56,7 @@ def segments_of(directory: Path) -> list[SegmentFile]:
             return _list_segments(directory)
         except FileNotFoundError:
             os.listdir(directory)  # raises if the directory itself is gone
-    raise FileNotFoundError(f"{directory}: its segments disappear while they are listed")
+    raise FileNotFoundError(f"{directory}: segments disappear from the directory while they are listed")
 
 
 def _list_segments(directory: Path) -> list[SegmentFile]:

@@ -62,7 +62,7 @@ def read_stable(directory: Path, read: Callable[[list[SegmentFile]], T]) -> T:
             return read(segments)
         except (SegmentReplaced, FileNotFoundError):
             continue
-    raise FileNotFoundError(f"{directory}: its segments change while they are read")
+    raise FileNotFoundError(f"{directory}: segments in the directory change while they are read")
 
 
 OnDamage: TypeAlias = Callable[[DamagedLog], None]

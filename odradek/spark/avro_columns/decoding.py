@@ -112,11 +112,11 @@ def _require_valid(frame: DataFrame, column: str, mode: str, options: Mapping[st
     """Raises OptionError."""
     types = {field.name: field.dataType for field in frame.schema.fields}
     if column not in types:
-        raise OptionError(f"no such column: {column}; there are {', '.join(types)}")
+        raise OptionError(f"no such column: {column}; the columns are {', '.join(types)}")
     if not isinstance(types[column], BinaryType):
         raise OptionError(f"the column {column} is {types[column].simpleString()}, not binary")
     if mode not in (FAILFAST, PERMISSIVE):
-        raise OptionError(f"mode is {FAILFAST} or {PERMISSIVE}, not {mode!r}")
+        raise OptionError(f"mode must be {FAILFAST} or {PERMISSIVE}, not {mode!r}")
     for name in options:
         if name.lower() in OWN_PARAMETERS:
             raise OptionError(f"instead of the option {name}, use the parameter {OWN_PARAMETERS[name.lower()]}")

@@ -20,8 +20,8 @@ from odradek.registry.schemas import AVRO, Json
 # Field of the record around each schema, see `wrapped`.
 FIELD: Final = "value"
 ADVICE: Final[Mapping[RegistryFailure, str]] = {
-    RegistryFailure.UNREACHABLE: f" Name the registry with registry=URL, or in {VARIABLE}.",
-    RegistryFailure.NO_REGISTRY: " registry=URL names the schema registry, not a broker or its page.",
+    RegistryFailure.UNREACHABLE: f" Give the URL of the registry with registry=URL, or in {VARIABLE}.",
+    RegistryFailure.NO_REGISTRY: " registry=URL must be the URL of a schema registry, not of a broker or its page.",
     RegistryFailure.LOGIN: " Give the login with user= and password=.",
     RegistryFailure.FORBIDDEN: " The user needs READ, WRITE or DESCRIBE on the topic that the subject is named after.",
 }
@@ -63,15 +63,16 @@ def read_subject(registry: SchemaRegistryClient, name: str, version: int | None 
 def _schema(stored: StoredSchema, registry: SchemaRegistryClient) -> str:
     place = f"version {stored.version} of {stored.subject}"
     if stored.text.schema_type != AVRO:
-        raise SubjectError(f"{place} is of the type {stored.text.schema_type}: only Avro can be decoded")
+        raise SubjectError(f"{place} has the type {stored.text.schema_type}, but only Avro can be decoded")
     try:
         document = self_contained(stored.text.text, [text for _, text in registry.resolved(stored.text)])
     except (ValueError, KeyError, TypeError) as error:
         raise SubjectError(f"{place} is not an Avro schema: {error}") from error
     if is_only_bytes(document):
         raise SubjectError(
-            f'{place} is the schema "bytes". Some serializers write its values without their length, so the bytes would'
-            " be ambiguous. Take them from the column yourself: substring(value, 6) if there is no length."
+            f'{place} is the schema "bytes". Some serializers write such values without their length, so the bytes'
+            " would be ambiguous. Extract the bytes from the column yourself, with substring(value, 6) if there is"
+            " no length."
         )
     return wrapped(document)
 

@@ -168,11 +168,13 @@ class FileOptions:
         given = {name.lower(): value for name, value in options.items()}
         for name in _OF_THE_NETWORK:
             if name in given:
-                raise OptionError(f"{name} and path exclude one another: topics are read from a broker, or from files")
+                raise OptionError(
+                    f"{name} and path cannot be combined: topics are read either from a broker or from files"
+                )
         require_known(options, _KNOWN)
         unknown = [name for name in given if name.startswith("kafka.") and name not in _KNOWN_KAFKA]
         if unknown:
-            raise OptionError(f"with path there is no broker to tell {', '.join(unknown)}")
+            raise OptionError(f"with path, no broker is used, so these options have no meaning: {', '.join(unknown)}")
         starting, ending = bounds(given, is_stream=False)
         return cls(
             path=given[PATH],
@@ -203,10 +205,10 @@ def _one_of(kind: type[E], given: Mapping[str, str], name: str, default: E) -> E
     try:
         return kind(text.lower())
     except ValueError:
-        raise OptionError(f"{name} is one of {', '.join(each.value for each in kind)}, not {text!r}") from None
+        raise OptionError(f"{name} must be one of {', '.join(each.value for each in kind)}, not {text!r}") from None
 
 
 def _by_index(text: str) -> bool:
     if text.lower() not in ("scan", "index"):
-        raise OptionError(f"transactions is scan or index, not {text!r}")
+        raise OptionError(f"transactions must be scan or index, not {text!r}")
     return text.lower() == "index"

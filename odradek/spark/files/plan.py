@@ -86,7 +86,7 @@ def plan(options: FileOptions) -> list[FileTask]:
     for each, found in surveys.items():
         if end[each] > _end(found, options):
             name = f"{each.topic}-{each.partition}"
-            short = f"{name} is to be read up to offset {end[each]}, but {found.log.directory} ends at"
+            short = f"{name} was requested up to offset {end[each]}, but {found.log.directory} ends at"
             log_losses([f"{short} {_end(found, options)}"], fails=options.fail_on_data_loss)
             end[each] = _end(found, options)
     earliest = {each: found.start_offset for each, found in surveys.items()}
@@ -102,7 +102,7 @@ def leave_out(damage: DamagedLog) -> None:
     """Reports damage on stderr, which Spark stores in the executor's log. Used with mode=permissive."""
     import sys
 
-    print(f"odradek: {damage}; it is left out", file=sys.stderr)
+    print(f"odradek: {damage}; the damaged part is left out", file=sys.stderr)
 
 
 def _refuse_missing(options: FileOptions, missing: set[TopicPartition] | set[str]) -> None:

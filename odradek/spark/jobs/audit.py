@@ -142,7 +142,7 @@ def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | 
     for name, one, other in zip(names, ours.schema, theirs.schema, strict=True):
         if one.dataType != other.dataType:
             raise ValueError(
-                f"{name} is {one.dataType.simpleString()} in the input and {other.dataType.simpleString()} in the"
+                f"{name} is {one.dataType.simpleString()} in the input but {other.dataType.simpleString()} in the"
                 " output: cast one of them"
             )
     sides = (
@@ -200,7 +200,7 @@ def _side(frame: DataFrame, expressions: list[Column], names: list[str], *, is_i
 def _expressions(on: On) -> list[Column]:
     several = [on] if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
     if not several:
-        raise ValueError("no column to compare by")
+        raise ValueError("no columns are given by which to compare")
     return [F.expr(each) if isinstance(each, str) else each for each in several]
 
 

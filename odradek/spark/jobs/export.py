@@ -182,13 +182,13 @@ class DirectoryExport:
         start, end = chunk.start_offset, chunk.end_offset
         if found is None or self._end(found) < end:
             raise ExportError(
-                f"an export of {chunk.topic}-{chunk.partition} up to offset {end} was begun, and the log does not go so"
-                " far any more: finish it where it was begun, or export into another directory"
+                f"an export of {chunk.topic}-{chunk.partition} up to offset {end} was begun, but the log no longer"
+                " reaches this offset: finish the export where it was begun, or export into another directory"
             )
         if found.start_offset > start and self._options.fail_on_data_loss:
             raise ExportError(
-                f"the offsets {start} to {found.start_offset} of {chunk.topic}-{chunk.partition} were deleted before"
-                " they were exported; --allow-data-loss goes on without them"
+                f"the offsets {start} to {found.start_offset} of {chunk.topic}-{chunk.partition} were deleted"
+                " before they were exported; --allow-data-loss continues without them"
             )
         place = max((place for place in found.places if place.offset <= start), default=None)
         hint = None if place is None else (place.base_offset, place.inode, place.position)

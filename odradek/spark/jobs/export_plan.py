@@ -142,7 +142,7 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
     for topic, one in bounds.topic_ids.items():
         if previous_ids.get(topic, one) != one:
             raise ExportError(
-                f"{topic} is not the topic that was exported so far, but was created anew (its id was"
+                f"{topic} is not the topic that was exported before, but was deleted and created again (its id was"
                 f" {previous_ids[topic]}, and is {one}): export it into another directory"
             )
     start = {}
@@ -151,12 +151,12 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
         if at < earliest and not allows_loss:
             raise ExportError(
                 f"the offsets {at} to {earliest} of {each.topic}-{each.partition} were deleted before they were"
-                " exported; --allow-data-loss goes on without them"
+                " exported; --allow-data-loss continues without them"
             )
         if latest < done.get(each, 0):
             raise ExportError(
-                f"{each.topic}-{each.partition} ends at {latest}, but was exported up to {at}: this is another log, or"
-                " an earlier copy; export it into another directory"
+                f"{each.topic}-{each.partition} ends at {latest}, but was exported up to {at}: this is another log"
+                " or an older copy; export it into another directory"
             )
         start[each] = min(max(at, earliest), latest)
     return start, dict(bounds.latest)
@@ -201,14 +201,16 @@ class ExportDirectory:
         path = self._state / "export.json"
         if not path.exists():
             if self.root.exists() and any(each.name != STATE for each in self.root.iterdir()):
-                raise ExportError(f"{self.root} is not empty, and holds no export: name a directory that is new")
+                raise ExportError(f"{self.root} is not empty, and contains no export: use a new directory")
             self._plans.mkdir(parents=True, exist_ok=True)
             create(path, expected)
         found = _read(path)
         different = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         if different:
             changes = ", ".join(f"{name} {found.get(name)!r}, now {expected.get(name)!r}" for name in different)
-            raise ExportError(f"{self.root} was exported otherwise ({changes}): export into another directory")
+            raise ExportError(
+                f"{self.root} was exported with other settings ({changes}): export into another directory"
+            )
 
     def last_plan(self) -> Plan | None:
         numbers = [int(path.stem) for path in self._plans.glob("*.json") if path.stem.isdigit()]

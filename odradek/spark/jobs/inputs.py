@@ -71,21 +71,23 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
     if text.startswith(SCHEME):
         return _of_a_cluster(text, requested)
     if "://" in text:
-        raise InputError(f"{text}: records are read from {SCHEME}HOST:PORT/TOPIC, or from a directory that is mounted")
+        raise InputError(f"{text} cannot be read: give {SCHEME}HOST:PORT/TOPIC, or from a directory that is mounted")
     path = Path(text).expanduser()
     if path.is_dir():
         return _of_a_directory(text, path, requested)
     if path.exists():
-        raise InputError(f"{text} is a file: name the data directory, or the directory of a topic's partition")
+        raise InputError(f"{text} is a file: give the data directory, or the directory of a topic's partition")
     parent, topic = path.parent, path.name
     if parent.is_dir():
         found = topics_in(parent)
         if topic in found:
             if requested and requested != (topic,):
-                raise InputError(f"{text} names the topic {topic}, and --topic {', '.join(requested)}: say one of them")
+                raise InputError(
+                    f"{text} names the topic {topic}, and --topic {', '.join(requested)}: give only one of the two"
+                )
             return Input(text, path=parent.resolve(), topics=(topic,))
         if found:
-            raise InputError(f"there is no topic {topic!r} in {parent}; there are {_some(found)}")
+            raise InputError(f"there is no topic {topic!r} in {parent}; the topics are {_some(found)}")
     raise InputError(f"{text}: there is no such directory")
 
 
@@ -95,8 +97,8 @@ def one_topic(source: Input) -> Input:
     if not topics and source.path is not None:
         topics = tuple(topics_in(source.path))
     if len(topics) != 1:
-        named = f"; there are {_some(topics)}" if topics else ""
-        raise InputError(f"{source}: name one topic, as in {str(source).rstrip('/')}/TOPIC{named}")
+        named = f"; the topics are {_some(topics)}" if topics else ""
+        raise InputError(f"{source}: give one topic, as in {str(source).rstrip('/')}/TOPIC{named}")
     return replace(source, topics=topics)
 
 
@@ -112,23 +114,23 @@ def topics_in(path: Path) -> list[str]:
 def _of_a_cluster(text: str, requested: tuple[str, ...]) -> Input:
     servers, _, topic = text.removeprefix(SCHEME).partition("/")
     if not all(re.fullmatch(r"(\[[^\]]+\]|[^:\s]+):\d+", each) for each in servers.split(",")):
-        raise InputError(f"{text}: it takes {SCHEME}HOST:PORT/TOPIC")
+        raise InputError(f"{text} does not have the form {SCHEME}HOST:PORT/TOPIC")
     topics = tuple(each for each in topic.split(",") if each)
     if topics and requested and topics != requested:
-        raise InputError(f"{text} names a topic, and --topic {', '.join(requested)}: say one of them")
+        raise InputError(f"{text} names a topic, and --topic {', '.join(requested)}: give only one of the two")
     topics = topics or requested
     if not topics:
-        raise InputError(f"{text}: name a topic, as in {text.rstrip('/')}/TOPIC")
+        raise InputError(f"{text}: give a topic, as in {text.rstrip('/')}/TOPIC")
     return Input(text, bootstrap_servers=servers, topics=topics)
 
 
 def _of_a_directory(text: str, path: Path, requested: tuple[str, ...]) -> Input:
     found = topics_in(path)
     if not found:
-        raise InputError(f"{text}: no logs are in this directory (TOPIC-0/00000000000000000000.log)")
+        raise InputError(f"{text}: this directory contains no logs (TOPIC-0/00000000000000000000.log)")
     missing = [each for each in requested if each not in found]
     if missing:
-        raise InputError(f"there is no topic {', '.join(missing)} in {text}; there are {_some(found)}")
+        raise InputError(f"there is no topic {', '.join(missing)} in {text}; the topics are {_some(found)}")
     return Input(text, path=path.resolve(), topics=requested)
 
 

@@ -130,8 +130,8 @@ class _Days:
     def _opened(self, name: str, schema: pa.Schema) -> _Day:
         if len(self._days) >= MAX_DAYS:
             raise ExportError(
-                f"the timestamps of one chunk are of more than {MAX_DAYS} days: export with --no-dates, into a"
-                " directory of its own"
+                f"the timestamps of one chunk span more than {MAX_DAYS} days: export with --no-dates into another"
+                " directory"
             )
         path = self._folder / f"{name or 'all'}.parquet"
         self._days[name] = day = _Day(path, pq.ParquetWriter(path, schema, compression=self._compression))

@@ -157,25 +157,28 @@ def _findings(profile: Profile) -> Iterable[str]:
     if profile.skew >= _SKEWED:
         largest = max(profile.partitions, key=lambda each: each.records)
         yield (
-            f"Partition {largest.partition} has {profile.skew:.1f} times the records of the mean: consumers of the"
-            " others wait for its consumer."
+            f"Partition {largest.partition} has {profile.skew:.1f} times as many records as the average partition,"
+            " so the consumer of this partition determines when a group is done."
         )
     hot = next((each for each in profile.top_keys if each.key is not None), None)
     if hot is not None and hot.records >= _HOT_KEY * profile.records:
         yield f"The key {hot.key!r} has {hot.records / profile.records:.0%} of all records, all in one partition."
     if profile.null_keys == profile.records:
-        yield "No record has a key: their order holds within a batch only, and the topic cannot be compacted."
+        yield "No record has a key: order is guaranteed only within a batch, and the topic cannot be compacted."
     log = profile.log
     if log is None:
         return
     if set(log.codecs) <= {"none"}:
-        yield f"Nothing is compressed: {size(log.size_bytes)} in the log. compression.type=zstd of producers helps."
+        yield (
+            f"Nothing is compressed: {size(log.size_bytes)} in the log. Set compression.type=zstd in the producers"
+            " to save space."
+        )
     elif log.codecs.get("none", 0) > log.size_bytes / 10:
-        yield f"{size(log.codecs['none'])} are not compressed: a producer lacks compression.type."
+        yield f"{size(log.codecs['none'])} are not compressed, because a producer does not set compression.type."
     if log.batch_records.quantile(0.5) < _SMALL_BATCH and profile.records > 1_000:
         yield (
-            f"Half of the batches have no more than {log.batch_records.quantile(0.5):.0f} records: linger.ms of"
-            " producers makes them larger, and everything cheaper."
+            f"Half of the batches have no more than {log.batch_records.quantile(0.5):.0f} records. A higher"
+            " linger.ms in the producers makes batches larger, and everything cheaper."
         )
     ended = log.committed + log.aborted
     if log.aborted > _MANY_ABORTED * ended:

@@ -14,7 +14,7 @@ from odradek.spark.jobs.profile_facts import Distribution, LogFacts, Profile
 from odradek.spark.jobs.shown import size
 
 _MAX_PARTITIONS = 40
-_EXACTNESS = "the number of keys is right to some percent, and the quantiles are to a tenth."
+_EXACTNESS = "the number of keys is accurate to a few percent, and the quantiles to ten percent."
 _STYLE = Path(__file__).parent / "assets" / "profile.css"
 
 
@@ -91,7 +91,7 @@ def _over_time(profile: Profile) -> str:
     peak = max(rows, key=lambda row: row.records)
     return _card(
         "Records over time",
-        f"By the timestamps of their batches, in steps of {_duration(step_ms)}; UTC.",
+        f"By the timestamps of the batches, in steps of {_duration(step_ms)}; UTC.",
         columns("Records over time", shown, labels=12, width=WIDE),
         _list(
             [
@@ -118,7 +118,9 @@ def _partitions(profile: Profile) -> str:
         for each in shown
     ]
     more = len(largest) - len(shown)
-    note = f"Records of each; the mean is {mean:,.0f}." + (f" {more} smaller ones are left out." if more else "")
+    note = f"Records of each partition; the mean is {mean:,.0f}." + (
+        f" {more} smaller partitions are left out." if more else ""
+    )
     return _card("Partitions", note, bars("Records of each partition", rows))
 
 
@@ -134,7 +136,7 @@ def _keys(profile: Profile) -> str:
     ]
     return _card(
         "Keys with the most records",
-        f"Of about {profile.distinct_keys:,} keys.",
+        f"The topic has about {profile.distinct_keys:,} keys.",
         bars("Records of each key", rows),
         _list(
             [
@@ -162,7 +164,8 @@ def _of_the_log(profile: Profile, log: LogFacts) -> Iterator[str]:
     )
     yield _card(
         "Time within a batch",
-        "From its first record to its last, by the producers' clocks: how long they collect.",
+        "From the first record of a batch to its last, by the producers' clocks: how long producers wait to fill a"
+        " batch.",
         columns("Time within a batch", _columns(log.span, _duration)),
         _quantiles(log.span, _duration),
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 INSTALL = "Spark is missing: pip install odradek[spark]"
 JAVA = (
-    "Spark found no Java, or one that is too old: install Java 17 or later (Debian: apt install"
+    "Spark found no Java, or the Java that it found is too old: install Java 17 or later (Debian: apt install"
     " openjdk-17-jre-headless), and set JAVA_HOME if there are several"
 )
 SETTINGS = {
@@ -136,7 +136,7 @@ class _ProcessOutput:
         return "" if self._path is None else self._path.read_text(errors="replace")[-_LAST_CHARACTERS:]
 
     def describe(self) -> str:
-        return "" if self._path is None else f"\nWhat Spark wrote is in {self._path}"
+        return "" if self._path is None else f"\nThe output of Spark is in {self._path}"
 
     def forget(self) -> None:
         if self._path is not None:
@@ -154,7 +154,7 @@ def _reason(text: str) -> str:
     """Returns the line of a traceback that explains the failure: the last line with the name of a Python error, or else
     the first line."""
     found = _EXCEPTION_LINE.findall(text)
-    return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "it did not say why")
+    return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "Spark gave no reason")
 
 
 EVERY_S = 0.25

@@ -73,7 +73,7 @@ def test_references_become_part_of_the_schema() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (version(1, "{}", schemaType="JSON"), "version 1 of s is of the type JSON"),
+        (version(1, "{}", schemaType="JSON"), "version 1 of s has the type JSON"),
         (version(1, "{"), "version 1 of s is not an Avro schema"),
         (version(1, '"bytes"'), r"is the schema \"bytes\""),
         (version(1, '{"type": "bytes"}'), r"is the schema \"bytes\""),

@@ -213,9 +213,9 @@ def test_an_export_of_something_else_is_refused(log: WrittenLog, tmp_path: Path)
     topic = input_of(f"{log.data}/t")
     everything = topic.with_options(**{"kafka.isolation.level": "read_uncommitted"})
     for read in (export_source(topic, starting_ms=NOW_MS), export_source(everything)):
-        with pytest.raises(ExportError, match=r"was exported otherwise .*: export into another directory"):
+        with pytest.raises(ExportError, match=r"was exported with other settings .*: export into another directory"):
             export_with(at_once, read, out, ExportOptions())
-    with pytest.raises(ExportError, match="is not empty, and holds no export"):
+    with pytest.raises(ExportError, match="is not empty, and contains no export"):
         exported(log, log.data)
 
 

@@ -192,20 +192,23 @@ def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> No
         ({}, "subscribe"),
         ({"subscribe": "a", "assign": "{}"}, "one of the options"),
         ({"subscribe": "a", "startingOffsets": "latest"}, "latest"),
-        ({"subscribe": "a", "startingOffsets": "{"}, "startingOffsets has the form"),
-        ({"subscribe": "a", "endingOffsets": "7"}, "endingOffsets has the form"),
-        ({"subscribe": "a", "startingOffsetsByTimestamp": "7"}, "startingOffsetsByTimestamp has the form"),
-        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp is a whole number from 0 on"),
+        ({"subscribe": "a", "startingOffsets": "{"}, "startingOffsets must have the form"),
+        ({"subscribe": "a", "endingOffsets": "7"}, "endingOffsets must have the form"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": "7"}, "startingOffsetsByTimestamp must have the form"),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp must be a whole number of at least 0"),
         ({"subscribe": "a", "endingOffsets": "earliest"}, "earliest"),
-        ({"assign": "[1]"}, "assign has the form"),
+        ({"assign": "[1]"}, "assign must have the form"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger"),
         ({"subscribe": "a", "kafka.group.id": "g"}, r"kafka\.group\.id"),
         ({"subscribe": "a", "kafka.sasl.kerberos.service.name": "x"}, r"kafka\.sasl\.kerberos\.service\.name is not"),
-        ({"subscribe": "a", "kafka.security.protocol": "TLS"}, r"kafka\.security\.protocol is one of"),
+        ({"subscribe": "a", "kafka.security.protocol": "TLS"}, r"kafka\.security\.protocol must be one of"),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, r"sasl\.mechanism is missing"),
         ({"subscribe": "a", "kafka.isolation.level": "serializable"}, "read_uncommitted"),
-        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay is a time like 15m"),
-        ({"subscribe": "a", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition is a whole number from 1 on"),
+        ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as 15m"),
+        (
+            {"subscribe": "a", "maxRecordsPerPartition": "0"},
+            "maxRecordsPerPartition must be a whole number of at least 1",
+        ),
         ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetsPerTrigger \(9\)"),
     ],
 )
@@ -227,14 +230,14 @@ def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("groupIdPrefix", "groupIdPrefix means nothing here"),
+        ("groupIdPrefix", "groupIdPrefix is not supported here"),
         ("valueFormat", r"decode_avro\(frame, 'value', SUBJECT\)"),
-        ("KEYFORMAT", r"keyFormat means nothing here: .*decode_avro\(frame, 'key', SUBJECT\)"),
-        ("fetchoffset.numretries", "fetchOffset.numRetries means nothing here"),
-        ("fetchOffset.retryIntervalMs", "fetchOffset.retryIntervalMs means nothing here"),
-        ("startingOffset", "startingOffset is not known; is it startingOffsets"),
-        ("idempotencykeys", "is it idempotencyKey"),
-        ("colour", "colour is not known$"),
+        ("KEYFORMAT", r"keyFormat is not supported here: .*decode_avro\(frame, 'key', SUBJECT\)"),
+        ("fetchoffset.numretries", "fetchOffset.numRetries is not supported here"),
+        ("fetchOffset.retryIntervalMs", "fetchOffset.retryIntervalMs is not supported here"),
+        ("startingOffset", "startingOffset is unknown; did you mean startingOffsets"),
+        ("idempotencykeys", "did you mean idempotencyKey"),
+        ("colour", "colour is unknown$"),
     ],
 )
 def test_a_name_that_nobody_heeds_is_refused(name: str, told: str) -> None:
@@ -251,8 +254,8 @@ def test_a_stream_has_no_end(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "is_stream", "told"),
     [
-        ({"idempotencyKey": "k"}, True, "whose batches are known by numbers"),
-        ({"idempotencyKey": "k", "delivery": "atLeastOnce"}, False, "takes delivery=exactlyOnce"),
+        ({"idempotencyKey": "k"}, True, "whose batches are identified by numbers"),
+        ({"idempotencyKey": "k", "delivery": "atLeastOnce"}, False, "needs delivery=exactlyOnce"),
     ],
 )
 def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_stream: bool, told: str) -> None:
@@ -262,7 +265,7 @@ def test_a_key_that_would_not_be_heeded_is_refused(options: dict[str, str], is_s
 
 def test_what_only_a_stream_heeds_is_told_to_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     SourceOptions.read(SERVERS | {"subscribe": "a", "maxTriggerDelay": "1s"}, is_stream=False)
-    assert "maxTriggerDelay means nothing to a batch" in caplog.text
+    assert "maxTriggerDelay has no meaning for a batch" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,7 @@ def test_ranges_are_split_for_more_tasks_and_lost_records_are_told(caplog: pytes
     assert ranges({A: 0}, {A: 30}, {A: 5}, lenient) == [OffsetRange("t", 0, 5, 30)]
     assert ranges({A: 9}, {A: 7}, {A: 5}, lenient) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "records were lost: the offsets 0 to 5 of t-0 are in the log no more",
+        "records were lost: the offsets 0 to 5 of t-0 are no longer in the log",
         "records were lost: t-0 ends at 7, before the offset 9",
     ]
 

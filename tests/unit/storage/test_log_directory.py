@@ -53,7 +53,7 @@ def test_a_directory_that_only_a_later_release_can_read_is_refused_by_its_name()
     disk = FakeDisk()
     LogDirectory.open(disk, "/data", by(LATER)).close()
     before = disk.fingerprint
-    with pytest.raises(WrongDirectory, match=r"Odradek 0\.3\.0 and later, and this is Odradek 0\.2\.0"):
+    with pytest.raises(WrongDirectory, match=r"Odradek 0\.3\.0 and later, but this is Odradek 0\.2\.0"):
         LogDirectory.open(disk, "/data", by(NOW))
     assert disk.fingerprint == before
     assert LogDirectory.open(disk, "/data", by(LATER)).was_clean

@@ -204,9 +204,19 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "data", "at", "reason"),
     [
-        (f"t-0/{SEGMENT}", batch(0, b"one")[:-1], 0, "a batch cut short: it announces 72 bytes, of which 71 are there"),
+        (
+            f"t-0/{SEGMENT}",
+            batch(0, b"one")[:-1],
+            0,
+            "a batch is cut short: its header says 72 bytes, but only 71 are left",
+        ),
         (f"t-0/{SEGMENT}", batch(0, b"one") + bytes(500), 72, "500 zero bytes follow the last batch"),
-        (f"t-0/{SEGMENT}", batch(0, b"one") + b"\x01" * 20, 72, "20 bytes are not a batch, whose header alone has 61"),
+        (
+            f"t-0/{SEGMENT}",
+            batch(0, b"one") + b"\x01" * 20,
+            72,
+            "20 bytes are too few for a batch, whose header alone has 61",
+        ),
         (f"t-0/{SEGMENT}", b"\x07" * 100, 0, "no batch begins here: magic 7"),
         (f"t-0/{SEGMENT}", bytes(16) + b"\x01" + bytes(80), 0, "a message of format 1, from before Kafka 0.11"),
         (f"t-0/{SEGMENT}", batch(0, b"one")[:-1] + b"!", 0, "the batch has the CRC "),
