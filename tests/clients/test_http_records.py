@@ -167,7 +167,7 @@ def test_values_are_decoded_by_the_schema_registry(broker: BrokerProcess, http: 
     assert plain["value_error"] == "its bytes do not begin with a zero byte and the id of a schema"
     assert (tombstone["value"], "value_error" in tombstone) == (None, False)
     other = http.read("decoded", "value_format=protobuf&max=1")[1]["records"][0]
-    assert other["value_error"] == f"the schema {schema['id']} is AVRO, not PROTOBUF: ask for value_format=avro"
+    assert other["value_error"] == f"the schema {schema['id']} is AVRO, not PROTOBUF: use value_format=avro"
     assert other["value"].endswith("\u000e")
     keys = http.read("decoded", "key_format=schema&max=1")[1]["records"][0]
     assert keys["key_error"].startswith("its bytes do not begin")
@@ -273,7 +273,7 @@ def test_events_come_as_they_are_written_and_resume(http: Http) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("form=end", "There is no parameter form; there are cluster, find, from"),
+        ("form=end", "There is no parameter form; the parameters are cluster, find, from"),
         ("from=yesterday", "From must be beginning, end, an offset"),
         ("max=1001", "Max must be from 1 to 1000"),
         ("wait_ms=60001", "Wait_ms must be from 0 to 60000"),

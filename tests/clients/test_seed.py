@@ -122,7 +122,7 @@ def test_the_next_start_leaves_alone_what_clients_have_changed(tmp_path: Path, s
         broker.start()
         assert [each[1] for each in records(broker, "orders", 1)] == [b'{"id":1}', b"text", b"mine"]
         assert committed(broker, "billing", "orders", 1) == 3
-        assert "topics[0]: the topic orders exists and keeps its 3 partitions" in broker.log_text()
+        assert "topics[0]: the topic orders already exists, and keeps its 3 partitions" in broker.log_text()
 
 
 def test_topics_come_from_options_and_from_the_variable_of_older_images(tmp_path: Path) -> None:
