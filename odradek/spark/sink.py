@@ -213,7 +213,7 @@ def require_columns(schema: StructType, topic: str | None) -> None:
         found = types.get(name, type_names[0])
         strings = ("varchar", "char") if "string" in type_names else ()
         if found.partition(" ")[0].partition("(")[0] not in (*type_names, *strings):
-            raise OptionError(f"the column {name!r} is {found}, but has to be {' or '.join(type_names)}")
+            raise OptionError(f"the column {name!r} is {found}, but must be {' or '.join(type_names)}")
 
 
 def _write(

@@ -194,7 +194,7 @@ def read_range(options: SourceOptions, range_: OffsetRange, schema: pa.Schema) -
             if raw is None:
                 if time.monotonic() - last_heard > options.poll_timeout_ms / 1000:
                     raise TimeoutError(
-                        f"nothing of {range_.topic}-{range_.partition} from {at} to {range_.end_offset} came within"
+                        f"no records of {range_.topic}-{range_.partition} from {at} to {range_.end_offset} came within"
                         f" {options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
                     )
                 continue

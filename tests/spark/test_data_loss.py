@@ -124,24 +124,24 @@ def recreate_topic(q: Reading, topic: str, *values: bytes, partitions: int = 2) 
 
 def recreated_shorter(q: Reading, topic: str) -> tuple[str, list[bytes]]:
     recreate_topic(q, topic, b"shorter")
-    return f"{topic} was deleted and made anew", [b"shorter"]
+    return f"{topic} was deleted and created again", [b"shorter"]
 
 
 def recreated_longer(q: Reading, topic: str) -> tuple[str, list[bytes]]:
     values = [b"longer%d" % number for number in range(5)]
     recreate_topic(q, topic, *values)
-    return f"{topic} was deleted and made anew", values
+    return f"{topic} was deleted and created again", values
 
 
 def recreated_with_fewer_partitions(q: Reading, topic: str) -> tuple[str, list[bytes]]:
     recreate_topic(q, topic, b"narrower", partitions=1)
-    return f"{topic}-1 is gone; the checkpoint has its offset 0", [b"narrower"]
+    return f"{topic}-1 no longer exists; the checkpoint has its offset 0", [b"narrower"]
 
 
 def deleted_with_unread_records(q: Reading, topic: str) -> tuple[str, list[bytes]]:
     q.write(topic, b"unread")
     q.delete(topic)
-    return f"{topic}-0 is gone; the checkpoint has its offset 3", []
+    return f"{topic}-0 no longer exists; the checkpoint has its offset 3", []
 
 
 def widened_by_a_partition_without_its_first_records(q: Reading, topic: str) -> tuple[str, list[bytes]]:
@@ -155,7 +155,7 @@ def widened_by_a_partition_without_its_first_records(q: Reading, topic: str) -> 
 def shortened_by_delete_records(q: Reading, topic: str) -> tuple[str, list[bytes]]:
     q.write(topic, b"unread", b"unread", b"kept")
     q.delete_records(topic, 0, before=5)
-    return f"the offsets 3 to 5 of {topic}-0 are in the log no more", [b"kept"]
+    return f"the offsets 3 to 5 of {topic}-0 are no longer in the log", [b"kept"]
 
 
 def shortened_by_retention(q: Reading, topic: str) -> tuple[str, list[bytes]]:
@@ -165,7 +165,7 @@ def shortened_by_retention(q: Reading, topic: str) -> tuple[str, list[bytes]]:
         admin.alter_configs({ConfigResource(ConfigType.TOPIC, topic): changes})
     wait_for("retention", lambda: q.earliest(topic, 0) == 5, PATIENCE_S)
     q.write(topic, b"young")
-    return f"the offsets 3 to 5 of {topic}-0 are in the log no more", [b"young"]
+    return f"the offsets 3 to 5 of {topic}-0 are no longer in the log", [b"young"]
 
 
 Way = Callable[[Reading, str], tuple[str, list[bytes]]]
@@ -206,7 +206,7 @@ def test_a_topic_that_shrinks_after_a_batch_was_planned(query: Reading) -> None:
     query.plan()
     recreate_topic(query, anew, b"shorter")
     query.delete(gone)
-    told = [f"{anew} was deleted and made anew", f"{gone}-0 is gone; the checkpoint has its offset 5"]
+    told = [f"{anew} was deleted and created again", f"{gone}-0 no longer exists; the checkpoint has its offset 5"]
     fails_or_warns(query, told, [b"shorter"])
 
 

@@ -136,7 +136,9 @@ def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | 
     the value's columns."""
     expressions, expressions_there = _expressions(on), _expressions(on if output_on is None else output_on)
     if len(expressions) != len(expressions_there):
-        raise ValueError(f"{len(expressions)} columns of the input, and {len(expressions_there)} of the output")
+        raise ValueError(
+            f"{len(expressions)} columns are given for the input, but {len(expressions_there)} for the output"
+        )
     ours, theirs = input_df.select(*expressions), output_df.select(*expressions_there)
     names = _free_names(ours.columns)
     for name, one, other in zip(names, ours.schema, theirs.schema, strict=True):

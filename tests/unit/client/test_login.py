@@ -98,7 +98,7 @@ async def test_a_listener_without_sasl_is_named() -> None:
         return with_sasl(request)
 
     async with scripted(without_sasl) as broker:
-        with pytest.raises(AuthenticationFailed, match=r"without SASL\. Set security_protocol to PLAINTEXT or SSL"):
+        with pytest.raises(AuthenticationFailed, match=r"has no SASL\. Set security_protocol to PLAINTEXT or SSL"):
             await connected(broker, PLAIN)
 
 
@@ -221,7 +221,7 @@ async def test_a_certificate_of_another_authority_or_another_host_is_refused(
 ) -> None:
     tls = serving(authority, tmp_path, hosts=("broker.example",))
     stranger = Authority.make("Another CA")
-    with pytest.raises(AuthenticationFailed, match="ssl_cafile has to hold the CA"):
+    with pytest.raises(AuthenticationFailed, match="ssl_cafile must contain the CA"):
         await serve_login(Security("SSL", ssl_cadata=stranger.pem), usual, tls)
     with pytest.raises(AuthenticationFailed, match=r"not valid for '127.0.0.1'.*ssl_check_hostname=False"):
         await serve_login(Security("SSL", ssl_cadata=authority.pem), usual, tls)
@@ -262,7 +262,7 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
 
     refused = await error_of(Security("SSL", ssl_cadata=authority.pem), shake_hands)
     assert isinstance(refused, AuthenticationFailed)
-    assert "may require a certificate of the client, ssl_certfile" in str(refused)
+    assert "may require a client certificate (ssl_certfile)" in str(refused)
     foreign = Authority.make("Another CA").issue("kate")
     refused = await error_of(Security("SSL", ssl_cadata=authority.pem, ssl_certdata=foreign.pem), shake_hands)
     assert isinstance(refused, AuthenticationFailed)
@@ -284,10 +284,10 @@ async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
 
     answering = await error_of(security, answer)
     assert isinstance(answering, AuthenticationFailed)
-    assert "its listener is one without TLS" in str(answering)
+    assert "its listener does not use TLS" in str(answering)
     silent = await error_of(security, hang_up)
     assert isinstance(silent, RetriableError)
-    assert "hung up during the TLS handshake: its listener may be one without TLS" in str(silent)
+    assert "closed the connection during the TLS handshake: its listener may not use TLS" in str(silent)
 
 
 async def test_plain_text_to_a_tls_listener_is_named(authority: Authority, tmp_path: Path) -> None:
