@@ -42,6 +42,7 @@ from tests.clients.tls_peers import (
 )
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 from tests.support.certs_directory import another_authority, certificates, ssl_settings
+from tests.support.oracle import REPOSITORY
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this broker's tests")
 
@@ -320,15 +321,7 @@ def test_more_handshakes_than_allowed_push_out_the_oldest(directory: Path, tmp_p
         logged(broker, "too many TLS handshakes are in flight")
 
 
-def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: BrokerProcess, directory: Path) -> None:
-    """The test sends parts of a hello, hellos with changed bytes, a truncated record, and junk within a session."""
-    hello = client_hello(directory)
-    for length in range(0, len(hello), 7):
-        with connect(broker, "ANY") as peer:
-            peer.sendall(hello[:length])
-    for position in range(0, len(hello), 5):
-        with connect(broker, "ANY") as peer:
-            peer.sendall(hello[:position] + bytes([hello[position] ^ 0xFF]) + hello[position + 1 :])
+def send_junk_after_handshakes(broker: BrokerProcess, directory: Path) -> None:
     for junk in (b"\x17\x03\x03\x00\x10" + os.urandom(16), b"\x17\x03\x03\xff\xff", os.urandom(200)):
         client = secured(broker, "ANY", client_context(directory))
         with socket.socket(fileno=client.detach()) as raw:
@@ -338,9 +331,37 @@ def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: Broker
             with suppress(ConnectionResetError):
                 while raw.recv(4096):
                     pass
+
+
+def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: BrokerProcess, directory: Path) -> None:
+    """The test sends parts of a hello, hellos with changed bytes, a truncated record, and junk within a session."""
+    hello = client_hello(directory)
+    for length in range(0, len(hello), 7):
+        with connect(broker, "ANY") as peer:
+            peer.sendall(hello[:length])
+    for position in range(0, len(hello), 5):
+        with connect(broker, "ANY") as peer:
+            peer.sendall(hello[:position] + bytes([hello[position] ^ 0xFF]) + hello[position + 1 :])
+    send_junk_after_handshakes(broker, directory)
     with secured(broker, "ANY", client_context(directory)) as client:
         assert is_served(client)
     assert "Traceback" not in broker.log_text()
+
+
+def test_what_follows_a_handshake_harms_nobody_without_uvloop(directory: Path, tmp_path: Path) -> None:
+    """A traceback in the broker's log fails the test."""
+    settings = ssl_settings(directory) | {
+        "listeners": "ANY://localhost:0",
+        "listener.security.protocol.map": "ANY:SSL",
+        "inter.broker.listener.name": "ANY",
+    }
+    environment = {"WITHOUT": "uvloop", "PYTHONPATH": str(REPOSITORY / "tests" / "elsewhere")}
+    with BrokerProcess(tmp_path / "data", settings, environment=environment) as broker:
+        assert isinstance(broker, BrokerProcess)
+        for _ in range(5):
+            send_junk_after_handshakes(broker, directory)
+        with secured(broker, "ANY", client_context(directory)) as client:
+            assert is_served(client)
 
 
 def test_a_client_cannot_renegotiate(broker: BrokerProcess, directory: Path) -> None:

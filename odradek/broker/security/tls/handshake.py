@@ -151,7 +151,8 @@ class TlsHandshake:
             lost = error
         finally:
             self._handshakes.handshake_ended(self)
-        # If the client disconnects during the handshake, asyncio's own loop returns a transport that does not say so.
+        # If bytes directly after the handshake are invalid, asyncio's own loop closes the connection, but returns a
+        # transport that does not say so.
         if secured is None or secured.is_closing() or transport.is_closing() or self.failure is not None:
             self._say_why(self.failure or lost)
             self.connection.connection_lost(lost)
