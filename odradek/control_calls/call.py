@@ -1,4 +1,4 @@
-"""The description of a control call, on which the server, the OpenAPI document and the clients are based."""
+"""The description of a control call. The server, the OpenAPI document and the clients are based on it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ControlCall:
         return frozenset(field.name for field in self.query)
 
     def paths(self) -> Iterator[tuple[str, bool]]:
-        """Yields each path below /control/v1 at which the call is served, and whether the path names a cluster."""
+        """Yields each path of the call below /control/v1, and whether the path names a cluster."""
         short = [self.path]
         if self.path_fields and not self.path_fields[-1].is_required:
             short.insert(0, self._without_last())
@@ -134,7 +134,7 @@ class ControlCall:
         """Returns the method, the path with the query, and the body of a request with these values.
 
         The path is relative to the path of the cluster. A value of None omits a field of the path or of the query. In
-        the body, it becomes null.
+        the body, None becomes null.
 
         Raises TypeError if a value has no field, or if a required value is missing.
         """

@@ -4,8 +4,8 @@ clusters/   creates, restarts and deletes brokers, with their directories, check
 nodes/      the nodes of a cluster, and the partitions that each of them leads
 faults/     rules that delay, hold, change, refuse or lose requests, responses and steps of the broker
 odd/        responses that the protocol allows, but that Kafka rarely gives
-recording/  records the exchanges of clients: the most recent ones in memory, or all of them in a file
-presets/    calls that each bring a cluster into a certain state
+recording/  records the exchanges of clients, either the most recent ones in memory or all of them in a file
+presets/    calls that bring a cluster into a rare state
 http/       the calls below /control/v1
-problems    errors of calls, with the field that is wrong and the values that it allows
+problems    errors of calls, with the name of the invalid field and the values that the field allows
 """

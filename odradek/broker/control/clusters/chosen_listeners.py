@@ -1,7 +1,7 @@
-"""The listeners and users that a test chooses for its cluster (ports, TLS, logins), and the broker settings for them.
+"""The listeners and users that a test chooses for its cluster, and the broker settings that configure them.
 
-If the test provides no certificates, the cluster creates its own certificate authority, which issues them. Each cluster
-has a separate authority, so a client that trusts one cluster does not trust any other.
+If the test provides no certificates, the cluster creates its own certificate authority (CA), which issues the
+certificates. Each cluster has a separate CA, so a client that trusts one cluster does not trust any other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required
 
 @dataclass(frozen=True, slots=True)
 class KeyAndChain:
-    """A private key and its certificate chain, which begins with the key's certificate. Both are in PEM."""
+    """A private key and its certificate chain, which begins with the key's certificate. The key and the chain are in
+    PEM."""
 
     key: str = field(repr=False)
     chain: str
@@ -52,11 +53,10 @@ class KeyAndChain:
 class ChosenListener:
     """A listener that a test has requested.
 
-    ports        one port per node, in the order of the nodes; 0 for any free port. If empty, each node gets any free
+    ports        one port per node, in the order of the nodes; 0 means any free port. If empty, each node gets any free
                  port
     certificate  provided by the test; None if the cluster issues one, or if the listener has no TLS
-    client_ca    certificates of the authorities that clients' certificates must come from, in PEM; None for the
-                 cluster's own authority
+    client_ca    certificates of the CAs that may issue clients' certificates, in PEM; None for the cluster's own CA
     """
 
     name: str
@@ -74,11 +74,11 @@ class ChosenListener:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificates:
-    """Certificates that the cluster's own authority has issued, in PEM.
+    """Certificates that the cluster's own CA has issued, in PEM.
 
-    ca       the certificate of the authority, for the clients' trust stores
+    ca       the certificate of the CA, for the clients' trust stores
     server   the private key and certificate chain of the broker
-    clients  by user: private key, certificate, and the authority's certificate, in one string
+    clients  one string per user, with the private key, the user's certificate and the CA's certificate
     """
 
     ca: str
@@ -190,7 +190,7 @@ def parse_listeners_and_users(
 
 
 def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
-    """Creates a certificate authority, and issues certificates to the broker and to the clients."""
+    """Creates a CA, and issues certificates to the broker and to the clients."""
     # Imported here because most clusters do not use TLS.
     from odradek.protocol.certificates import new_authority, new_client, new_server
 

@@ -1,8 +1,7 @@
 """Runs many clusters in one process, each with its own broker, ports, directory, clock and faults.
 
-The broker that `odradek serve` starts is the cluster `default`. All other clusters have their files below one
-temporary directory of the process, in memory if the machine has /dev/shm; the directory is removed when the process
-stops.
+The broker that `odradek serve` starts is the cluster `default`. The files of all other clusters are in one temporary
+directory of the process. The directory is in memory if the machine has /dev/shm. It is removed when the process stops.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ MAX_CLUSTERS = 2000
 MAX_CHECKPOINTS = 100  # maximum number of checkpoints per cluster
 CLOSED_BROKERS_PER_RETURN = 50  # freed memory is returned to the kernel after this many brokers have ended
 RETURN_MS = 1_000  # delay before memory is returned, to include the memory of brokers that end during the delay
-# Delay after a broker is closed, for callbacks of its connections; then the same delay for its objects.
+# Delay before the parts of a closed broker are released, because callbacks of its connections may still run. After the
+# same delay again, the broker object should have been freed.
 RELEASE_DELAY_MS = 500
 CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
 REGISTRY_PORT = "odradek.schema.registry.port"
@@ -91,7 +91,7 @@ class Cluster:
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     copied_states: CopiedLogStates = field(
         default_factory=dict
-    )  # states of logs in copied files, which need not be read at the next start
+    )  # states of the logs in copied files, so that the next start need not read them
     is_cut_off: bool = False  # whether a crash in progress has already disconnected the clients
     lease: TimerHandle | None = None
     ttl_s: int | None = None
@@ -298,7 +298,7 @@ class Clusters:
         return cluster
 
     def set_lease(self, cluster: Cluster, ttl_s: int | None) -> None:
-        """Deletes the cluster after `ttl_s` of system time, unless `set_lease` is called again before.
+        """Deletes the cluster after `ttl_s` seconds of system time, unless `set_lease` is called again first.
 
         ttl_s  None to end the lease
         """
@@ -486,7 +486,7 @@ class Clusters:
 
         If the copy fails, it is removed, and Problem is raised.
 
-        flushes   whether to write records first that are appended, but not written yet
+        flushes   whether to write records that are appended, but not written yet, before the copy is made
         and_then  called in the same turn of the event loop
         """
         serving, disk = cluster.serving, cluster.disk

@@ -1,7 +1,7 @@
 """The releases of Apache Kafka that a cluster can emulate: their API versions, features and default settings.
 
-`python -m tests.conformance.releases` records them from the releases themselves, and writes `releases.json`. A cluster
-that emulates a release offers only the API versions and features that both the release and this broker support.
+`python -m tests.conformance.releases` starts each release, queries these properties, and writes `releases.json`. A
+cluster that emulates a release offers only the API versions and features that both the release and this broker support.
 """
 
 from __future__ import annotations

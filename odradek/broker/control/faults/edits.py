@@ -1,7 +1,7 @@
-"""Edits of responses: a rule sets, removes, duplicates or reorders the fields that a path names. Pure functions.
+"""Edits of responses. An edit changes the fields or array elements that a path names. Pure functions.
 
-When a rule is created, its paths and values are checked against the schema of the response. Two checks are possible
-only when an edit is applied: whether a particular response has these elements, and whether its version has the field.
+When a rule is created, its paths and values are checked against the schema of the response. Only when an edit is
+applied can the broker check whether that response has the array elements, and whether its version has the field.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
 class Edit:
     """A change of one field of a response.
 
-    path      the field names of structs and the indexes in arrays that lead to the field; `*` stands for all elements
+    path      the field names of structs and the indexes in arrays that lead to the field; `*` means all elements
     how       `set`        sets the field to a copy of `value`
               `corrupt`    flips the last bit of bytes
               `remove`     removes an element of an array
@@ -95,7 +95,7 @@ class Edit:
             raise EditNotApplied(f"there is nothing to {self.operation} at {path_text(self.path)}: {missing}")
 
     def _change(self, place: object) -> bool:
-        """Changes the struct or array to which the path leads. Returns False if there is nothing to change."""
+        """Changes the struct or array that the path leads to. Returns False if there is nothing to change."""
         last = self.path[-1]
         if self.operation in ARRAY_OPERATIONS or self.operation in ELEMENT_OPERATIONS:
             return isinstance(place, list) and self._reshape(place, last)

@@ -1,8 +1,7 @@
 """Applies the rules of a cluster to requests and connections.
 
-While a cluster has rules for requests, `FaultyRequests` receives the requests between the connections and the
-dispatcher. Rules that act between steps of the broker itself are applied by `steps.py`. A broker without control does
-not use this module.
+While a cluster has rules for requests, `FaultyRequests` sits between the connections and the dispatcher. `steps.py`
+applies the rules that act between steps of the broker itself. A broker without control does not use this module.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Faults:
         self._numbers = 0
 
     def use_clock(self, time: ControlledTime) -> None:
-        """Uses this clock from now on."""
+        """Makes the rules and the exchanges use this clock."""
         self.timers = self.exchanges.recent.time = time
 
     def attach(self, serving: ServingBroker, nodes: Nodes) -> None:
@@ -117,7 +116,7 @@ class Faults:
             )
 
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
-        """Makes the cluster give odd responses from now on, which the protocol allows, but which are rare with Kafka.
+        """Makes the cluster give odd responses, which the protocol allows but Kafka rarely gives.
 
         seed     the seed of the random decisions; 0 ends the odd responses
         percent  for each oddity, the percentage of cases in which it is applied
@@ -154,7 +153,8 @@ class Faults:
         return removed, effects
 
     def action(self, point: Point, occurrence: Occurrence) -> Action:
-        """Returns the action of the first rule that acts on this request or step and does not only observe it.
+        """Returns the action of the first rule that acts on this request or step and does not only observe it. Returns
+        OBSERVE if there is no such rule.
 
         All rules for this point count their matches and hits.
         """
@@ -295,8 +295,8 @@ def cut(connection: ConnectionInfo, resets: bool) -> None:
 class FaultyExchange:
     """A request that rules may act on.
 
-    It passes through these states: received → (pause) → dispatched → applied → (pause) → replying → (pause) → answered.
-    A pause is a delay or a hold of a rule.
+    The request passes through these states: received → (pause) → dispatched → applied → (pause) → replying → (pause) →
+    answered. A pause is a delay or a hold of a rule.
     """
 
     overlapping_key = None
@@ -316,7 +316,7 @@ class FaultyExchange:
         self._on_done: Callable[[object], None] | None = None
         self._is_dispatched = False
         self._stop_waiting: Callable[[], None] | None = None
-        self._refused: Struct | None = None  # response that contains the errors of the partitions that a rule refuses
+        self._refused: Struct | None = None  # response with errors for the partitions that a rule refuses
         self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
 
     def start(self) -> list[Chunk] | ParkedRequest:
@@ -336,8 +336,9 @@ class FaultyExchange:
         return self._outcome
 
     def abandon(self) -> None:
-        """Called when the client has disconnected. As in Kafka, a request that was already received is still
-        handled."""
+        """Called when the client has disconnected. As in Kafka, a request that was already received is still handled.
+        However, a request that a rule delays or holds is dropped if its effect would end with the connection, or if too
+        many requests are waiting."""
         self._on_done = None
         ends = (
             self._is_dispatched or facts_of(self._occurrence.api).is_of_connection or self._host.faults.holds.are_many

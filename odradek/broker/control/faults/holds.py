@@ -61,8 +61,7 @@ class Holds:
         return sum(map(len, self._waiting.values())) > MANY
 
     def as_json(self) -> list[dict[str, object]]:
-        """Returns, for each hold, the number of waiters and a description of the first `MAX_LISTED_ELEMENTS` of
-        them."""
+        """Returns, for each hold, the number of waiters and descriptions of the first `MAX_LISTED_ELEMENTS` waiters."""
         return [
             {
                 "name": name,
@@ -91,7 +90,7 @@ class Holds:
 
 
 def waiter_facts(point: Point, occurrence: Occurrence) -> WaiterFacts:
-    """Describes a waiter by its point, and by the client, transaction, group and partitions that it names."""
+    """Describes a waiter by its point, and by the client, transaction, group and partitions of its request or step."""
     facts: dict[str, object] = {"at": point.value}
     if occurrence.api is not None:
         facts["api"] = occurrence.api.kafka_name

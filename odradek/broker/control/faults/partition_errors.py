@@ -1,5 +1,5 @@
-"""Gives errors to individual partitions of a request: finds and replaces the elements of requests and responses for a
-partition. Pure.
+"""Gives errors to individual partitions of a request, by removing or replacing their elements in requests and
+responses. Pure functions.
 
 The error response for the whole request serves as a template, since it has an element for each partition in the form of
 its API and version. The template's elements for the chosen partitions replace those of the real response.
@@ -26,7 +26,8 @@ def keep_only(answer: Struct, places: Collection[tuple[str, int | None]], topic_
 
 
 def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> None:
-    """Replaces partitions of `answer` with those of `refused`. Appends partitions that `answer` does not have."""
+    """Copies the partitions of `refused` into `answer`. They replace the same partitions in `answer`, or are appended
+    if `answer` does not have them."""
     for array, below in arrays(refused):
         ours = getattr(answer, array)
         for topic in getattr(refused, array):

@@ -1,4 +1,5 @@
-"""Fault rules, with the requests or steps that they match, the points at which they act, and their actions. Pure.
+"""Fault rules, with the requests or steps that they match, the points at which they act, and their actions. Pure
+functions and data.
 
 `faults.py` and `steps.py` apply the rules. A rule in JSON:
 
@@ -142,12 +143,12 @@ OBSERVE = Action()
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """The facts about a request, a marker or a step of the broker that rules match.
+    """The facts that rules match about a connection, a request, a marker or a step of the broker.
 
-    api               the API of the request; None for markers and steps
+    api               the API of the request; None for connections, markers and steps
     connection_facts  facts about the connection, such as client_id, principal and node
     field_values      values of the fields transactional_id, group and producer_id
-    places            pairs of topic and partition; a pair with None as its partition stands for the whole topic
+    places            pairs of topic and partition; in a pair for the whole topic, the partition is None
     body_at           position of the body in the frame of the request, after the header
     """
 

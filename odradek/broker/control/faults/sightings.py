@@ -48,8 +48,7 @@ def structs(value: object) -> Iterator[Struct]:
 
 
 def places_in(request: Struct, topic_named: Callable[[bytes], str | None]) -> set[tuple[str, int | None]]:
-    """Returns the topics and partitions that a request names, as pairs. The pair (topic, None) stands for the whole
-    topic.
+    """Returns the topics and partitions that a request names, as pairs. The pair (topic, None) means the whole topic.
 
     topic_named  returns the name of the topic with this id, or None
     """

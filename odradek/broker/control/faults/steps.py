@@ -1,4 +1,4 @@
-"""Applies rules between the steps of the broker itself, and decides at random whether a step is odd.
+"""Applies fault rules between the steps of the broker itself, and makes some steps odd at random.
 
 Rules can act after a transaction is verified, around the decisions and markers of transactions, before the state of a
 share partition is stored, and before a coordinator loads.
@@ -117,7 +117,7 @@ def pause(
     *,
     is_repeated_at_start: bool = False,
 ) -> None:
-    """Applies the rules of a point: calls `resume` at once, after a delay, or when a hold is released.
+    """Applies the rules of a point. Calls `resume` at once, after a delay, or when a hold is released.
 
     is_repeated_at_start  see `Holds.add_waiter`
     """
@@ -158,7 +158,7 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
             super().__init__(rounds, markers)
             self.markers: PendingMarkers
             self._faults = faults
-            self._own: frozenset[TopicPartition] = frozenset()  # markers that this round retries, not the coordinator
+            self._own: frozenset[TopicPartition] = frozenset()  # markers that this round retries for the coordinator
             self._again: TimerHandle | None = None
 
         def start(self) -> None:
@@ -173,7 +173,7 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
                 return
 
             def unless_away() -> None:
-                """Continues unless another coordinator has taken over in the meantime; that coordinator carries out the
+                """Continues unless another coordinator has taken over, because the new coordinator carries out the
                 decision itself."""
                 if not self._rounds.shard.is_away:
                     resume()
@@ -248,7 +248,7 @@ class FaultyMarkers:
     """A `MarkerWriter` that applies rules to the markers between the transaction coordinators and the logs.
 
     A held marker counts as pending. The coordinator answers the client without waiting for the marker, and is notified
-    when it is written.
+    when the marker is written.
     """
 
     def __init__(self, plain: MarkerWriter, faults: Faults) -> None:
@@ -355,8 +355,8 @@ def _report_code(then: OnWritten, count: int, number: int, place: TopicPartition
 class FaultyVerifier(Verifier):
     """A verifier that applies rules after the transaction coordinator has answered.
 
-    If such a rule exists, `verify_now` fails, so that the produce request takes the general path, which uses `verify`
-    and can wait.
+    If a rule acts at this point, `verify_now` fails. The produce request then uses the general path, which calls
+    `verify` and can wait.
     """
 
     def __init__(self, plain: Verifier, faults: Faults) -> None:

@@ -19,9 +19,9 @@ LARGE_CHARS: Final = 64 * 1024  # longer bodies, such as those with a seed, are 
 
 
 class PatientDecoder(json.JSONDecoder):
-    """Parses JSON in Python, so that other threads can run in the meantime. The decoder in C would block the
-    interpreter until it has finished. For a megabyte of small objects that takes more than 50 ms, during which no
-    cluster of the process is served."""
+    """Parses JSON in Python, so that other threads can run in the meantime. The decoder in C blocks the interpreter
+    until it has finished. For a megabyte of small objects, no cluster of the process could respond for more than 50
+    ms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ async def read_json(request: web.Request) -> object:
 async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
     """Returns the fields of the body. Returns no fields for a call whose body is not an object with fields.
 
-    Raises Problem, also if the body or the query has a field that the call does not define.
+    Raises Problem if the body is invalid, or if the body or the query has a field that the call does not define.
     """
     if call.query:
         check_known_fields(request.query, call.query_names)

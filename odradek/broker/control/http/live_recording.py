@@ -82,7 +82,8 @@ class UnreadBlocks:
 async def send_recording(
     cluster: Cluster, request: web.Request, headers: Mapping[str, str], is_there: Callable[[], bool]
 ) -> web.StreamResponse:
-    """Answers a request with a recording that lasts until the reader disconnects or the cluster ends. Raises Problem.
+    """Answers a request with a recording that lasts until the reader disconnects or is too slow, or until the cluster
+    ends. Raises Problem.
 
     With `?records=false`, only the headers of large record batches are recorded, since the judge's rules do not read
     records.
@@ -118,7 +119,8 @@ async def pass_on(
     is_read: Callable[[], bool],
     check_interval_s: float = CHECK_INTERVAL_S,
 ) -> None:
-    """Passes blocks from the recorder to the reader until the reader disconnects or the cluster ends."""
+    """Passes blocks from the recorder to the reader until the reader disconnects or is too slow, or until the cluster
+    ends."""
     while is_read():
         blocks = await unread.wait_for_blocks(check_interval_s)
         if blocks:

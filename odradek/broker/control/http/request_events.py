@@ -34,7 +34,7 @@ class EventCursor:
 
     def __init__(self, exchanges: Exchanges, since: int, api: str | None, client_id: str | None) -> None:
         """
-        since  the number of an exchange; only later ones are sent
+        since  the number of an exchange; only exchanges with higher numbers are sent
         """
         self._exchanges = exchanges
         self._api = api

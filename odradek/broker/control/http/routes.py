@@ -63,7 +63,7 @@ def add_control(app: web.Application, clusters: Clusters) -> None:
         handler = routes.handler(call)
         for path, names_cluster in call.paths():
             app.router.add_route(call.method, BASE + path, guarded(call, handler))
-            if not path and not names_cluster:  # the OpenAPI document needs a slash in this path, so serve it as well
+            if not path and not names_cluster:  # the OpenAPI document needs a slash in this path
                 app.router.add_route(call.method, f"{BASE}/", guarded(call, handler))
 
 
@@ -306,7 +306,7 @@ def number_in(request: web.Request, name: str) -> int:
 
 
 async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Adds a rule that disconnects a client at each request to the node. Body: `{"client_id": "name"}`.
+    """Adds a rule that disconnects a client on every request to the node. Body: `{"client_id": "name"}`.
 
     When the rule is removed, the client can use the node again.
     """
@@ -341,8 +341,8 @@ async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields)
 
 
 async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Sets the offset up to which a follower appears to have replicated. Body: `{"node": n, "end": offset}`; null means
-    the end of the log."""
+    """Sets the offset up to which a follower appears to have replicated. Body: `{"node": n, "end": offset}`. If `end`
+    is null, the follower has replicated everything."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     end = found.number_or_none("end")
     async with cluster.change():
@@ -353,8 +353,8 @@ async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> o
 
 
 async def truncate(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """Truncates a partition and makes the node its leader. Body: `{"offset": n, "node": n}`; null as the node keeps the
-    current leader."""
+    """Truncates a partition and makes the node its leader. Body: `{"offset": n, "node": n}`. If `node` is null, the
+    current leader stays the leader."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes

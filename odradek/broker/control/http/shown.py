@@ -1,4 +1,4 @@
-"""Provides the clusters to the page in the form in which the page shows them."""
+"""Provides the page with the clusters, in the form that the page shows."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ DEAD = "Dead"  # the state that Kafka returns for a group that does not exist
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
-    """Returns a page of rows: skips `skip` rows, and includes the next `limit` rows. The field `more` is true if
-    further rows follow. Raises Problem."""
+    """Returns a page of rows. The page skips `skip` rows, and contains the next `limit` rows. The field `more` is true
+    if further rows follow. Raises Problem."""
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MAX_ROWS, MAX_ROWS)):
         said = query.get(name, str(default))
@@ -151,7 +151,7 @@ def group_row(broker: Broker, name: str) -> Row:
 
 
 def share_partitions(cluster: Cluster) -> Iterator[Row]:
-    """Yields the share partitions with their records in flight.
+    """Yields the share partitions with their in-flight records.
 
     Share partitions in their leaders' memory come first. All others follow, as the share coordinator has stored them.
     """

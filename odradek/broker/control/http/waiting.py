@@ -34,7 +34,7 @@ KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields tha
     "share_group": frozenset({"topic", "partition", "offset", "state", "deliveries"}),
     "client": frozenset({"connections", "idle"}),
 }
-SUBJECTS = {"group": "member", "topic": "share_group"}  # if both fields are present, the second names the subject
+SUBJECTS = {"group": "member", "topic": "share_group"}  # if a condition has both fields, the second names the subject
 PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that identify the subject, and are not compared
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "fault": {"hits": 1},

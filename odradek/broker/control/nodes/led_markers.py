@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class LedMarkers:
-    """A marker writer that refuses partitions that another node leads, and passes the others on to the writer of the
-    whole broker. Implements `TopicMarkerWriter`."""
+    """A marker writer that refuses partitions that another node leads, and passes all other partitions on to the writer
+    of the whole broker. Implements `TopicMarkerWriter`."""
 
     def __init__(self, whole: TopicMarkerWriter, is_led_elsewhere: Callable[[TopicPartition], bool]) -> None:
         self._whole = whole
@@ -31,7 +31,7 @@ class LedMarkers:
         numbers: list[int] = []  # index in `markers` of each element of `led`
         for number, (marker, others) in enumerate(zip(markers, refused, strict=True)):
             partitions = [each for each in marker.partitions if each not in others]
-            # A marker that came without partitions has a meaning of its own, but one of which nothing is left does not.
+            # A marker that names no partitions is passed on. A marker whose partitions were all refused is not.
             if partitions or not others:
                 led.append(replace(marker, partitions=partitions))
                 numbers.append(number)

@@ -83,8 +83,8 @@ if TYPE_CHECKING:
     from odradek.protocol.topic_partition import TopicPartition
     from odradek.storage.log_directory import LogDirectory
 
-# Fields that contain ids of groups or transactions. If a field is a list, its elements are ids, or structs with such a
-# field.
+# Fields that contain ids of groups or transactions. If a field is a list, its elements are ids, or structs with one of
+# these fields.
 GROUP_FIELDS: Final = ("group_id", "group_ids", "groups", "groups_names")
 TRANSACTION_FIELDS: Final = (
     "transactional_id",
@@ -99,7 +99,7 @@ STATE_TOPICS: Final = {
 }
 
 
-# Errors with which a single broker elects no leader, although in a cluster another node could become the leader.
+# Errors of an election on a single broker. In a cluster, another node may be able to become the leader.
 MAY_BE_ON_OTHER_NODES: Final = frozenset(
     {ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 )
@@ -254,8 +254,8 @@ class NodeBroker(HandlerBroker):
 class RefusingNodeBroker(NodeBroker):
     """The broker as the handlers of one node see it for a request that another node must coordinate.
 
-    As in Kafka, handlers check the rights and the form of the request first. As soon as they use a coordinator, the
-    request is refused with NOT_COORDINATOR.
+    As in Kafka, handlers first check the permissions of the client and the form of the request. As soon as a handler
+    uses a coordinator, the request is refused with NOT_COORDINATOR.
     """
 
     @property
@@ -272,7 +272,7 @@ class RefusingNodeBroker(NodeBroker):
 
 
 class LeadingNodes(Protocol):
-    """The nodes of a cluster, among which leaders are elected."""
+    """The nodes of a cluster, any of which can be elected leader of a partition."""
 
     def is_live(self, node_id: int) -> bool: ...
 
@@ -281,7 +281,8 @@ class LeadingNodes(Protocol):
 
 
 class NodeHandlers:
-    """The handlers of one node. A method with the name of an API replaces the handler of the whole broker."""
+    """The handlers of one node. If this class has a method with the name of an API, the method replaces the broker's
+    handler."""
 
     def __init__(self, whole: Broker, node_id: int, replicas: Replicas, cluster: LeadingNodes) -> None:
         self._whole = whole
@@ -343,8 +344,7 @@ class NodeHandlers:
     def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeProducersResponse]:
-        """Describes the producers of all partitions, because followers can answer this request as well as the
-        leader."""
+        """Describes the producers of all partitions, because followers can also answer this request."""
         return describe_producers(request, context, self._whole)
 
     def describe_share_group_offsets(
@@ -374,9 +374,9 @@ def node_dispatcher(
 
 
 class NodeRequests(RequestFilter):
-    """Lets requests that another node must coordinate be refused. Implements `RequestReceiver` of `connection_host.py`.
+    """Refuses requests that another node must coordinate. Implements `RequestReceiver` of `connection_host.py`.
 
-    A request may name several groups, transactions or share partitions; clients send one such request to each
+    A request may name several groups, transactions or share partitions; clients then send one request to each
     coordinator. A request is refused only if this node coordinates none of its keys.
     """
 
@@ -433,7 +433,7 @@ def state_partition(broker: Broker, topic: str, key: str) -> int:
 
 
 def keys_of(request: Struct, coordinator: Coordinator) -> Iterator[str]:
-    """Yields the keys by which clients look up the coordinators of a request."""
+    """Yields the keys that clients use to look up the coordinators of a request."""
     match coordinator:
         case Coordinator.GROUP:
             yield from keys_in(request, GROUP_FIELDS)

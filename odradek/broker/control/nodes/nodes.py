@@ -97,8 +97,8 @@ class Nodes:
     def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
         """
         ids    ids of the nodes; the broker's own id is the first
-        ports  by node and listener: ports that were chosen for this cluster, or used before a restart. Newly assigned
-               ports are added.
+        ports  the ports that were chosen for this cluster or used before a restart, by node id and listener name. Newly
+               assigned ports are added.
         """
         self._serving = serving
         self._ports = ports
@@ -262,7 +262,7 @@ class Nodes:
         partition.leader_epoch_changed()  # wakes waiting fetches
 
     async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
-        """Simulates an unclean leader election: truncates the log to `offset`, where a new leader epoch begins.
+        """Simulates an unclean leader election. Truncates the log to `offset`, where a new leader epoch begins.
 
         Raises Problem, or KafkaError with KAFKA_STORAGE_ERROR.
 
@@ -394,7 +394,7 @@ class Nodes:
         return [own.directory_id if one == own.node_id else UNASSIGNED for one in replicas]
 
     def _next_leader(self) -> int:
-        """Returns the next running node, round robin."""
+        """Returns the id of the next running node, round robin, or NO_LEADER if no node is running."""
         live = self.running
         return live[next(self._placings) % len(live)].id if live else NO_LEADER
 
@@ -510,7 +510,7 @@ def chosen_ids(requested: int | Sequence[int] | None, existing: Sequence[int]) -
     """Returns the ids of all nodes of a new cluster. Raises Problem.
 
     asked  the requested number of nodes or their ids; None for the known ids only
-    known  ids that must come first: those of the forked cluster, or the broker's own id
+    known  ids that must come first. These are the node ids of the forked cluster, or the broker's own id
     """
     if requested is None:
         return existing

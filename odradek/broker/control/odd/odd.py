@@ -1,4 +1,4 @@
-"""Oddities: responses that the protocol allows, but that Kafka rarely gives.
+"""Oddities are responses that the protocol allows but Kafka rarely gives.
 
 Each oddity has a name and a percentage. With the same seed, the same oddities occur.
 """
@@ -116,9 +116,9 @@ FIRST_UNKNOWN_API: Final = 20_000
 FIRST_PRODUCER_EPOCHS: Final = (32_700, 32_766)
 FIRST_HIGH_PRODUCER_ID: Final = 2**40  # added to ordinary producer ids, which are smaller, so that the sums are unique
 MAX_FIRST_LEADER_EPOCH: Final = 1_000_000
-# The limit is 2²⁴ because of librdkafka 2.16, which reads the member id in a ConsumerGroupHeartbeat up to the next zero
-# byte. The member id is followed by the epoch. From 2²⁴ on, the epoch does not begin with a zero byte, and consumers
-# with librdkafka that use KIP-848 would fail.
+# The epochs are below 2²⁴ because librdkafka 2.16 reads the member id in a ConsumerGroupHeartbeat up to the next zero
+# byte. The epoch follows the member id, and an epoch of 2²⁴ or more does not begin with a zero byte. KIP-848 consumers
+# that use librdkafka would then fail.
 FIRST_GROUP_EPOCHS: Final = (2**24 - 2_000, 2**24 - 1_000)
 MEMBER_ID_CHARACTERS: Final = 255
 MAX_METADATA_ANSWERS: Final = 100
@@ -126,12 +126,12 @@ MAX_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
 MAX_RECENT_EVENTS: Final = 20
 MAX_MEMBERS: Final = 1_000
-MAX_TASKS: Final = 1_000  # the tasks of a member are not remembered if it has more tasks
+MAX_TASKS: Final = 1_000  # if a member has more tasks, its tasks are not remembered
 STALE_TOPOLOGY, ASSIGNMENT_DELAYED = 0, 5  # statuses of streams groups
 DELAYED: Final = "Assignment delayed due to the configured assignment interval."
 MAX_RANDOM_SOURCES: Final = 10_000
-# These oddities are decided when an object is created, not when a request arrives. They therefore depend on the order
-# of creation.
+# The random decision about these oddities belongs to no request. It depends only on the seed and on the number of
+# earlier decisions about the same oddity.
 STATE_ODDITIES: Final = frozenset(
     {
         "high group epoch",
@@ -242,7 +242,7 @@ class Odd:
     def of(cls, seed: int, percent: Mapping[str, int] = PERCENT) -> Odd:
         """Creates the odd responses for a seed.
 
-        percent  percentages that replace the defaults of the oddities that it names
+        percent  percentages that replace the default percentages of these oddities
         """
         all_of_them = {**PERCENT, **percent}
         return cls(seed, Random(seed), all_of_them, dict.fromkeys(all_of_them, 0))
@@ -317,7 +317,8 @@ class Odd:
         return self.random.randint(*FIRST_GROUP_EPOCHS) if self.applies("high group epoch") else 0
 
     def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
-        """Returns the delay before internal topics are created. It ends after the member's next heartbeat."""
+        """Returns the delay before internal topics are created. The delay is 0, or ends after the member's next
+        heartbeat."""
         return heartbeat_interval_ms * 3 // 2 if self.applies("late internal topics") else 0
 
     def session_id(self, plain: int) -> int:
@@ -481,7 +482,7 @@ class Odd:
                 each.records = records[: self.random.randrange(starts[-1] + 1, len(records))]
 
     def tag(self, api: ApiKey, version: int, body: bytes) -> bytes:
-        """Decides whether to add an unknown tagged field to an encoded response."""
+        """Decides at random whether to add an unknown tagged field to an encoded response. Returns the response."""
         if not ends_in_tag_count(api, version) or not self.is_chosen("unknown tags"):
             return body
         self.count_oddity("unknown tags")

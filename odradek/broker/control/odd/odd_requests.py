@@ -1,4 +1,4 @@
-"""Replaces ordinary responses with odd ones. Fault rules act later, so they also see the odd responses."""
+"""Replaces ordinary responses with odd responses. Fault rules act later, so they also see the odd responses."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class OddRequests(RequestFilter):
     def _count_request(self, connection: ConnectionInfo) -> WatchedConnection:
         """Counts a request of a connection.
 
-        At the first request, decides at random whether the connection closes once it has been idle for IDLE_MS.
+        On the first request, decides at random whether the connection will be closed once it has been idle for IDLE_MS.
         """
         key = connection.connection_id
         watched = self.odd.connections.get(key)
@@ -157,7 +157,7 @@ class OddRequests(RequestFilter):
 
 
 class OddReply(WrappedRequest):
-    """A response that is not complete yet, and that may be made odd when it is complete. Implements `ParkedRequest`."""
+    """A response that is not complete yet, and may be made odd once it is complete. Implements `ParkedRequest`."""
 
     def __init__(
         self, reply: ParkedRequest, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection

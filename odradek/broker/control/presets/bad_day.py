@@ -11,7 +11,7 @@ from odradek.broker.control.presets.topics import more_partitions
 from odradek.broker.control.presets.transactions import aborted_tail, open_transaction
 
 PARTITIONS = 3
-ERRORS: Mapping[str, str] = {  # by API: the error that some of its requests get
+ERRORS: Mapping[str, str] = {  # API → the error that some of its requests get
     "Produce": "NOT_LEADER_OR_FOLLOWER",
     "EndTxn": "CONCURRENT_TRANSACTIONS",
     "AddOffsetsToTxn": "COORDINATOR_LOAD_IN_PROGRESS",
@@ -23,7 +23,7 @@ ERRORS: Mapping[str, str] = {  # by API: the error that some of its requests get
 async def bad_day(client: PresetClient, parameters: Parameters) -> Facts:
     """Several states at once. The transactional id has one epoch left, and the block of producer ids has one id left.
     Partition 0 of the topic ends with aborted records. In partition 1 the sequence numbers wrap. In partition 2 a dead
-    producer has an open transaction. The topic has one partition more than clients know. One in ten Produce, EndTxn,
+    producer has an open transaction. The topic has one more partition than clients know. One in ten Produce, EndTxn,
     AddOffsetsToTxn, OffsetCommit and FindCoordinator requests, chosen by `seed`, gets a retriable error.
     """
     topic, name = parameters.text("topic"), parameters.text("transactional_id")

@@ -1,5 +1,4 @@
-"""Presets of consumer groups, both classic and KIP-848. The presets themselves act as the other members of the
-group."""
+"""Presets of classic groups and KIP-848 groups. The presets themselves act as the other members of the group."""
 
 from __future__ import annotations
 
@@ -21,13 +20,14 @@ from odradek.protocol.messages.offset_commit_response import OffsetCommitRespons
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
-BEFORE_MEMBER_IDS = 3  # from version 4 on, a member sends JoinGroup twice, the first time to get its member id
+BEFORE_MEMBER_IDS = 3  # in later versions, a member sends JoinGroup twice, the first time to get its member id
 SESSION_MS = 1_800_000  # the default of group.max.session.timeout.ms
 NO_PARTITIONS = b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"  # an empty ConsumerProtocolAssignment, version 0
 
 
 async def log_start_behind_commit(client: PresetClient, parameters: Parameters) -> Facts:
-    """The group has committed an offset, and records were deleted after that, so that the log now begins later."""
+    """The group has committed an offset. Later, records were deleted, so the log now begins beyond the committed
+    offset."""
     topic, partition, group = parameters.text("topic"), parameters.number("partition"), parameters.text("group")
     records = parameters.number("records", 2)
     await client.topic(topic, partition + 1)
@@ -135,8 +135,8 @@ async def revocation_outstanding(client: PresetClient, parameters: Parameters) -
 
 
 async def stale_member_epoch(client: PresetClient, parameters: Parameters) -> Facts:
-    """The group has a new epoch, but the next heartbeat response still contains the old one. The heartbeat of this
-    member after that is fenced.
+    """The group has a new epoch, but the next heartbeat response still contains the old epoch. The next heartbeat of
+    the member that receives this response is fenced.
     """
     group, other = parameters.text("group"), parameters.text("other_topic")
     await client.topic(other)

@@ -1,5 +1,5 @@
-"""The client that presets use. It sends requests of Kafka's protocol like any other client, but fault rules for
-requests do not act on them.
+"""The client that presets use. It sends Kafka requests like any other client, but fault rules do not act on its
+requests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PresetClient:
 
     def __init__(self, cluster: Cluster, principal: str | None = None) -> None:
         """
-        principal  the user as which the client is logged in; None if it is not logged in
+        principal  the user who is logged in; None if the client is not logged in
         """
         self.cluster = cluster
         self.broker = cluster.running.broker
@@ -194,8 +194,7 @@ class PresetClient:
         return answer.responses[0].partition_responses[0].base_offset
 
     async def add_partition(self, producer: ProducerPair, topic: str, partition: int) -> None:
-        """Adds a partition to the transaction, even if no records follow. Clients from before KIP-890 do this as
-        well."""
+        """Adds a partition to the transaction, even if no records follow. Clients without KIP-890 do the same."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=producer.transactional_id or "",
             v3_and_below_producer_id=producer.producer_id,
@@ -205,7 +204,7 @@ class PresetClient:
         await self.ask(request, AddPartitionsToTxnResponse, max_version=3)
 
     async def end(self, producer: ProducerPair, *, committed: bool) -> None:
-        """Ends the transaction. If the response contains a producer id and epoch, the producer continues with these."""
+        """Ends the transaction. If the response contains a producer id and epoch, the producer continues with them."""
         request = EndTxnRequest(
             transactional_id=producer.transactional_id or "",
             producer_id=producer.producer_id,

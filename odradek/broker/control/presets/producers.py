@@ -38,8 +38,8 @@ async def epoch_nearly_exhausted(client: PresetClient, parameters: Parameters) -
 
 
 async def kept_epoch_nearly_exhausted(client: PresetClient, parameters: Parameters) -> Facts:
-    """A prepared transaction has a new owner, who has kept it. The owner's own producer id has only `epochs_left`
-    epochs left; each further owner that keeps the transaction uses up one.
+    """A prepared transaction has a new owner, which has kept it. The owner's own producer id has only `epochs_left`
+    epochs left. Each further owner that keeps the transaction uses up one epoch.
     """
     name = parameters.text("transactional_id")
     prepared = await prepared_transaction(client, parameters)

@@ -19,8 +19,8 @@ TOPIC_OPERATIONS = ("READ", "WRITE", "DESCRIBE")
 
 
 async def rights_withdrawn(client: PresetClient, parameters: Parameters) -> Facts:
-    """A permission on a topic that clients had is now denied to `principal`; all other permissions remain. The cluster
-    needs an authorizer, and must allow access if no ACL matches.
+    """An operation on a topic is now denied to `principal`, although the operation was allowed before. All other
+    permissions remain. The cluster needs an authorizer, and must allow access if no ACL matches.
     """
     config = client.broker.config
     if not config.authorizer_class_name or not allows_everyone(config.allow_everyone_if_no_acl_found):
@@ -48,7 +48,7 @@ async def rights_withdrawn(client: PresetClient, parameters: Parameters) -> Fact
 
 async def expiring_token(client: PresetClient, parameters: Parameters) -> Facts:
     """A delegation token of `owner` expires after `lives_ms` on the cluster's clock. To log in with the token, clients
-    use SCRAM with `tokenauth`, and `token_id` and `hmac` as user name and password.
+    use SCRAM with `tokenauth`. The user name is `token_id`, and the password is `hmac`.
     """
     if not client.broker.config.delegation_token_secret_key:
         setting = "delegation.token.secret.key"

@@ -1,5 +1,5 @@
-"""Presets of share groups. In each preset, a member acquires records and then sends no more requests. Its acquisition
-locks end when the clock passes their timeout.
+"""Presets of share groups. The presets themselves act as a member of the group. The acquisition locks of this member
+end when the clock passes their timeout.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class PresetShareMember:
 
 
 async def _member(client: PresetClient, parameters: Parameters, records: int) -> PresetShareMember:
-    """Returns a new member of a share group that reads from the beginning. The function also ensures that the topic has
-    at least `records` records."""
+    """Joins a share group that reads from the beginning, and returns the member. First makes sure that the topic has at
+    least `records` records."""
     topic, group = parameters.text("topic"), parameters.text("group")
     await client.topic(topic)
     log = client.log(topic, 0)

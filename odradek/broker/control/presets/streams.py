@@ -1,5 +1,5 @@
 """Presets of streams groups (KIP-1071). The presets themselves act as the other members of the group. Their topology is
-the one that Kafka Streams sends for an application without state: a single subtopology, `0`, which reads the topic of
+the one that Kafka Streams sends for a stateless application. It has a single subtopology, `0`, which reads the topic of
 the preset.
 """
 
@@ -40,8 +40,8 @@ async def streams_revocation_outstanding(client: PresetClient, parameters: Param
 
 
 async def missing_source_topic(client: PresetClient, parameters: Parameters) -> Facts:
-    """The topology of a streams group reads a topic that does not exist. If it existed, it has been deleted. The next
-    heartbeat makes the group NotReady. Members have no tasks, and get the status MISSING_SOURCE_TOPICS.
+    """The topology of a streams group reads a topic that does not exist. If the topic existed, the preset has deleted
+    it. The next heartbeat makes the group NotReady. Members have no tasks, and get the status MISSING_SOURCE_TOPICS.
     """
     topic, group = parameters.text("topic"), parameters.text("group")
     await client.coordinator(GROUP, group)

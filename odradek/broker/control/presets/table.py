@@ -1,5 +1,5 @@
-"""The table of presets, which are rare states of a cluster. They are produced by requests, rules and the clock; files
-are never edited."""
+"""The table of presets, which are rare states of a cluster. A preset acts on the running broker, for example with
+requests, rules and the clock. It never edits files."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def more_partitions(client: PresetClient, parameters: Parameters) -> Facts
 
 
 async def large_batch(client: PresetClient, parameters: Parameters) -> Facts:
-    """A batch that is larger than the clients' fetch size lies between two small ones."""
+    """A batch that is larger than the clients' fetch size lies between two small batches."""
     topic, size = parameters.text("topic"), parameters.number("size_bytes", 1, 64 * 1024 * 1024)
     if topic in client.broker.metadata.image.topics:
         raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")

@@ -11,7 +11,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 
 async def open_transaction(client: PresetClient, parameters: Parameters) -> Facts:
-    """Committed records are followed by those of an open transaction, whose producer is dead."""
+    """Committed records are followed by the records of an open transaction, whose producer is dead."""
     topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)
     if parameters.number("records"):
@@ -22,8 +22,8 @@ async def open_transaction(client: PresetClient, parameters: Parameters) -> Fact
 
 
 async def dead_producer(client: PresetClient, parameters: Parameters) -> Facts:
-    """A dead producer has left an open transaction. When the next owner of the transactional id aborts it, its markers
-    are held, so the abort does not complete until the hold is released.
+    """A dead producer has left an open transaction. When the next owner of the transactional id aborts the transaction,
+    its marker is held, so the abort does not complete until the hold is released.
     """
     topic, name = parameters.text("topic"), parameters.text("transactional_id")
     await client.topic(topic)
@@ -40,7 +40,7 @@ async def dead_producer(client: PresetClient, parameters: Parameters) -> Facts:
 
 
 async def half_written_markers(client: PresetClient, parameters: Parameters) -> Facts:
-    """A transaction with two partitions is decided. Its marker is in partition 0, and is held before partition 1."""
+    """A transaction has been decided. Its marker was written to partition 0, but the marker for partition 1 is held."""
     topic, name = parameters.text("topic"), parameters.text("transactional_id")
     is_commit = parameters.word("decision", ("commit", "abort")) == "commit"
     await client.topic(topic, 2)
@@ -83,8 +83,8 @@ async def lone_marker(client: PresetClient, parameters: Parameters) -> Facts:
 
 
 async def empty_aborted_transaction(client: PresetClient, parameters: Parameters) -> Facts:
-    """A partition has the abort marker of a transaction, but no records of it. Committed records of the same producer
-    follow.
+    """A partition has the abort marker of a transaction, but none of the transaction's records. Committed records of
+    the same producer follow.
     """
     topic, partition = parameters.text("topic"), parameters.number("partition")
     await client.topic(topic, partition + 1)

@@ -1,4 +1,4 @@
-"""Decodes the most recent requests of a cluster and their responses, as the clients saw them after all rules.
+"""Decodes the most recent requests of a cluster and their responses, as the clients saw them after all rules had acted.
 
 The bytes are stored by `odradek/broker/network/recent_exchanges.py`.
 """
@@ -122,7 +122,7 @@ def as_json(number: int, exchange: RecentExchange, api: ApiKey, version: int) ->
     """Decodes an exchange to JSON.
 
     The field `answered_ms` is None while the client waits for the response. The field `closed` is true if the
-    connection was closed instead of answering.
+    connection was closed without a response.
     """
     client_id, request = _decoded_request(exchange, api, version)
     connection_id, received_pace, received_s, frame, request_bytes, _ = exchange.received

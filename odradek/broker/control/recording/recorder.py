@@ -1,9 +1,9 @@
 """Records the exchanges of a broker's connections, to a file or for a judge in a separate process.
 
 To keep the cost per exchange low, the event loop only notes a few numbers for each request and response, and copies
-their bytes into one buffer; the reader of the recording does the rest. A block is written after BLOCK_INTERVAL_S, or
-when it has BLOCK_BYTES. If more than MAX_WAITING_BYTES are waiting, the event loop itself writes them, so that memory
-is bounded and nothing is lost.
+their bytes into one buffer; the reader of the recording does the rest. A block is written after BLOCK_INTERVAL_S, or as
+soon as it contains BLOCK_BYTES. If more than MAX_WAITING_BYTES are waiting, the event loop itself writes the entries,
+so that memory is bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 BLOCK_BYTES: Final = 256 * 1024
 BLOCK_INTERVAL_S: Final = 0.05
 TICK_S: Final = 0.005
-# The system calls that check the kernel for unread bytes have a budget, with a refill per tick and a maximum. With
-# clients that wait for each response, these calls are a fifth of a recorder's work.
+# The system calls that check the kernel for unread bytes have a budget, which is refilled on each tick up to a maximum.
+# If clients wait for each response, these calls make up a fifth of a recorder's work.
 SYSTEM_CALLS_PER_TICK: Final = 8
 MAX_SYSTEM_CALLS: Final = 64
 NOT_WAITING: Final = -1
@@ -76,8 +76,8 @@ class Recorder:
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         """
-        compression         how to compress blocks, which is done in a thread. With NONE, the event loop itself calls
-                            `output`, which must then not block
+        compression         how a thread compresses the blocks. With NONE, the event loop itself calls `output`, which
+                            must then not block
         keeps_records       whether to record large record batches completely. If not, only their headers are recorded,
                             which are enough for a judge
         max_waiting_bytes   maximum size of the entries that wait to be written
@@ -168,7 +168,7 @@ class Recorder:
     def _tick(self) -> None:
         """Runs every TICK_S, or later if the event loop is busy.
 
-        Stores the time of the tick before the last one. All bytes that arrived before that time have been handled.
+        Stores the time of the previous tick. All bytes that arrived before that time have been handled.
         """
         self.tick_before_us, self._last_tick_us = self._last_tick_us, self.now_us()
         self.waiting.run = None  # the next request has a different time, so it cannot continue the run
@@ -198,7 +198,8 @@ class Recorder:
         return (time.monotonic_ns() - self.began_ns) // 1000
 
     def gather(self) -> None:
-        """Ensures that the waiting entries are written soon: at once, by the thread, or when a timer expires."""
+        """Ensures that the waiting entries are written soon. They are written at once, by the thread, or when a timer
+        expires."""
         size_bytes = self.waiting.size_bytes
         if size_bytes < self.block_bytes and self.gathers is not None:
             return
@@ -243,11 +244,11 @@ class RecordedConnection(ExchangeObserver):
 
     sends_files       whether the connection sent data directly from files before it was recorded
     waiting_since_us  earliest time at which unhandled bytes may have arrived; NOT_WAITING if there are no such bytes
-    arrived_us        earliest time at which the last request may have arrived
+    _arrived_us       earliest time at which the last request may have arrived
     unwritten_read    number of the read whose requests may have responses that are not sent yet; 0 if there is no such
                       read
     is_sure           whether it is known which bytes were waiting when the last request was answered
-    is_pipelined      whether any request has arrived before its predecessor was answered
+    _is_pipelined     whether any request has arrived before its predecessor was answered
     is_listed         whether the connection is in `Recorder.unwritten`, which the next tick examines
     """
 
@@ -291,8 +292,8 @@ class RecordedConnection(ExchangeObserver):
         # Unanswered requests that may contain secrets, by their number on this connection; None until the first such
         # request.
         self._masked: dict[int, SafeRequest] | None = None
-        # The last request with the numbers of its run, stored while the broker handles the request and may check the
-        # CRC of its batch.
+        # The last request, with the flags and times of its entry. It is recorded once the broker has handled it,
+        # because the broker may check the CRC of its batch.
         self._unchecked: tuple[UncheckedCut, int, int, int] | None = None
 
     @property
@@ -340,7 +341,7 @@ class RecordedConnection(ExchangeObserver):
         self._note_unchecked(isinstance(reply, QuickReply))
 
     def _note_unchecked(self, is_sound: bool) -> None:
-        """Records the last request. Its record batch is cut off if the CRC of the batch is valid.
+        """Records the last request. If the CRC of its record batch is valid, the records are left out.
 
         is_sound  whether the broker has found the CRC to be valid; if not, this method checks it
         """

@@ -1,7 +1,7 @@
 """Writes the blocks of a recording to a file or to a reader. Must be called in the event loop's thread.
 
-The blocks of a file are compressed and written by one thread. The order of the entries is preserved: before the event
-loop itself writes a block, it writes the entries that the thread has received but not started to write.
+The blocks of a file are compressed and written by one thread. To preserve the order of the entries, the event loop
+writes a block only after the entries that the thread has received but not started to write.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class RecordingWriter:
         wrote: Callable[[], None],
     ) -> None:
         """
-        compression  how to compress blocks, which is done in a thread. With NONE, the event loop itself calls `output`,
-                     which must then not block
+        compression  how a thread compresses the blocks. With NONE, the event loop itself calls `output`, which must
+                     then not block
         wrote        called when the thread has written a block
 
         Raises OSError if the head cannot be written.

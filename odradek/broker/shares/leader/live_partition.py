@@ -63,8 +63,8 @@ class LiveSharePartition:
 
     failure            why loading failed; None if loading has not failed
     is_reading         whether a fetch is reading from disk for this share partition; if so, other fetches skip it
-    state_epoch        the state epoch with which the state is written
-    leader_epoch       the leader epoch with which the state is written
+    state_epoch        the state epoch of every state write
+    leader_epoch       the leader epoch of every state write
     limits             the settings of the group that decisions depend on
     is_read_committed  whether the group receives only the records of committed transactions
     """

@@ -4,10 +4,10 @@ partitions' leader.
     check the member → load what is not in memory → register `__share_group_state`-N with the transaction
            → check every partition → store the acknowledgements as pending in all partitions → results
 
-Share partitions may have to be loaded, because after a restart this may be the first request for them: a producer that
-lost a response repeats its request. Nothing becomes pending before the registration. Otherwise, the transaction could
-end without the share partitions being notified. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4,
-#s5-5.
+If a producer lost a response during a restart, it repeats the request, which may be the first request for its share
+partitions. Therefore, share partitions may have to be loaded. Nothing becomes pending before the registration.
+Otherwise, the transaction could end without the share partitions being notified. Source: docs/spec/share-groups.md#s5-3
+rows 10 to 14 and T8, #s5-4, #s5-5.
 """
 
 from __future__ import annotations
