@@ -342,7 +342,7 @@ class Broker:
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)
-        self._tell_coordinator(topic)
+        self._notify_coordinator(topic)
 
     def partitions_added(self, topic: TopicImage) -> Iterator[None]:
         yield from self.topic_created(topic)
@@ -363,7 +363,7 @@ class Broker:
         elif self.has_started("groups"):
             self.groups.topic_deleted(topic.name, topic.topic_id)
 
-    def _tell_coordinator(self, topic: TopicImage) -> None:
+    def _notify_coordinator(self, topic: TopicImage) -> None:
         if topic.name == GROUP_OFFSETS and self.has_started("groups"):
             self.groups.offsets_topic_created(len(topic.partitions))
         elif topic.name == TRANSACTION_STATE and self.has_started("transactions"):

@@ -154,12 +154,12 @@ async def _serve(
     control: InitialControl,
     seed: SeedPlan | None,
 ) -> int:
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
-        if told_to_stop.is_set():
+        if stop_requested.is_set():
             os._exit(128 + number)
-        told_to_stop.set()
+        stop_requested.set()
 
     on_stop(loop, on_signal)
     allow_many_open_files()  # each log that is written to keeps a file open
@@ -189,7 +189,7 @@ async def _serve(
         _say_ready(serving, ready_file, milliseconds_since_start())
         if ready_note is not None:
             print(ready_note.format(node_id=config.node_id), flush=True)
-        await told_to_stop.wait()
+        await stop_requested.wait()
     finally:
         log.info("stopping")
         if ready_file is not None:

@@ -32,11 +32,11 @@ def python_type(field: Field, schema: Schema) -> str:
 
 
 def is_optional(field: Field) -> bool:
-    return field.is_none_when_absent or field.nullable != NO_VERSIONS
+    return field.is_null_when_absent or field.nullable != NO_VERSIONS
 
 
 def default_text(field: Field) -> str:
-    if field.is_none_when_absent:
+    if field.is_null_when_absent:
         return "None"
     if field.default_is_empty:
         return "UNSET"

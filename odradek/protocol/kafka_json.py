@@ -39,7 +39,7 @@ def is_default(field: Field, value: object) -> bool:
     if field.default_is_empty:
         if field.is_array:
             return value == []
-        return value is None if field.is_none_when_absent else value is not None and value == type(value)()
+        return value is None if field.is_null_when_absent else value is not None and value == type(value)()
     return bool(value == field.default)
 
 

@@ -86,7 +86,7 @@ class ReaderSource(CodecSource):
         if field.default_is_empty:
             if field.is_array:
                 return "[]"
-            return "None" if field.is_none_when_absent else f"{field.type}()"
+            return "None" if field.is_null_when_absent else f"{field.type}()"
         return "ZERO_UUID" if field.default == ZERO_UUID else repr(field.default)
 
     def tags(self, tagged: list[Field], var: str) -> None:

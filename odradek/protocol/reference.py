@@ -78,14 +78,14 @@ class _Structures:
             return field.default
         if field.is_array:
             return []
-        if field.is_none_when_absent:
+        if field.is_null_when_absent:
             return None
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
 
     def written_default(self, field: Field) -> Any:
         """Returns the value for which a tagged field is omitted. A tagged struct is omitted if all its fields have
         their defaults, although its value is None when it is absent."""
-        if not field.is_none_when_absent:
+        if not field.is_null_when_absent:
             return self.default(field)
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
 

@@ -83,7 +83,7 @@ class Field(NamedTuple):
         return f"[]{self.type}" if self.is_array else self.type
 
     @property
-    def is_none_when_absent(self) -> bool:
+    def is_null_when_absent(self) -> bool:
         """Whether the value is None when the field is absent. This is the case for tagged structs that cannot be null,
         so that messages with many such structs take little memory."""
         return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS

@@ -82,7 +82,7 @@ class WriterSource(CodecSource):
             if field.is_array:
                 return value if field.nullable == NO_VERSIONS else f"({value} or {value} is None)"
             differs = f"{value} != {field.type}()"
-            return f"({value} is not None and {differs})" if field.is_none_when_absent else differs
+            return f"({value} is not None and {differs})" if field.is_null_when_absent else differs
         if field.default is None:
             return f"{value} is not None"
         default = "ZERO_UUID" if field.default == ZERO_UUID else repr(field.default)

@@ -37,7 +37,7 @@ LAST_ENUM_NUMBER: Final = 2_147_483_647
 def descriptor_of(text: str, name: str) -> pb.FileDescriptorProto:
     """Parses a `.proto` text into the descriptor of a file with this name. Type names are not resolved yet. Raises
     ValueError if the text is invalid, or if it uses editions or groups, which are not supported."""
-    parsed = Parser(setup_lexer=_be_strict, setup_parser=_be_strict).parse(text)
+    parsed = Parser(setup_lexer=_set_strict, setup_parser=_set_strict).parse(text)
     if parsed.edition is not None:
         raise ValueError(f"editions of Protobuf ({parsed.edition}) are not supported; use syntax proto2 or proto3")
     syntax = (parsed.syntax or "proto2").strip("\"'")
@@ -77,7 +77,7 @@ class _Refusal(ErrorListener):  # type: ignore[misc]
         raise ValueError(f"line {line}, column {column}: {message[:200]}")
 
 
-def _be_strict(stage: Any) -> None:
+def _set_strict(stage: Any) -> None:
     stage.removeErrorListeners()
     stage.addErrorListener(_Refusal())
 

@@ -49,7 +49,7 @@ class PassTransactions:
         self._committed_seen.add(producer_id)
         return False
 
-    def is_marker_of_nothing(self, header: BatchHeader, batch: memoryview) -> bool:
+    def is_marker_without_data(self, header: BatchHeader, batch: memoryview) -> bool:
         """Returns whether this control batch is superfluous, because no record of its transaction is left. Also
         remembers that the transaction has ended."""
         self._advance_to(header.last_offset)
@@ -129,7 +129,7 @@ def collect_keys(
     """
     for header, batch in batches:
         if header.is_control:
-            transactions.is_marker_of_nothing(header, batch)
+            transactions.is_marker_without_data(header, batch)
         elif not transactions.is_aborted(header):
             base_offset = header.base_offset
             for part in _parts(_decompressed_records(header, batch), header, max_record_bytes):
@@ -157,7 +157,7 @@ class RecordFilter:
         Raises MalformedMessage if the batch cannot be read.
         """
         if header.is_control:
-            is_superfluous = self._transactions.is_marker_of_nothing(header, batch)
+            is_superfluous = self._transactions.is_marker_without_data(header, batch)
             horizon_ms = header.delete_horizon_ms
             drops_all = is_superfluous and horizon_ms is not None and horizon_ms <= self._rules.now_ms
         else:

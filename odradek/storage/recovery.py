@@ -129,7 +129,7 @@ class _Loader:
         if not self._segments:
             return self._new_log_state(self._checkpointed.log_start_offset)
         self._epochs = self._read_epochs()
-        state = self._take_at_their_word() if self._checkpointed.is_clean else None
+        state = self._state_of_files() if self._checkpointed.is_clean else None
         if state is None:
             state = self._recover()
         self._epochs.truncate_from_end(state.end_offset)
@@ -215,7 +215,7 @@ class _Loader:
 
     # --- after a clean shutdown
 
-    def _take_at_their_word(self) -> LogState | None:
+    def _state_of_files(self) -> LogState | None:
         """Returns the state that the files describe. Returns None if the batches must be read after all, for example
         because the last segment does not end with a complete batch."""
         active = self._segments[-1]

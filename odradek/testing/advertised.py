@@ -47,7 +47,7 @@ async def is_same_place(address: Address, listener: Address) -> bool:
         return port == listens_at
     found = await _resolved(host, port)
     if listens in WILDCARDS:
-        return any(map(_is_of_this_machine, found))
+        return any(map(_is_local, found))
     return not found.isdisjoint(await _resolved(listens, port))
 
 
@@ -59,7 +59,7 @@ async def _resolved(host: str, port: int) -> set[str]:
     return {str(socket_address[0]) for *_, socket_address in found}
 
 
-def _is_of_this_machine(ip: str) -> bool:
+def _is_local(ip: str) -> bool:
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
         try:

@@ -126,7 +126,7 @@ def _fill(
         if version not in field.versions or (field.tag is not None and choices.flag()):
             continue
         value = _value(field, schema, version, choices, depth)
-        if field.is_none_when_absent and value == type(value)():
+        if field.is_null_when_absent and value == type(value)():
             value = None  # A tagged struct with default values is not encoded.
         setattr(struct, field.attribute, value)
 

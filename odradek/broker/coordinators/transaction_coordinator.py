@@ -161,7 +161,7 @@ class TransactionCoordinator:
             open_log=open_log,
             new_shard=self._new_shard,
             spawn=spawn,
-            loaded=lambda _: self._look_whether_all_are_known(),
+            loaded=lambda _: self._check_completeness(),
         )
 
     # The life cycle of the topic.
@@ -188,7 +188,7 @@ class TransactionCoordinator:
         if not self.shards.is_open:
             self._two_phase.are_all_known = False
             self.shards.open(partition_count)
-            self._look_whether_all_are_known()
+            self._check_completeness()
 
     def _new_shard(self, index: int, name: str, log: ShardLog) -> TransactionShard:
         rounds = MarkerRounds(name, self._marker_writer, self._partition_exists, self._inputs, self._new_round)
@@ -214,7 +214,7 @@ class TransactionCoordinator:
         rounds.shard = shard
         return shard
 
-    def _look_whether_all_are_known(self) -> None:
+    def _check_completeness(self) -> None:
         if self.shards.is_complete and self.shards.is_loaded:
             self._two_phase.are_all_known = True
 

@@ -51,7 +51,7 @@ class FetchBroker(BrokerParts, Protocol):
     def fetch_sessions(self) -> FetchSessions: ...
 
 
-def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
+def requested_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
     """Returns the requested partitions. If a partition is listed more than once, only its last entry is used."""
     by_id = named_by is NamedBy.TOPIC_ID
     requested: dict[PartitionKey, FetchPartition] = {}
@@ -214,7 +214,7 @@ class PendingFetch:
                 partition = partitions.get_by_id(requested.topic, requested.index)
             except KafkaError as error:
                 if error.code is ErrorCode.UNKNOWN_TOPIC_ID:
-                    raise self._topic_id_gone(requested) from None
+                    raise self._topic_id_error(requested) from None
                 requested.known_name = self._broker.metadata.image.topics_by_id[requested.topic].name
                 raise
             requested.known_name = partition.topic
@@ -223,7 +223,7 @@ class PendingFetch:
         self._context.require(Operation.READ, ResourceType.TOPIC, requested.topic)
         return partitions.get(requested.topic, requested.index)
 
-    def _topic_id_gone(self, requested: FetchPartition) -> KafkaError:
+    def _topic_id_error(self, requested: FetchPartition) -> KafkaError:
         """Returns the error for a topic id that does not exist.
 
         If the session has found the topic before, the error distinguishes a deleted topic from a recreated one. A

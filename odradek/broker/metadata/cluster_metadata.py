@@ -54,7 +54,7 @@ from odradek.broker.metadata.supported_features import (
     SHARE_TRANSACTIONS_LEVEL,
     SHARE_VERSION,
     SUPPORTED_FEATURES,
-    has_what_share_transactions_need,
+    supports_share_transactions,
 )
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
@@ -593,7 +593,7 @@ def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Messa
     level = config.odradek_share_transactions
     if not level:
         return []
-    if not has_what_share_transactions_need(levels_after({}, formatted)):
+    if not supports_share_transactions(levels_after({}, formatted)):
         raise CannotStart(
             f"a new data directory cannot start with {SHARE_TRANSACTIONS}={level}. {SHARE_TRANSACTIONS_NEEDS}"
         )

@@ -17,8 +17,8 @@ from odradek.broker.metadata.supported_features import (
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     TRANSACTION_VERSION_EPOCHS,
-    has_what_share_transactions_need,
     may_have_pending,
+    supports_share_transactions,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.config_record import ConfigRecord
@@ -131,7 +131,7 @@ def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[st
     the request."""
     if update.feature != SHARE_TRANSACTIONS or not update.level > _level(image, update.feature):
         return
-    if not has_what_share_transactions_need(levels):
+    if not supports_share_transactions(levels):
         raise _invalid_update(update, SHARE_TRANSACTIONS_NEEDS)
 
 

@@ -48,10 +48,10 @@ FIRST_LEVELS: Mapping[str, int] = {
 
 def serves_share_transactions(levels: Mapping[str, int]) -> bool:
     """Returns whether TxnShareAcknowledge is served and listed at these finalised levels."""
-    return levels.get(SHARE_TRANSACTIONS, 0) > 0 and has_what_share_transactions_need(levels)
+    return levels.get(SHARE_TRANSACTIONS, 0) > 0 and supports_share_transactions(levels)
 
 
-def has_what_share_transactions_need(levels: Mapping[str, int]) -> bool:
+def supports_share_transactions(levels: Mapping[str, int]) -> bool:
     """Returns whether all features that SHARE_TRANSACTIONS requires have the necessary levels."""
     return (
         levels.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS

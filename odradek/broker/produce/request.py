@@ -155,7 +155,7 @@ class PendingProduce:
         except KafkaError as refusal:
             self.refuse(answer, refusal, None if partition is None else log_start_offset(partition, refusal))
             if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                self._tell_leader(topic, answer)
+                self._add_current_leader(topic, answer)
 
     def stage_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         self._take_records(partition, records, answer, None)
@@ -187,7 +187,7 @@ class PendingProduce:
         else:
             self.reply.resolve(NO_RESPONSE)
 
-    def _tell_leader(self, topic: TopicProduceData, answer: PartitionProduceResponse) -> None:
+    def _add_current_leader(self, topic: TopicProduceData, answer: PartitionProduceResponse) -> None:
         if self._context.api_version < FIRST_VERSION_WITH_CURRENT_LEADER:
             return
         image = self._broker.metadata.image

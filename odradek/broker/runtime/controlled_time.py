@@ -135,7 +135,7 @@ class ControlledTime:
         else:
             heappush(self._armed, armed)
         if self.is_frozen:
-            self._run_what_is_due_already()
+            self._run_overdue_timers()
         elif self._wake is None or due_ms < self._wake_ms:
             self._wake_later()
         return timer
@@ -144,7 +144,7 @@ class ControlledTime:
         if not self.is_frozen:
             self._stand_at(self.monotonic_ms())
             self._sleep()
-            self._run_what_is_due_already()
+            self._run_overdue_timers()
 
     def resume(self) -> None:
         """Continues from the current time, at the same rate as the system's time."""
@@ -252,7 +252,7 @@ class ControlledTime:
             except Exception as error:  # the loop handles errors of its own timers in the same way
                 self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
 
-    def _run_what_is_due_already(self) -> None:
+    def _run_overdue_timers(self) -> None:
         """Runs due actions in the next turn of the loop. This also happens while the time is frozen, because timers
         without a delay must run even then."""
         first = self._next_timer()
@@ -264,7 +264,7 @@ class ControlledTime:
         self._runs_soon = False
         self._run_due()
         if self.is_frozen:
-            self._run_what_is_due_already()
+            self._run_overdue_timers()
 
     def _wake_later(self) -> None:
         self._sleep()

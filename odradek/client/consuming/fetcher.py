@@ -90,7 +90,7 @@ class Fetcher:
                 if (node_id, channel) not in self._fetches:
                     self._fetches[node_id, channel] = self._spawn(self._fetch(node_id, channel))
                     break
-        if self._lookup is None and self._has_to_look_up():
+        if self._lookup is None and self._needs_lookup():
             self._lookup = self._spawn(self._look_up())
 
     def watch(self, topics: frozenset[str]) -> None:
@@ -314,7 +314,7 @@ class Fetcher:
 
     # Look-ups.
 
-    def _has_to_look_up(self) -> bool:
+    def _needs_lookup(self) -> bool:
         if self._error is not None:
             return False
         now_s = time.monotonic()
@@ -337,7 +337,7 @@ class Fetcher:
     async def _look_up(self) -> None:
         failures = 0
         try:
-            while self._has_to_look_up():
+            while self._needs_lookup():
                 before = self._pending_lookups()
                 try:
                     await self._look_up_once()

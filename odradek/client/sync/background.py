@@ -118,7 +118,7 @@ def _stop_at_exit() -> None:
         _shared.stop()
 
 
-def _forget_in_the_child() -> None:
+def _clear_in_child() -> None:
     global _shared, _lock
     _lock = threading.Lock()
     if _shared is not None:
@@ -128,7 +128,7 @@ def _forget_in_the_child() -> None:
 
 atexit.register(_stop_at_exit)
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget_in_the_child)
+    os.register_at_fork(after_in_child=_clear_in_child)
 
 
 class Blocking(ABC, Generic[A]):

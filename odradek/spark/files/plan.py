@@ -60,7 +60,7 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
     return found
 
 
-def wanted_logs(options: FileOptions) -> list[PartitionLog]:
+def selected_logs(options: FileOptions) -> list[PartitionLog]:
     """Returns those of the `chosen_logs` that the filters of the query do not exclude."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 

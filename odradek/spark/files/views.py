@@ -19,7 +19,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.fetch_response import AbortedTransaction
 from odradek.protocol.records import Record, records_of
 from odradek.spark.files.options import FileOptions, LogView
-from odradek.spark.files.plan import FileTask, on_damage, plan, wanted_logs
+from odradek.spark.files.plan import FileTask, on_damage, plan, selected_logs
 from odradek.spark.record_columns import ARROW, COLUMNS, HEADERS, TIMESTAMP, as_spark_has_them, decoded_columns
 
 
@@ -133,7 +133,7 @@ def columns(options: FileOptions) -> str:
 def tasks(options: FileOptions) -> Sequence[Task]:
     """Returns the tasks of a query. A view that needs a whole partition in order has one task per partition. The tasks
     of the other views are cut by size."""
-    return wanted_logs(options) if options.view in _TABLES else plan(options)
+    return selected_logs(options) if options.view in _TABLES else plan(options)
 
 
 def read(task: Task, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from odradek.tools.commands.similar_names import did_you_mean
 
 COLUMNS = 80  # used if the output is not a terminal
 OPTION = r"(?<![\w-])--[a-z][\w-]*"
-MOST_LISTED = 8  # actions in a message
+MAX_LISTED_ELEMENTS = 8  # actions in a message
 CONNECTION = ("-b", "--bootstrap-server", "--profile", "--command-config", "-X", "--timeout")
 
 
@@ -58,7 +58,7 @@ class CommandParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.metavar in ("COMMAND", "ACTION") and action.choices is not None and value not in action.choices:
             hint = did_you_mean(value, action.choices)
-            if not hint and len(names := list(action.choices)) <= MOST_LISTED:
+            if not hint and len(names := list(action.choices)) <= MAX_LISTED_ELEMENTS:
                 hint = f" The actions are {', '.join(names)}"
             self.error(f"there is no {str(action.metavar).lower()} {value!r}.{hint}".rstrip("."))
         super()._check_value(action, value)

@@ -78,7 +78,7 @@ def key_set(*more: object) -> bytes:
 SIGNED_RULES = ClaimRules(
     skew_ms=SKEW_S * 1000,
     needs_issued_at=True,
-    heeds_not_before=True,
+    checks_not_before=True,
     audience=("kafka", "other"),
     issuer="https://issuer",
     refuses_repeated_scope=True,

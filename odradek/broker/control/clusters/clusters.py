@@ -340,7 +340,7 @@ class Clusters:
                 if cluster.is_cut_off:
                     await self._end(cluster, keeps_data=True)
                 raise
-            await self._go_on_from(left, cluster)
+            await self._continue_copy(left, cluster)
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
         """Stops a running cluster, either cleanly or by a crash, and starts it again with its data. Raises Problem."""
@@ -377,7 +377,7 @@ class Clusters:
         async with cluster.change():
             copied = self._next_directory(cluster)
             await self._write_copy(cluster, self._checkpoint(cluster, mark), copied)
-            await self._go_on_from(copied, cluster)
+            await self._continue_copy(copied, cluster)
             self._set_to(cluster, checkpoint, is_frozen=cluster.time.is_frozen)
             await self._start_again(cluster)
         return cluster
@@ -523,7 +523,7 @@ class Clusters:
             await remove([to])
             raise Problem(507, f"the files of cluster {cluster.id} cannot be copied: {error}") from error
 
-    async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
+    async def _continue_copy(self, copied: Path, cluster: Cluster) -> None:
         """Stops the broker of a cluster, and replaces its files with a copy.
 
         No directory is renamed, because Windows refuses that while a file in it is open, and a removed segment may

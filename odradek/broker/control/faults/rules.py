@@ -243,7 +243,7 @@ class Rule:
     def as_json(self) -> dict[str, object]:
         fields = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
         if "when" in self.match:
-            fields["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}
+            fields["match"] = {**mapping(self.source["match"], "match"), "when": _condition_as_json(self.match["when"])}
         do = mapping(self.source["do"], "do")
         if "edit" in do:
             fields["do"] = {**do, "edit": edits_as_json(mapping(do["edit"], "do.edit"))}
@@ -363,10 +363,10 @@ def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ..
     return tuple(made)
 
 
-def _when_told(value: object) -> object:
+def _condition_as_json(value: object) -> object:
     """Returns `match.when` with field names in the spelling of the control interface's responses."""
     if isinstance(value, list):
-        return [_when_told(each) for each in value]
+        return [_condition_as_json(each) for each in value]
     found = WHEN.fullmatch(str(value))
     return value if found is None else f"{json_name(found[1])} {found[2]} {found[3]}"
 

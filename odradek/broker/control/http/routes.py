@@ -21,7 +21,7 @@ from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import EventCursor, send_requests
 from odradek.broker.control.http.shown import PageClusters
 from odradek.broker.control.http.state import LISTS, Row, page_of, partition_row
-from odradek.broker.control.http.waiting import effects_are_there, wait
+from odradek.broker.control.http.waiting import wait, wait_for_effects
 from odradek.broker.control.nodes.nodes import parse_nodes
 from odradek.broker.control.odd.odd import PERCENT
 from odradek.broker.control.presets.table import PRESETS, bring_about, make_topics
@@ -386,7 +386,7 @@ async def add_faults(cluster: Cluster, request: web.Request, found: SentFields) 
 
 async def remove_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     removed, effects = cluster.faults.remove(request.match_info.get("name"))
-    await effects_are_there(cluster, effects)
+    await wait_for_effects(cluster, effects)
     return [rule.as_json() for rule in removed]
 
 
@@ -396,7 +396,7 @@ async def holds(cluster: Cluster, request: web.Request, found: SentFields) -> ob
 
 async def release(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     released = cluster.faults.release(request.match_info["name"])
-    await effects_are_there(cluster, released.effects)
+    await wait_for_effects(cluster, released.effects)
     return {"released": released.count}
 
 

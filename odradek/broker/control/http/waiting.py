@@ -71,7 +71,7 @@ async def wait(
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
+async def wait_for_effects(cluster: Cluster, effects: Sequence[Deferred[None]]) -> None:
     """Waits until the released markers are in their logs and the broker is idle.
 
     The wait for an idle broker ends after SETTLES_S, because active clients may keep the broker busy all the time.

@@ -381,10 +381,10 @@ class Nodes:
                 record.leader, record.isr = in_sync[0] if live else NO_LEADER, in_sync or record.replicas
                 record.directories = self._directories(record.replicas)
         if moved:
-            self._serving.broker.spawn(self._led_elsewhere(moved))
+            self._serving.broker.spawn(self._begin_moved_epochs(moved))
         return decision
 
-    async def _led_elsewhere(self, moved: Sequence[tuple[bytes, int]]) -> None:
+    async def _begin_moved_epochs(self, moved: Sequence[tuple[bytes, int]]) -> None:
         await self._commit([])  # waits for the decision that moved the leaders
         topics = self._serving.broker.metadata.image.topics_by_id  # some topics may have been deleted
         await self._begin_epochs([(topics[which].name, index) for which, index in moved if which in topics])

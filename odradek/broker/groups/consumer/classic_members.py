@@ -115,7 +115,7 @@ def sync_consumer_group(
         member.require_epoch(request.generation_id)
         _check_protocol_names(group, member, request)
         if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            _tell_to_rejoin(turn, member)
+            _request_rejoin(turn, member)
             return turn.outcome(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
     except KafkaError as error:
         return Outcome(SyncGroupResponse(error_code=error.code.value))
@@ -144,13 +144,13 @@ def heartbeat_consumer_group(
     member.require_epoch(request.generation_id)
     turn = ConsumerTurn(registry, group, now_ms)
     turn.begin_session(member)
-    if not _shall_rejoin(turn, member):
+    if not _must_rejoin(turn, member):
         return turn.outcome(HeartbeatResponse())
-    _tell_to_rejoin(turn, member)
+    _request_rejoin(turn, member)
     return turn.outcome(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
 
 
-def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
+def _request_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
     """Records that the member was told to rejoin. The time limit for rejoining begins with the first such response."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
@@ -158,7 +158,7 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
         turn.arm(TimerKind.REJOIN, member.rebalance_timeout_ms, member.member_id)
 
 
-def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
+def _must_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
     """Returns whether the member must rejoin. A member must rejoin if there is a newer target, if it has partitions to
     give up, or if all partitions that it was waiting for have become free.
 

@@ -80,7 +80,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
     def subscribers_of_regex(self, regex: str) -> int:
         return sum(member.regex == regex for member in self.members.values())
 
-    def wanted_regexes(self) -> set[str]:
+    def subscribed_regexes(self) -> set[str]:
         return {member.regex for member in self.members.values() if member.regex}
 
     def preferred_assignor(self, assignors: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) 
     return turn.outcome()
 
 
-def _not_heard_of(turn: ConsumerTurn, member_id: str) -> None:
+def _expire_member(turn: ConsumerTurn, member_id: str) -> None:
     member = turn.group.members.get(member_id)
     if member is not None:
         remove_members(turn, [member])
@@ -69,9 +69,9 @@ def _has_not_revoked(turn: ConsumerTurn, member_id: str) -> None:
 
 
 ON_TIMER: Mapping[TimerKind, Callable[[ConsumerTurn, str], None]] = {
-    TimerKind.SESSION: _not_heard_of,
+    TimerKind.SESSION: _expire_member,
     TimerKind.REVOCATION: _has_not_revoked,
-    TimerKind.REJOIN: _not_heard_of,
+    TimerKind.REJOIN: _expire_member,
     TimerKind.REGEX: lambda turn, _: resolve(turn),
 }
 

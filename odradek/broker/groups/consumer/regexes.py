@@ -39,7 +39,7 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
     """Starts the REGEX timer if a resolution is due. `may_see` returns whether the sender of the heartbeat may see a
     topic; the resolution omits the topics that the sender may not see."""
     group, memory = turn.group, turn.group.memory
-    requested = group.wanted_regexes()
+    requested = group.subscribed_regexes()
     if not requested or memory.may_see is not None:
         return
     # If the group has no resolved expressions, a resolution is due regardless of the time of the previous one.
@@ -67,7 +67,7 @@ def resolve(turn: ConsumerTurn) -> None:
     if memory.may_see is None:
         turn.cluster.forget_search(group.group_id)
         return
-    found = turn.cluster.find_topics(group.group_id, group.wanted_regexes(), memory.may_see)
+    found = turn.cluster.find_topics(group.group_id, group.subscribed_regexes(), memory.may_see)
     if found is None:
         return
     has_moved = False

@@ -229,7 +229,7 @@ def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMemb
     """Returns the member after updating the fields that the request contains. Fields that the request omits (null, -1)
     are unchanged."""
     request = beat.request
-    if _tells_nothing(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
+    if _is_empty(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
         return member  # the usual case
     endpoint = member.user_endpoint if request.member_epoch != JOIN_EPOCH else None
     if request.user_endpoint is not None:
@@ -256,7 +256,7 @@ def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMemb
     )
 
 
-def _tells_nothing(request: StreamsGroupHeartbeatRequest) -> bool:
+def _is_empty(request: StreamsGroupHeartbeatRequest) -> bool:
     return (
         request.member_epoch != JOIN_EPOCH
         and request.rebalance_timeout_ms == UNCHANGED_MS
@@ -356,7 +356,7 @@ def _statuses(
         what = f"Streams group member {group.memory.shutdown_by} encountered a fatal error and requested a shutdown"
         found.append(Status(StatusCode.SHUTDOWN_APPLICATION, f"{what} for the entire application."))
     if beat.version >= FIRST_VERSION_WITH_MISSING_TAGS:
-        absent = [tag for tag in turn.wanted_tags() if tag not in member.client_tags]
+        absent = [tag for tag in turn.requested_tags() if tag not in member.client_tags]
         if absent:
             what = f"Missing required client tags for rack-aware standby assignment: [{', '.join(absent)}]."
             what = f"{what} Configure them via 'client.tag.<tagKey>' in your Streams config."

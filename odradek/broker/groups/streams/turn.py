@@ -41,7 +41,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.streams
-        self._wanted_tags: tuple[str, ...] | None = None
+        self._requested_tags: tuple[str, ...] | None = None
 
     def setting(self, name: str) -> int:
         return self.cluster.group_setting(self.group.group_id, f"streams.{name}")
@@ -90,17 +90,17 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def assignment_settings(self) -> Mapping[str, str]:
         """Returns the settings on which the target assignment depends, in the form in which they are recorded."""
         settings = {"num.standby.replicas": str(self.setting("num.standby.replicas"))}
-        tags = self.wanted_tags()
+        tags = self.requested_tags()
         if tags:
             settings["rack.aware.assignment.tags"] = ",".join(tags)
         return settings
 
-    def wanted_tags(self) -> tuple[str, ...]:
+    def requested_tags(self) -> tuple[str, ...]:
         """Returns the client tags that the group's members should have."""
-        if self._wanted_tags is None:
+        if self._requested_tags is None:
             text = self.cluster.group_text(self.group.group_id, "streams.rack.aware.assignment.tags")
-            self._wanted_tags = tuple(tag for each in text.split(",") if (tag := each.strip())) if text else ()
-        return self._wanted_tags
+            self._requested_tags = tuple(tag for each in text.split(",") if (tag := each.strip())) if text else ()
+        return self._requested_tags
 
     def follow_group_epoch(self, configured: ConfiguredTopology, joining: str | None = None) -> Status | None:
         """Computes a new target assignment if one is due. Returns the status to report if the computation is delayed,

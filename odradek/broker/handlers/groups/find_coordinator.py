@@ -64,11 +64,11 @@ def find_coordinator(
     if key_type is KeyType.SHARE and is_served:
         context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_served and topic not in broker.metadata.image.topics:
-        return start_coroutine(once_it_is_there(topic, request, key_type, context, broker))
+        return start_coroutine(answer_after_creation(topic, request, key_type, context, broker))
     return (yield from answer(request, key_type, context, broker))
 
 
-async def once_it_is_there(
+async def answer_after_creation(
     name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> FindCoordinatorResponse:
     with suppress(KafkaError):  # the check below shows whether the topic exists

@@ -58,7 +58,7 @@ def streams_group_heartbeat(
     if request.topology is not None:
         checked = in_slices(_checked_topics(request.topology, context), ends_with_client=True)
         if isinstance(checked, Deferred):
-            return start_coroutine(_heard_once_checked(checked, request, context, broker), ends_with_client=True)
+            return start_coroutine(_heartbeat_after_check(checked, request, context, broker), ends_with_client=True)
     return _decide_heartbeat(request, context, broker)
 
 
@@ -73,7 +73,7 @@ def _checked_topics(topology: Topology, context: RequestContext) -> Steps[bool]:
     return True
 
 
-async def _heard_once_checked(
+async def _heartbeat_after_check(
     checked: Deferred[bool], request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> StreamsGroupHeartbeatResponse:
     await checked
@@ -98,11 +98,11 @@ def _decide_heartbeat(
     shard = broker.groups.shard_for(request.group_id)
     heard = shard.submit(lambda core, now_ms: core.streams_heartbeat(beat, now_ms))
     if isinstance(heard, Deferred):
-        return start_coroutine(_answered_once_recorded(heard, request.group_id, broker))
+        return start_coroutine(_answer_after_recording(heard, request.group_id, broker))
     return _response_of(heard, request.group_id, broker)
 
 
-async def _answered_once_recorded(
+async def _answer_after_recording(
     heard: Deferred[StreamsHeartbeatResult], group_id: str, broker: HandlerBroker
 ) -> StreamsGroupHeartbeatResponse:
     return _response_of(await heard, group_id, broker)

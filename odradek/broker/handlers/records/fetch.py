@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.fetch.request import PendingFetch, forgotten_partitions, wanted_partitions
+from odradek.broker.fetch.request import PendingFetch, forgotten_partitions, requested_partitions
 from odradek.broker.fetch.sessions import NamedBy
 from odradek.broker.runtime.waiting import start_coroutine
 from odradek.protocol.errors import KafkaError
@@ -46,7 +46,7 @@ def answer_fetch(
         session_fetch = broker.fetch_sessions.start_fetch(
             request.session_id,
             request.session_epoch,
-            wanted_partitions(request, named_by),
+            requested_partitions(request, named_by),
             forgotten_partitions(request, named_by),
             named_by,
             context.now_ms,

@@ -19,7 +19,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import Record, records_of
 
 if TYPE_CHECKING:
-    from odradek.broker.http.page.record_filter import WantedRecords
+    from odradek.broker.http.page.record_filter import RecordSelection
     from odradek.storage.log_reader import LogReader
 
 MAX_RECORDS = 20_000  # maximum number of records that one request decodes
@@ -82,7 +82,9 @@ class ReadBudget:
         return self.records <= 0 or self.bytes <= 0
 
 
-def browse(sources: Sequence[RecordSource], selection: WantedRecords, *, newest_first: bool, most: int) -> BrowseResult:
+def browse(
+    sources: Sequence[RecordSource], selection: RecordSelection, *, newest_first: bool, most: int
+) -> BrowseResult:
     """Returns up to `most` matching records in the order of time. Must be called in a thread, since it reads files.
 
     Raises KafkaError if a log cannot be read, or a batch is damaged.
@@ -118,7 +120,7 @@ class PartitionCursor:
     """
 
     source: RecordSource
-    selection: WantedRecords
+    selection: RecordSelection
     budget: ReadBudget
     newest_first: bool
     order: int = 0

@@ -17,7 +17,7 @@ from odradek.broker.http.page.record_browsing import BrowseResult, FoundRecord, 
 from odradek.broker.runtime.workers import in_thread
 
 if TYPE_CHECKING:
-    from odradek.broker.http.page.record_filter import WantedRecords
+    from odradek.broker.http.page.record_filter import RecordSelection
     from odradek.broker.http.page.served import SchemaDecoder
     from odradek.broker.runtime.workers import Workers
 
@@ -36,8 +36,8 @@ class DecodedRecord(NamedTuple):
     key: DecodedContent | None = None
     value: DecodedContent | None = None
 
-    def matches(self, wanted: WantedRecords) -> bool:
-        return wanted.matches_decoded(self.found.record, json_of(self.key), json_of(self.value))
+    def matches(self, selection: RecordSelection) -> bool:
+        return selection.matches_decoded(self.found.record, json_of(self.key), json_of(self.value))
 
     @property
     def characters(self) -> int:
@@ -72,7 +72,7 @@ async def search(
     decoder: SchemaDecoder,
     topic: str,
     sources_of: Callable[[], Sequence[RecordSource]],
-    wanted: WantedRecords,
+    selection: RecordSelection,
     *,
     newest_first: bool,
     most: int,
@@ -84,7 +84,7 @@ async def search(
 
     def job() -> tuple[Sequence[RecordSource], BrowseResult]:
         sources = sources_of()
-        candidates = replace(wanted, is_decoded=True)
+        candidates = replace(selection, is_decoded=True)
         return sources, browse(sources, candidates, newest_first=newest_first, most=MAX_CANDIDATES)
 
     sources, browsed = await in_thread(workers, job)
@@ -92,7 +92,7 @@ async def search(
     examined, left = 0, MAX_CHARACTERS
     while examined < len(browsed.records) and len(kept) < most and left > 0:
         some = await decoded_records(decoder, topic, browsed.records[examined : examined + DECODED_AT_ONCE])
-        matching = await in_thread(workers, partial(matches_of, some, wanted))
+        matching = await in_thread(workers, partial(matches_of, some, selection))
         for each, is_matching in zip(some, matching, strict=True):
             examined += 1
             left -= each.characters
@@ -103,8 +103,8 @@ async def search(
     return cut_after(browsed, examined, sources, newest_first=newest_first), kept
 
 
-def matches_of(records: Sequence[DecodedRecord], wanted: WantedRecords) -> list[bool]:
-    return [each.matches(wanted) for each in records]
+def matches_of(records: Sequence[DecodedRecord], selection: RecordSelection) -> list[bool]:
+    return [each.matches(selection) for each in records]
 
 
 def cut_after(

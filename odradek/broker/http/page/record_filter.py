@@ -165,7 +165,7 @@ def invalid(words: str) -> KafkaError:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRecords:
+class RecordSelection:
     """The conditions that a record must meet to be shown. A condition that is None or empty is not checked.
 
     text    bytes that must occur in `place`

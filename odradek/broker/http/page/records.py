@@ -26,7 +26,7 @@ from odradek.broker.http.page.record_browsing import (
     browse,
 )
 from odradek.broker.http.page.record_decoding import KEY, VALUE, DecodedRecord, decoded_records, search
-from odradek.broker.http.page.record_filter import SearchedPart, WantedRecords, json_path
+from odradek.broker.http.page.record_filter import RecordSelection, SearchedPart, json_path
 from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.batch_header import batches
 from odradek.protocol.decoded.internal_records import control_fields, fields_of, plain_fields
@@ -76,7 +76,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     `at`         where to resume: `next` of the previous response, or `ends` for records that are appended later
     """
     topic = query["topic"]
-    selection = wanted_records_of(query)
+    selection = record_selection_of(query)
     offset, is_committed = whole(query, "offset"), query.get("isolation") == COMMITTED
     default_order = NEWEST if offset is None and selection.since is None else OLDEST
     order = one_of(query, "order", (NEWEST, OLDEST), default_order)
@@ -166,14 +166,14 @@ def shown_schema(content: DecodedContent) -> Mapping[str, JsonValue]:
     return fields
 
 
-def wanted_records_of(query: Query) -> WantedRecords:
+def record_selection_of(query: Query) -> RecordSelection:
     states = frozenset(filter(None, query.get("state", "").split(",")))
     if not states <= STATES:
         raise invalid(f"state must be one of {', '.join(sorted(STATES))}, or several separated by commas")
     if query.get("isolation") == COMMITTED:
         states = frozenset({PLAIN, COMMITTED})
     path = query.get("path", "").strip()
-    return WantedRecords(
+    return RecordSelection(
         query.get("find", "").encode(errors="surrogateescape"),
         SearchedPart(one_of(query, "in", [each.value for each in SearchedPart], SearchedPart.ANY.value)),
         json_path(path) if path else None,

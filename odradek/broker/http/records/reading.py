@@ -23,16 +23,16 @@ from odradek.broker.http.page.record_browsing import (
     RecordSource,
     browse,
 )
-from odradek.broker.http.page.record_filter import WantedRecords
+from odradek.broker.http.page.record_filter import RecordSelection
 from odradek.broker.http.page.record_grammar import invalid, record_json
 from odradek.broker.http.page.records import (
     LogPositions,
     chosen_partitions,
     one_of,
     positions_of,
+    record_selection_of,
     resumed_at,
     resuming,
-    wanted_records_of,
     whole,
 )
 from odradek.broker.runtime.workers import in_thread
@@ -95,7 +95,7 @@ class ReadQuery:
     query: Query
     start: Mapping[int, int]
     default_start: str | int
-    selection: WantedRecords
+    selection: RecordSelection
     is_committed: bool
     most: int
     wait_ms: int
@@ -119,7 +119,7 @@ def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
     else:
         raise invalid("from must be beginning, end, an offset, or `next` of an earlier answer")
     isolation = one_of(query, "isolation", (COMMITTED, UNCOMMITTED), COMMITTED)
-    selection = wanted_records_of({**query, "isolation": "", "state": ""})
+    selection = record_selection_of({**query, "isolation": "", "state": ""})
     states = {PLAIN, COMMITTED} if isolation == COMMITTED else {PLAIN, COMMITTED, OPEN, ABORTED}
     return ReadQuery(
         topic,

@@ -69,7 +69,7 @@ class StandardAuthorizer:
         self._acls = acls
         self._super_users = frozenset(super_users)
         self._default = DEFAULT_ALLOW if allows_everyone else DEFAULT_DENY
-        self._heeds_ranges = rules >= KafkaRules.KAFKA_4_4
+        self._checks_ranges = rules >= KafkaRules.KAFKA_4_4
         self._cached: dict[Question, AuthorizationDecision] = {}
         self._cached_change = acls.changes
 
@@ -104,7 +104,7 @@ class StandardAuthorizer:
         allowing, ruling = None, self._default
         for acl in self._acls.applicable_to(resource, name):
             ruling = DEFAULT_DENY  # an ACL applies to the resource, though perhaps not to this principal
-            if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
+            if not is_about(acl, principal, host, checks_ranges=self._checks_ranges):
                 continue
             if acl.operation is operation or acl.operation is Operation.ALL:
                 if acl.permission is Permission.DENY:
@@ -124,7 +124,7 @@ class StandardAuthorizer:
         for acl in self._acls.of_type(resource):
             if acl.operation not in (operation, Operation.ALL):
                 continue
-            if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
+            if not is_about(acl, principal, host, checks_ranges=self._checks_ranges):
                 continue
             if acl.permission is Permission.ALLOW:
                 allowed.append(acl)
@@ -144,17 +144,17 @@ class StandardAuthorizer:
         )
 
 
-def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) -> bool:
+def is_about(acl: Acl, principal: str, host: str, *, checks_ranges: bool = True) -> bool:
     """Returns whether the ACL applies to this principal and host.
 
     host          a text returned by `host_key`
-    heeds_ranges  whether a host with a slash in the ACL is a range of addresses, regardless of metadata.version
+    checks_ranges  whether a host with a slash in the ACL is a range of addresses, regardless of metadata.version
     """
     if acl.principal not in (principal, ANY_PRINCIPAL):
         return False
     if acl.host == ANY_HOST or host_key(acl.host) == host:
         return True
-    hosts = range_of(acl.host) if heeds_ranges else None
+    hosts = range_of(acl.host) if checks_ranges else None
     return hosts is not None and hosts.contains(host)
 
 

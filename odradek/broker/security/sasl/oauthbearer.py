@@ -142,7 +142,7 @@ class ClaimRules:
     scope_claim: str = "scope"
     skew_ms: int = 0
     needs_issued_at: bool = False
-    heeds_not_before: bool = False
+    checks_not_before: bool = False
     audience: tuple[str, ...] = ()
     issuer: str | None = None
     required_scope: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ def check_claims(claims: Json, rules: ClaimRules, now_ms: int) -> TokenIdentity:
         raise InvalidToken
     if issued_at_ms is not None and (issued_at_ms > now_ms + rules.skew_ms or issued_at_ms >= expires_at_ms):
         raise InvalidToken
-    if rules.heeds_not_before and (_time_ms(claims, "nbf") or 0) > now_ms + rules.skew_ms:
+    if rules.checks_not_before and (_time_ms(claims, "nbf") or 0) > now_ms + rules.skew_ms:
         raise InvalidToken
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
         raise InvalidToken

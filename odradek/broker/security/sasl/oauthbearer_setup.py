@@ -133,7 +133,7 @@ def _signed(
         scope_claim=settings.text("sasl.oauthbearer.scope.claim.name", NAME) or "scope",
         skew_ms=1000 * _number(settings, "sasl.oauthbearer.clock.skew.seconds"),
         needs_issued_at=True,
-        heeds_not_before=True,
+        checks_not_before=True,
         audience=audience,
         issuer=settings.text("sasl.oauthbearer.expected.issuer", NAME),
         refuses_repeated_scope=True,
@@ -165,7 +165,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
 
     def read_file() -> bytes:
         with Path(unquote(path)).open("rb") as file:
-            return _not_too_much(file.read(MAX_BYTES + 1))
+            return _check_limit(file.read(MAX_BYTES + 1))
 
     def read_url() -> bytes:
         # The thread has a loop of its own. The first read blocks the broker's loop.
@@ -189,7 +189,7 @@ async def _fetch(url: str, timeout_s: float) -> bytes:
             found = bytearray()
             async for piece in response.content.iter_any():
                 found += piece
-                _not_too_much(found)
+                _check_limit(found)
             return bytes(found)
     except TimeoutError:
         raise OSError(f"no complete answer within {timeout_s:g} s") from None
@@ -211,7 +211,7 @@ def _trusted_authorities() -> SSLContext:
     return context
 
 
-def _not_too_much(found: B) -> B:
+def _check_limit(found: B) -> B:
     if len(found) > MAX_BYTES:
         raise OSError(f"the answer has more than {MAX_BYTES} bytes")
     return found
@@ -237,7 +237,7 @@ class KeySource:
     ) -> None:
         """Reads the keys for the first time, which blocks. Raises OSError or InvalidKeySet."""
         self.keys: tuple[VerificationKey, ...] = read_key_set(read())
-        self._warn_of_none()
+        self._warn_about_missing()
         self._read = read
         self._workers = workers
         self._timers = timers
@@ -253,7 +253,7 @@ class KeySource:
         do not depend on the clock."""
         return self._timers.after(delay_ms, Scan(self._refresh, delay_ms, lambda: None))
 
-    def _warn_of_none(self) -> None:
+    def _warn_about_missing(self) -> None:
         if not self.keys:
             log.warning("the JWKS for OAUTHBEARER contains no RSA or EC key for signatures, so no token is accepted")
 
@@ -280,6 +280,6 @@ class KeySource:
             self._timer = self._refresh_later(self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, self._max_retry_ms)
         else:
-            self._warn_of_none()
+            self._warn_about_missing()
             self._retry_ms = self._first_retry_ms
             self._timer = self._refresh_later(self._refresh_ms)

@@ -62,7 +62,7 @@ class ListenerCertificates:
             settings = ListenerSettings(listener, lambda name: self._config.current_text(name, changed))
             if any(is_of_store(name) and listener_of(name) == listener.lower() for name in changed):
                 self._replacement(loaded, settings)
-            if any(counts_from_the_next_start_on(name, listener) for name in changed):
+            if any(takes_effect_at_restart(name, listener) for name in changed):
                 load(tls_settings(settings))
 
     def refresh(self) -> None:
@@ -141,7 +141,7 @@ def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
     return (*names, HTTP_LISTENER) if config.odradek_http_security_protocol in SSL_PROTOCOLS else tuple(names)
 
 
-def counts_from_the_next_start_on(name: str, listener: str) -> bool:
+def takes_effect_at_restart(name: str, listener: str) -> bool:
     """Returns whether `name` is a TLS setting, of this listener or of the broker, that takes effect at the next
     start."""
     setting = setting_named(name)

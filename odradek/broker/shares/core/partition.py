@@ -179,7 +179,7 @@ class SharePartition:
         """Releases all records of a member whose share session has ended. Other members can acquire them once the write
         is stored."""
         changes = []
-        self.pending.owner_is_gone(member_id)
+        self.pending.forget_owner(member_id)
         for span in self._held_spans(lambda span: span.member_id == member_id):
             changes.append(self._in_transition(span, state_after(self.flight, span, Event.SESSION_ENDED, limits)))
         return self._write(changes)

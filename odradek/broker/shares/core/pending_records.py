@@ -250,7 +250,7 @@ class PendingRecords:
                 if any(resolution_by(ending, each.producer_id, each.producer_epoch) for each in under_way)
             ]
 
-    def owner_is_gone(self, member_id: str) -> None:
+    def forget_owner(self, member_id: str) -> None:
         """Handles the end of the member's share session. The member's acknowledgements stay pending, but if they are
         aborted, the member does not get the records back."""
         for span in self._flight.spans():

@@ -177,7 +177,7 @@ class LiveSharePartition:
                 answer.fail(self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         return answer
 
-    def _tell_awaiting(self) -> None:
+    def _resolve_awaiting(self) -> None:
         awaiting, self._awaiting_load = self._awaiting_load, []
         for answer in awaiting:
             answer.follow(self.when_loaded())
@@ -232,7 +232,7 @@ class LiveSharePartition:
         self._hand_over_dead_letters()
         self.arm()
         self.wake()
-        self._tell_awaiting()
+        self._resolve_awaiting()
 
     def _cannot_load(self, error: KafkaError) -> None:
         self.failure = KafkaError(translate(Receiver.SHARE_LEADER, error.code), error.message)
@@ -249,7 +249,7 @@ class LiveSharePartition:
             self._timer = None
         self._on_gone(self)
         self.wake()
-        self._tell_awaiting()
+        self._resolve_awaiting()
 
     # Changes.
 

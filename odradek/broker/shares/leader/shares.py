@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 
 
-def share_groups_are_on(image: MetadataImage) -> bool:
+def has_share_groups(image: MetadataImage) -> bool:
     return image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS
 
 
@@ -86,7 +86,7 @@ class SharePartitionManager:
 
     def require_enabled(self) -> None:
         """Raises UNSUPPORTED_VERSION if share groups are disabled."""
-        if not share_groups_are_on(self.image):
+        if not has_share_groups(self.image):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def require_transactions(self) -> None:
@@ -210,7 +210,7 @@ class SharePartitionManager:
     def features_changed(self) -> None:
         """Discards all sessions and acquired records if share groups have been disabled. Otherwise updates the
         settings, because dead-letter queues may have been enabled or disabled."""
-        if not share_groups_are_on(self.image):
+        if not has_share_groups(self.image):
             self.sessions.clear()
             self.drop_partitions(list(self._live))
         for live in self._live.values():

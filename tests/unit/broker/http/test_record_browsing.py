@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.http.page.record_browsing import RecordSource, browse
-from odradek.broker.http.page.record_filter import WantedRecords
+from odradek.broker.http.page.record_filter import RecordSelection
 from tests.support.log_builder import LogOnDisk
 
 RECORDS, DELETED = 100, 60
@@ -20,7 +20,7 @@ def test_records_that_are_deleted_meanwhile_are_left_out(newest_first: bool) -> 
         source = RecordSource(0, given.log.reader, start, end, {})
         if request == 0:
             given.log.delete_records_before(DELETED)  # The request has already read the bounds of the log.
-        browsed = browse([source], WantedRecords(), newest_first=newest_first, most=RECORDS)
+        browsed = browse([source], RecordSelection(), newest_first=newest_first, most=RECORDS)
         found += [each.record.offset for each in browsed.records]
         if browsed.is_done:
             break

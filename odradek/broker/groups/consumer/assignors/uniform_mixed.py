@@ -39,8 +39,8 @@ class MixedAssignment:
                 self._subscribers[topic_id].append(number)
 
     def assign(self) -> TargetAssignment:
-        self._keep_what_may_be_kept()
-        self._give_out_the_rest()
+        self._retain_current_partitions()
+        self._assign_remaining()
         self._balance([topic_id for topic_id in self._topic_ids if len(self._subscribers[topic_id]) > 1])
         assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in self._members}
         for topic_id, owners in self._owners.items():
@@ -52,7 +52,7 @@ class MixedAssignment:
                 assigned[self._members[number].member_id][topic_id] = frozenset(partitions)
         return assigned
 
-    def _keep_what_may_be_kept(self) -> None:
+    def _retain_current_partitions(self) -> None:
         for number, member in enumerate(self._members):
             for topic_id, partitions in member.target.items():
                 if topic_id not in member.topic_ids:
@@ -61,7 +61,7 @@ class MixedAssignment:
                     if partition < len(self._owners[topic_id]):
                         self._assign_partition(topic_id, partition, number)
 
-    def _give_out_the_rest(self) -> None:
+    def _assign_remaining(self) -> None:
         for topic_id in self._in_order(self._topic_ids):
             free = [partition for partition, owner in enumerate(self._owners[topic_id]) if owner == NOBODY]
             if free:
