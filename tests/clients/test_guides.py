@@ -3,6 +3,7 @@
 tests/support/guides.py explains the meaning of each block's language. tests/spark runs docs/using-spark.md.
 """
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -76,6 +77,13 @@ def test_each_block_says_what_it_is(page: str) -> None:
 @pytest.mark.parametrize("block", of_language("java", "go", "js", "rust"), ids=place)
 def test_a_block_of_another_language_is_a_part_of_an_example(block: Block) -> None:
     assert is_part_of_a_file(block)
+
+
+@pytest.mark.parametrize("block", of_language("python"), ids=place)
+def test_a_block_of_python_is_a_program_or_a_part_of_a_file(block: Block) -> None:
+    """A part of a file is not run, so it would go stale when the file changes."""
+    if not is_part_of_a_file(block):
+        compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 @pytest.mark.parametrize("block", of_language("yaml"), ids=place)
