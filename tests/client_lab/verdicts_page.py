@@ -177,8 +177,8 @@ def page(
     yield f"Written by `python -m tests.client_lab.verdicts_page` on {when:%Y-%m-%d}.\n"
     yield "A short program for each client (idempotent producer, transactions, groups) ran in each of these scenes"
     yield f"against a fresh broker, and [`odradek judge`](judge.md) judged it: {exercised} of {len(decided)} rules were"
-    yield "exercised. A number says how often a rule was kept; **n of m**, that it was broken n times; nothing, that it"
-    yield "was not exercised here, which says nothing about the client.\n"
+    yield "exercised. A number tells how often a rule was kept. **n of m** means that the rule was broken n times. An"
+    yield "empty cell means that the rule was not exercised here, so nothing is known about the client.\n"
     for scene in SCENES:
         yield f"- {scene}"
     yield ""
@@ -204,10 +204,10 @@ def of_the_suite(played: Sequence[SuiteResult]) -> Iterator[str]:
     days = sorted({f"{each.on:%Y-%m-%d}" for each in played})
     yield "\n## The suite\n"
     yield f"All {len(SCENARIOS)} scenarios of `odradek judge --suite` were played with each of"
-    yield f"[these drivers](../examples/judge_drivers/README.md), {' and '.join(days)}, by `python -m"
-    yield "tests.client_lab.suite`. A rule is kept or **broken** by what the application saw and by the traffic of"
-    yield "all scenarios; – says that the client, or its driver, has no such feature; nothing, that the client never"
-    yield "met what was prepared.\n"
+    yield "[these drivers](../examples/judge_drivers/README.md) by `python -m tests.client_lab.suite`, on"
+    yield f"{' and '.join(days)}. What the application saw and the traffic of all scenarios decide"
+    yield "whether a rule is kept or **broken**. – means that the client or its driver does not have the feature. An"
+    yield "empty cell means that the client never met the prepared situation.\n"
     yield f"| scenario | rule | {' | '.join(each.client for each in played)} |"
     yield f"|---|---|{'---|' * len(played)}"
     named = {each.rule: each.name for each in SCENARIOS}

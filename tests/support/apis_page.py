@@ -6,8 +6,8 @@ from odradek.broker.api.served import SERVED
 
 HEAD = """# Served APIs
 
-The APIs that this broker serves, with their versions. How they differ from Kafka: [compatibility.md](compatibility.md).
-`make docs` writes this page from `odradek/broker/api/served.py`.
+This table lists the APIs that the broker serves, with their versions. [compatibility.md](compatibility.md) describes
+how they differ from Kafka. `make docs` writes this page from `odradek/broker/api/served.py`.
 
 | key | API | versions |
 |---|---|---|

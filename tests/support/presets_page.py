@@ -23,17 +23,17 @@ client](testing.md#presets) explains how to use presets. [Answers that are lawfu
 ODD = """
 ## Lawful but rare
 
-After `POST …/odd`, a cluster gives these answers. A seed decides which requests get them.
+After `POST …/odd`, a cluster gives these answers. A seed decides which requests get such an answer.
 
 | name | answer | share of the requests |
 |---|---|---|
 """
 
 OTHERWISE = """
-A broker does not choose some numbers, so they become rare in other ways. Clients count sequence numbers (preset
-`sequence-wrap`), and choose correlation ids, which the broker returns unchanged. The preset `epoch-nearly-exhausted`
-brings the epoch of a transactional id near its end. To get node ids with gaps, choose them when you create the cluster:
-`nodes: [1, 4, 9]`.
+Some numbers are not chosen by the broker, so you get rare values of them in other ways. Clients count sequence numbers
+(preset `sequence-wrap`) and choose correlation ids, which the broker returns unchanged. The preset
+`epoch-nearly-exhausted` brings the epoch of a transactional id close to its limit. To get node ids with gaps, choose
+them when you create the cluster: `nodes: [1, 4, 9]`.
 """
 
 BUGS = """

@@ -39,14 +39,14 @@ SCRIPT = "_script.py"  # ends the file names of scripts, which send requests to 
 CONFORMANCE = "conformance/"  # the start of the paths of tests that use a running Kafka
 HEAD = """# Scenarios and their tests
 
-The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
+The [rule book](spec/README.md) numbers the scenarios. The name of each test contains the number of its scenario.
 {missing}
 
-Share groups 7 takes 2³¹ requests of a running broker: its test sets the epoch, and
-`tests/conformance/test_share_groups.py` asks Kafka's own function. Beyond these scenarios,
+Scenario 7 of share groups would need 2³¹ requests to a running broker. Its test sets the epoch instead, and
+`tests/conformance/test_share_groups.py` calls Kafka's own function. In addition to these scenarios,
 `tests/simulation/test_transactions.py`, `test_transaction_crashes.py`, `test_consumer_groups.py` and
-`test_share_groups.py` beside them try arbitrary orders of events; `test_share_administration.py` has administrators
-change share groups while acknowledgements are pending.
+`test_share_groups.py` in the same directory try arbitrary orders of events. In `test_share_administration.py`,
+administrators change share groups while acknowledgements are pending.
 
 `make docs` writes this page from the tests.
 """
