@@ -526,8 +526,8 @@ class Clusters:
     async def _continue_copy(self, copied: Path, cluster: Cluster) -> None:
         """Stops the broker of a cluster, and replaces its files with a copy.
 
-        No directory is renamed, because Windows refuses that while a file in it is open, and a removed segment may
-        still be open.
+        No directory is renamed, because Windows cannot rename a directory while a file in it is open, and a removed
+        segment may still be open.
         """
         await self._end(cluster)
         removed, cluster.directory = cluster.directory, copied
@@ -569,7 +569,7 @@ class Clusters:
         return self._root / name
 
     def _next_directory(self, cluster: Cluster) -> Path:
-        """Returns a new path for a copy with which a cluster goes on."""
+        """Returns a new path for a copy that becomes the directory of the cluster."""
         return self._directory(f"{cluster.id}-{next(self._copies)}")
 
     def _checkpoint(self, cluster: Cluster, mark: str) -> Path:

@@ -1,4 +1,5 @@
-"""Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. Pure.
+"""Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. Pure
+functions.
 
 Fields are found by their names, because Kafka's messages use names consistently. For example, the id of a group is
 always GroupId.

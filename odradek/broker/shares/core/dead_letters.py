@@ -1,4 +1,4 @@
-"""Dead letters: records of a share group that no consumer could process, and their copies in the group's dead-letter
+"""Dead letters are records of a share group that no consumer could process. They are copied to the group's dead-letter
 queue (KIP-1191).
 
     rejected, or delivered too often → ARCHIVING, stored → copied, or the copy failed → ARCHIVED, stored

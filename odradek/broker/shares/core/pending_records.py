@@ -1,7 +1,7 @@
-"""Records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
+"""The TX_PENDING records of a share partition, whose acknowledgements are pending in a transaction (KIP-1289).
 
 A request is checked in all of its partitions (`require_acquired`) before any partition is changed (`acknowledge`). A
-transaction marker ends the pending acknowledgements (`apply_marker`). Acquisition locks are not suspended: if a lock
+transaction marker ends the pending acknowledgements (`apply_marker`). Acquisition locks are not suspended. If a lock
 expires, its transaction becomes overdue, and the caller aborts the transaction before the record is released. Source:
 docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 """
@@ -310,7 +310,7 @@ class PendingRecords:
         limits: Limits,
     ) -> None:
         """Adopts the stored state for a transaction that has ended without this leader receiving its marker. Spans that
-        are stored as pending stay pending; all others take their stored state."""
+        are stored as pending stay pending. All other spans get their stored state."""
         ranges = sorted(ranges)  # Neither the ranges nor the batches overlap.
         batches = sorted(batches)
         for batch, each in list(self._spans_of(transaction)):
@@ -373,8 +373,8 @@ class PendingRecords:
     def _resolve(
         self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> list[tuple[Span, RecordState]]:
-        """Applies the resolution to one span. Returns the changes that must be stored in addition to those made by the
-        marker."""
+        """Applies the resolution to one span. Returns the changes that must be stored in addition to the changes that
+        the marker has made."""
         flight, pending = self._flight, span.pending
         assert pending is not None
         event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER

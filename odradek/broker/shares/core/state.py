@@ -36,7 +36,8 @@ class SharePartitionKey(NamedTuple):
         """Parses `group:topic id:partition`. The group id may contain colons, and colons at the end are ignored.
 
         Like Kafka, accepts partition numbers that no topic can have. Raises ValueError if the text has any other form.
-        Because the text comes from a client, parsing takes only time proportional to its length.
+        Parsing takes time proportional to the length of the text, so that no client can block the broker with a long
+        text.
         """
         parts = text.rstrip(":").rsplit(":", 2)
         if len(parts) == 3 and parts[0].strip(BLANK):

@@ -171,7 +171,7 @@ class StateCore:
         *,
         must_sync: bool = False,
     ) -> Outcome[bool]:
-        """Stores a change of the state.
+        """Stores a change to the state.
 
         must_sync  whether a part of the write is pending in a two-phase commit
         raises     INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;

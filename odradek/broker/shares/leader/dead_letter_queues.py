@@ -298,7 +298,7 @@ class DeadLetterQueues:
         await self._write(name, key.partition, copies, key, counts)
 
     async def _archive(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
-        """Stores the records as ARCHIVED: through the share partition if it is in memory, otherwise directly."""
+        """Stores the records as ARCHIVED, through the share partition if it is in memory, and directly otherwise."""
         live = self._find(copying.key)
         if live is not None and live.phase is SharePartitionPhase.LOADING:
             try:
