@@ -111,14 +111,15 @@ class Admin(ConnectedClient):
             metrics=self._metrics,
         )
         self._request_timeout_ms = int(request_timeout_ms)
-        # Sends requests that have no method in this class.
+        # Sends requests for which this class has no method.
         self.requests = AdminRequests(
             self._cluster, timeout_s=default_api_timeout_ms / 1000, request_timeout_ms=self._request_timeout_ms
         )
         self._retry = self.requests.retry
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises RetriableError if no broker answers within `bootstrap_timeout_ms`."""
+        """Connects to the cluster. Raises RetriableError if no broker answers within `bootstrap_timeout_ms`;
+        AuthenticationFailed if a broker refuses the login."""
         await self._connect()
 
     async def close(self) -> None:
@@ -261,7 +262,8 @@ class Admin(ConnectedClient):
         await administration.groups.delete_group_offsets(self.requests, group_id, partitions)
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
-        """Returns the start offset and lag of each share partition."""
+        """Returns the start offset and lag of each share partition of the group. Raises ClientError if the broker
+        refuses the request."""
         return await administration.groups.list_share_group_offsets(self.requests, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -283,15 +285,15 @@ class Admin(ConnectedClient):
 
         timestamps_ms   `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` of `odradek.client.administration.records` select the
                         start, the end, and the record with the largest timestamp
-        is_committed    take the last stable offset as the end, instead of the high watermark
+        is_committed    if True, the end of a partition is its last stable offset instead of its high watermark
         """
         return await administration.records.offsets(self.requests, timestamps_ms, is_committed=is_committed)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records below the given offsets, and returns the new log start offsets.
 
-        The offset -1 stands for the high watermark. Raises ClientError (OFFSET_OUT_OF_RANGE …) for the first partition
-        that is refused; records of other partitions may already be deleted.
+        The offset -1 means the high watermark. Raises ClientError (OFFSET_OUT_OF_RANGE …) for the first partition that
+        is refused; records of other partitions may already be deleted.
         """
         return await administration.records.delete_records(self.requests, before)
 
@@ -313,8 +315,8 @@ class Admin(ConnectedClient):
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
-        """Sets the finalized levels of these features: either all of them or none. Raises ClientError
-        (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
+        """Sets the finalized levels of these features. If the broker refuses one of them, none is changed. Raises
+        ClientError (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
         await administration.cluster.update_features(self.requests, levels, kind, validate_only=validate_only)
 
     # Transactions.
@@ -352,7 +354,7 @@ class Admin(ConnectedClient):
         """Aborts the open transaction of this transactional id, even if it is prepared, and fences its producer
         (KIP-939).
 
-        Use this if the process that should decide the transaction is gone for good. The call returns when the abort is
+        Use this if the process that should decide the transaction will never return. The call returns when the abort is
         complete; a new producer can then use the id.
 
         No external coordinator is consulted. If one has already decided to commit, the records of the transaction are

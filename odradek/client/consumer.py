@@ -1,5 +1,5 @@
-"""The consumer. It reads assigned partitions, or shares topics with a group, and returns single records or many at
-once."""
+"""The consumer. It reads assigned partitions, or subscribes to topics as a member of a group, and returns records one
+at a time or in batches."""
 
 from __future__ import annotations
 
@@ -87,25 +87,24 @@ class Consumer(ConnectedClient):
         """Creates a consumer. `start` connects it. Raises ValueError for invalid settings.
 
         Settings have Kafka's names and defaults, with three exceptions. `isolation_level` is read_committed: records of
-        aborted and open transactions are not returned. `auto_offset_reset` is earliest (or latest, or none): without a
-        committed offset the consumer begins at the start of the partition. `enable_auto_commit` is False: the
-        application commits.
+        aborted and open transactions are not returned. `auto_offset_reset` is earliest (or latest, or none): if there
+        is no committed offset, the consumer begins at the start of the partition. `enable_auto_commit` is False: the
+        application has to commit.
 
         bootstrap_servers               one or more brokers as `host:port`, in a sequence or separated by commas
-        group_id                        the group with which the consumer shares topics; needed to subscribe and to
-                                        commit
+        group_id                        the id of the consumer group; required to subscribe and to commit
         group_instance_id               makes the member static (KIP-345): its partitions stay reserved while it
                                         restarts
         client_rack                     the rack of this client. The leader may then direct it to a follower in the same
                                         rack (KIP-392).
         fetch_min_bytes                 how many bytes a broker collects before it answers a Fetch
-        fetch_max_wait_ms               how long a broker waits at most for `fetch_min_bytes`
+        fetch_max_wait_ms               maximum time that a broker waits for `fetch_min_bytes`
         fetch_max_bytes                 size limit of a Fetch response
         max_partition_fetch_bytes       size limit of a partition's records in a Fetch response
         check_crcs                      verify the CRC of each batch
         max_poll_interval_ms            how long the application may process records before the member leaves the group
-        session_timeout_ms              classic only: how long a member may send no heartbeats before it is removed from
-                                        the group
+        session_timeout_ms              classic only: a member that sends no heartbeat for this long is removed from the
+                                        group
         heartbeat_interval_ms           classic only: how often to send heartbeats
         group_protocol                  classic, or consumer (KIP-848). With consumer, the broker assigns the
                                         partitions, using `group_remote_assignor` if that is set, and chooses the
@@ -113,7 +112,7 @@ class Consumer(ConnectedClient):
         partition_assignment_strategy   classic only: range, roundrobin and cooperative-sticky, in order of preference.
                                         With cooperative-sticky alone, members keep most of their partitions during a
                                         rebalance.
-        default_api_timeout_ms          how long calls that do not fetch records retry
+        default_api_timeout_ms          how long calls that do not return records retry transient errors
         """
         unknown = set(partition_assignment_strategy) - ASSIGNORS.keys()
         if unknown or not partition_assignment_strategy:
@@ -200,7 +199,8 @@ class Consumer(ConnectedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises RetriableError if no broker answers. The call can then be repeated."""
+        """Connects to the cluster. Raises RetriableError if no broker answers; the call can then be repeated. Raises
+        AuthenticationFailed if a broker refuses the login."""
         await self._connect()
         self._is_started = True
         self._fetcher.wake()
@@ -232,10 +232,10 @@ class Consumer(ConnectedClient):
 
         The next call that returns records joins the group.
 
-        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Requires
+        pattern       also subscribes to all topics whose whole name matches this RE2 pattern. Requires
                       group_protocol="consumer".
         on_assigned   called with new partitions before any of their records is read; the place to `seek`
-        on_revoked    called before partitions are given up; the place to commit or to abort
+        on_revoked    called before partitions are given up; the place to commit offsets or to abort a transaction
         on_lost       called if other members already own the partitions; defaults to `on_revoked`
 
         The callbacks may be coroutine functions. They run within calls that return records.
@@ -255,7 +255,7 @@ class Consumer(ConnectedClient):
         self._subscription.subscribe(interest, Callbacks(on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads exactly these partitions from now on. Partitions that were already assigned keep their positions.
+        """Assigns exactly these partitions to the consumer. Partitions that it already reads keep their positions.
         Raises IllegalState after `subscribe`: call `unsubscribe` first."""
         if self._subscription.exists:
             raise IllegalState("the consumer has called subscribe: call unsubscribe first")
@@ -295,10 +295,10 @@ class Consumer(ConnectedClient):
     async def getmany(self, *, timeout_ms: float = 1_000, max_records: int = PER_POLL) -> Records:
         """Returns records by partition as soon as some have arrived, or an empty dict after `timeout_ms`.
 
-        Raises OffsetOutOfRange if the application has to choose a position; AuthorizationFailed; ClientError for
-        damaged records (`seek` past them) or if the group does not accept this member. Raises IllegalState before
-        `start`, after `close`, and if neither `subscribe` nor `assign` has been called; ValueError if `max_records` is
-        less than 1.
+        Raises OffsetOutOfRange if the application has to choose a position; AuthorizationFailed if the client has no
+        permission to read a topic or to join the group; ClientError for damaged records (`seek` past them) or if the
+        group does not accept this member. Raises IllegalState before `start`, after `close`, and if neither `subscribe`
+        nor `assign` has been called; ValueError if `max_records` is less than 1.
         """
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
@@ -319,7 +319,8 @@ class Consumer(ConnectedClient):
         return found
 
     async def getbatches(self, *, timeout_ms: float = 1_000) -> dict[TopicPartition, RawBatches]:
-        """Returns undecoded batches for `odradek.client.columns.read_records`, or an empty dict after `timeout_ms`.
+        """Returns undecoded batches by partition, for `odradek.client.columns.read_records`, or an empty dict after
+        `timeout_ms`.
 
         The position moves past all returned batches. Neither CRCs nor records are checked; that is up to the caller.
 
@@ -366,8 +367,9 @@ class Consumer(ConnectedClient):
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def position(self, partition: TopicPartition) -> int:
-        """Returns the offset of the next record that the consumer will return. Raises RetriableError if it cannot be
-        determined in time; ClientError if there is no valid offset; IllegalState if the partition is not assigned."""
+        """Returns the offset of the next record that the consumer will return. Raises RetriableError if this offset
+        cannot be determined within `default_api_timeout_ms`; OffsetOutOfRange, or another ClientError, if the
+        application has to choose a position; IllegalState if the partition is not assigned."""
         assigned = self._positions.get(partition)
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while assigned.offset < 0:
@@ -440,7 +442,7 @@ class Consumer(ConnectedClient):
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Returns the group's committed offset in each partition, or None if there is none. Raises RetriableError on
-        timeout; ClientError if the broker refuses; IllegalState without `group_id`."""
+        timeout; ClientError if the broker refuses the request; IllegalState without `group_id`."""
         offsets = self._require_group("committed")
         with self._metrics.committed:
             return await offsets.committed([TopicPartition(*each) for each in partitions])
@@ -478,7 +480,7 @@ class Consumer(ConnectedClient):
             # no time for Fetch and Heartbeat requests.
             await asyncio.sleep(0)
             while True:
-                self._change.clear()  # any change from here on ends the wait below
+                self._change.clear()  # any later change ends the wait below
                 await self._subscription.poll_coordinator()
                 await self._commits.commit_if_due(loop.time())
                 delivered = take()

@@ -1,4 +1,4 @@
-"""The producer. It may be plain, idempotent or transactional; an external coordinator may decide its transactions
+"""The producer, which may be plain, idempotent or transactional. An external coordinator may decide its transactions
 (KIP-939)."""
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
-# A broker remembers the last five batches of each producer, and recognises them if they are sent again.
+# Limit with idempotence, because a broker recognises a repeated batch only among the last five of each producer.
 MAX_IN_FLIGHT_IN_ORDER = 5
-RECORD_OVERHEAD_BYTES = 70  # maximum size of a record that is alone in its batch, without its key, value and headers
+RECORD_OVERHEAD_BYTES = 70  # maximum size of a batch with one record, not counting the record's key, value and headers
 
 
 class Producer(ConnectedClient):
@@ -73,9 +73,10 @@ class Producer(ConnectedClient):
     Each record is written exactly once, and the records of a partition are written in the order of the `send` calls,
     even if requests or responses are lost. `enable_idempotence`, which is on by default, ensures this.
 
-    All methods must be called on the event loop on which the producer was started. They raise IllegalState before
-    `start`, after `close`, and if the state of the transaction does not allow the call. After a FatalError, such as
-    ProducerFenced, every method except `close` raises that error again.
+    All methods except `metrics` must be called on the event loop on which the producer was started. Methods that send
+    records or control transactions raise IllegalState before `start`, after `close`, and if the state of the
+    transaction does not allow the call. After a FatalError, such as ProducerFenced, they raise that error again, and
+    the producer must be closed.
     """
 
     def __init__(
@@ -121,14 +122,15 @@ class Producer(ConnectedClient):
         enable_idempotence        write each record exactly once and in order. On by default with `acks="all"`, which it
                                   requires.
         compression_type          none (the default), gzip, snappy, lz4 or zstd
-        batch_size                size limit of a batch before compression. Kafka estimates the size after compression.
+        batch_size                size limit of a batch before compression. (Kafka's Java client compares the estimated
+                                  size after compression.)
         linger_ms                 how long a batch waits for more records before it is sent
         max_in_flight             how many requests a connection may have in flight; at most 5 with idempotence. Kafka
                                   calls this setting `max.in.flight.requests.per.connection`.
         max_request_size          size limit of a request, and of a record before compression
         buffer_memory             size limit of the records that are waiting to be sent. When it is reached, `send`
                                   waits.
-        max_block_ms              how long `send` and the calls for transactions wait before they raise an error
+        max_block_ms              how long `send` and the methods for transactions wait before they raise an error
         delivery_timeout_ms       how long the producer tries to write a record after the `send` call, before the record
                                   fails
         request_timeout_ms        how long the producer waits for a response before it closes the connection and retries
@@ -242,11 +244,14 @@ class Producer(ConnectedClient):
             self._sender = Sender(self._cluster, self._rules, self._session, self._metrics)
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Sends all records that were passed to `send`, then closes the producer. Gives up after `timeout_ms`.
+        """Closes the producer. If it has no transactional id, first sends all records that were passed to `send`.
 
-        An open transaction is aborted unless it is prepared; a prepared transaction stays prepared. If `timeout_ms` is
-        not given and no broker answers, this call takes up to `delivery_timeout_ms` for the records plus `max_block_ms`
-        for the abort, like Kafka's `close()`.
+        An open transaction is aborted, and its unsent records are discarded. A prepared transaction stays prepared.
+
+        Gives up after `timeout_ms`. If `timeout_ms` is not given and no broker answers, sending the records takes up to
+        `delivery_timeout_ms`, and an abort takes up to `request_timeout_ms` plus `max_block_ms`. Errors are not raised
+        here: the futures of failed records report them, and a transaction that could not be aborted ends by its
+        timeout.
         """
         if self._is_closed:
             return
@@ -274,7 +279,7 @@ class Producer(ConnectedClient):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Adds a record to the batch of its partition, and returns a future of the record's metadata.
+        """Adds a record to the open batch of its partition, and returns a future of the record's metadata.
 
         partition      the partition to write to; chosen by the partitioner if left out
         timestamp_ms   the record's time in ms since 1970; the current time if left out
@@ -284,9 +289,11 @@ class Producer(ConnectedClient):
         only while the buffer is full, and for the metadata of a topic on first use. If the call is cancelled, the
         record may still be sent.
 
-        Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if the record is larger than
-        `max_request_size`, or the topic or the partition does not exist (AbortableError instead if a transaction is
-        open); IllegalState if the producer has a transactional id and no transaction is open.
+        Raises RetriableError if the wait exceeds `max_block_ms`, for example because the topic does not exist. Raises
+        ClientError if the record is larger than `max_request_size`, if the name of the topic is invalid, or if the
+        partition does not exist. If a transaction is open, the call raises AbortableError instead of either error, and
+        the transaction must be aborted. Raises IllegalState if the producer has a transactional id and no transaction
+        is open.
         """
         sender = self._enter_call(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
@@ -337,11 +344,13 @@ class Producer(ConnectedClient):
 
         The rows are written in order, after all records that were sent before, in as many record batches as necessary.
         The future resolves to the metadata of the first record of each batch, or fails with a ClientError. The call
-        waits in the same situations as `send`. If one record is too large, none of the rows is sent.
+        waits in the same situations as `send`. If one row cannot be encoded or is too large, none of the rows is sent.
 
-        Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if a record is larger than
-        `max_request_size` or the partition does not exist (AbortableError instead if a transaction is open);
-        IllegalState if the producer has a transactional id and no transaction is open.
+        Raises ValueError if the columns have different lengths or a row cannot be encoded. Raises RetriableError if the
+        wait exceeds `max_block_ms`, and ClientError if a record is larger than `max_request_size` or the partition does
+        not exist. If a transaction is open, the call raises AbortableError instead of RetriableError or ClientError,
+        and the transaction must be aborted. Raises IllegalState if the producer has a transactional id and no
+        transaction is open.
         """
         sender = self._enter_call(Call.SEND)
         outboxes = await self._wait_to_send(sender, topic, 0)
@@ -365,14 +374,16 @@ class Producer(ConnectedClient):
         return all_of(futures)
 
     def make_futures_with(self, make: Callable[[], SendFuture]) -> None:
-        """Sets the function that creates the futures that `send` returns. Clients for other threads use this."""
+        """Sets the function that creates the futures that `send` returns. `odradek.client.sync.Producer` uses this
+        method to get futures that other threads can wait for."""
         self._make_future = make
 
     async def flush(self) -> None:
         """Waits until every record that was passed to `send` has been written or has failed.
 
-        The error of a record is raised by the record's future, not by this call. Raises IllegalState if the producer is
-        not started; FatalError if it cannot continue.
+        The error of a record is raised by the record's future, not by this call. Raises IllegalState before `start`,
+        after `close`, and if the state of the transaction does not allow the call; AbortableError if the open
+        transaction must be aborted; FatalError if the producer cannot continue.
         """
         with self._metrics.flush:
             await self._enter_call(Call.FLUSH).flush()
@@ -387,8 +398,10 @@ class Producer(ConnectedClient):
                         transaction can then only be committed, aborted or completed.
 
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; the call can be repeated. Raises
-        IllegalState without a transactional id, or if the call has already succeeded; FatalError, such as
-        AuthorizationFailed, if the broker refuses the transactional id.
+        IllegalState without a transactional id, or if the call has already succeeded. Raises AuthorizationFailed, or
+        AbortableError, if the client has no permission to use the transactional id; after an AbortableError,
+        `abort_transaction` makes it possible to repeat the call. Raises FatalError if two-phase commit is requested and
+        the cluster's transaction.version is below 2.
         """
         session = self._transaction_session()
         session.enter(Call.INIT)

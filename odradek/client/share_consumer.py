@@ -44,7 +44,7 @@ OnAcknowledged = Callable[[TopicPartition, list[tuple[int, int]], ClientError | 
 
 
 class AcknowledgementMode(Enum):
-    """The modes in which records that `getmany` has returned can be acknowledged."""
+    """Determines who acknowledges the records that `getmany` has returned."""
 
     IMPLICIT = "implicit"  # the next `getmany` or `commit` accepts them
     EXPLICIT = "explicit"  # the application acknowledges each record
@@ -59,11 +59,11 @@ class ShareConsumer(ConnectedClient):
                 for records in (await consumer.getmany()).values():
                     ...
 
-    Each record goes to one member at a time. If the member does not acknowledge it before its acquisition lock expires,
-    the record is delivered again.
+    Each record goes to one member at a time. If the member does not acknowledge the record before the acquisition lock
+    expires, the record is delivered again.
 
     A consumer must be started before use and closed afterwards, preferably with `async with`. Only one task at a time
-    may use it.
+    may use it, except for `share_group_metadata`.
     """
 
     def __init__(
@@ -160,7 +160,8 @@ class ShareConsumer(ConnectedClient):
             self.subscribe(topics)
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises RetriableError if no broker answers. The call can then be repeated."""
+        """Connects to the cluster. Raises RetriableError if no broker answers; the call can then be repeated. Raises
+        AuthenticationFailed if a broker refuses the login."""
         await self._connect()
         self._is_started = True
 
@@ -203,13 +204,17 @@ class ShareConsumer(ConnectedClient):
     # Records.
 
     async def getmany(self, *, timeout_ms: float = 1_000) -> Records:
-        """Returns records that were acquired for this member, as soon as there are any, or an empty dict after
-        `timeout_ms`.
+        """Returns the records that a broker has acquired for this member, by partition, as soon as there are any, or an
+        empty dict after `timeout_ms`.
 
-        With implicit acknowledgement, it first accepts the records that the previous call returned. With explicit
-        acknowledgement, it raises IllegalState if any returned record has not been acknowledged. It also raises
-        AuthorizationFailed, and ClientError for damaged records or if the group does not accept this member. Damaged
-        records are rejected if their CRC is wrong, and released otherwise.
+        With implicit acknowledgement, the call first accepts the records that the previous call returned. Damaged
+        records are not returned: the consumer rejects the records of a batch with a wrong CRC, and releases other
+        damaged records.
+
+        Raises IllegalState before `start` or `subscribe`, after `close`, if another task waits in this method, and,
+        with explicit acknowledgement, if a returned record has not been acknowledged. Raises AuthorizationFailed if the
+        client has no permission to read a topic or to join the group; ClientError if records are damaged or the group
+        does not accept this member.
         """
         self._begin_to_poll()
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -259,10 +264,12 @@ class ShareConsumer(ConnectedClient):
     async def commit(self, *, timeout_ms: float | None = None) -> Results:
         """Sends all acknowledgements and waits for the responses. Returns None or an error for each partition.
 
-        It waits for at most `timeout_ms`, or `default_api_timeout_ms` if that is not given. With implicit
-        acknowledgement, it first accepts all records that were returned. A RetriableError means that it is unknown
-        whether the broker stored the acknowledgements. Any other error means that it did not. The most common one is
-        INVALID_RECORD_STATE: the lock had expired, and the record is delivered again, possibly to another member.
+        Waits for at most `timeout_ms`, or `default_api_timeout_ms` if that is not given. With implicit acknowledgement,
+        the call first accepts all records that were returned.
+
+        The errors are returned, not raised. A RetriableError means that it is unknown whether the broker stored the
+        acknowledgements. Any other error means that the broker did not store them. The most common error is
+        INVALID_RECORD_STATE: the lock had expired, so the record is delivered again, possibly to another member.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             self._accept_all()
@@ -318,7 +325,7 @@ class ShareConsumer(ConnectedClient):
         if joined is None:
             outcomes = f"the consumer did not join the share group {group_id!r} within {timeout_ms:g} ms"
             raise RetriableError(outcomes, ErrorCode.REQUEST_TIMED_OUT)
-        await self._cluster.retry(  # retried because a broker may be restarting
+        await self._cluster.retry(  # retries, because a broker may be restarting
             lambda: self._cluster.check_all_serve(
                 TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS
             ),
@@ -328,7 +335,8 @@ class ShareConsumer(ConnectedClient):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """The duration of acquisition locks, as last reported by a broker; None before the first records arrive."""
+        """The duration of acquisition locks in ms, as last reported by the brokers, or None before the first response.
+        If brokers report different durations, this is the shortest."""
         found = [leader.lock_timeout_ms for leader in self._fetcher.leaders if leader.lock_timeout_ms is not None]
         return min(found, default=None)
 

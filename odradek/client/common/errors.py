@@ -130,7 +130,7 @@ STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NO
 
 
 def code_of(error_code: int) -> ErrorCode:
-    """Returns the ErrorCode, or UNKNOWN_SERVER_ERROR if a newer broker sent a code that this client does not have."""
+    """Returns the ErrorCode, or UNKNOWN_SERVER_ERROR for a code that only newer brokers use."""
     try:
         return ErrorCode(error_code)
     except ValueError:

@@ -51,7 +51,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class ShareRecord(NamedTuple):
-    """A record delivered through a share group. `delivery_count` is 1 at the first delivery."""
+    """A record that was delivered through a share group. `delivery_count` is 1 on the first delivery."""
 
     topic: str
     partition: int
@@ -125,9 +125,9 @@ class ShareGroupMetadata:
     """Identifies a member of a share group whose records a transaction acknowledges. The epoch changes with the
     assignment.
 
-    claim   connects the metadata with the consumer that returned it. It is None in metadata that the application has
-            built itself; nothing then prevents the consumer from acknowledging the same records outside the
-            transaction. It is neither compared nor pickled.
+    claim   connects the metadata with the consumer that returned it. `claim` is None in metadata that the application
+            has built itself; nothing then prevents the consumer from acknowledging the same records outside the
+            transaction. The field is neither compared nor pickled.
     """
 
     group_id: str
@@ -148,8 +148,8 @@ class PreparedTxnState:
     """Identifies one transaction permanently: with transaction.version 2, no two transactions have the same producer id
     and epoch.
 
-    `str(state)` is "producerId:epoch", as in Kafka's Java client, and has at most 25 characters. A state created
-    without arguments stands for no transaction, and its text is empty.
+    `str(state)` is "producerId:epoch", as in Kafka's Java client, and has at most 25 characters. A state that is
+    created without arguments identifies no transaction, and its text is empty.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -176,8 +176,8 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction, which has the form producerId:epoch")
 
 
-# Number of partitions to name in one request. Brokers process this many without
-# delaying other requests, and refuse 20,000.
+# Maximum number of partitions that a request of this client names. Brokers process this many without delaying other
+# requests; they refuse a request that names 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 
@@ -189,7 +189,8 @@ def blocks(items: Iterable[V], size: int = ENTRIES_AT_A_TIME) -> Iterator[list[V
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Groups the values of (key, value) pairs by key, in order, such as partition indexes by topic."""
+    """Groups the values of (key, value) pairs by key, for example partition indexes by topic. Keeps the order of the
+    pairs."""
     found: dict[K, list[V]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

@@ -1,4 +1,5 @@
-"""The event loop that serves all blocking clients of a process from a separate thread, and the means of calling it.
+"""Runs the event loop that all blocking clients of a process share, in a separate thread, and lets other threads call
+it.
 
 The blocking classes do not duplicate the asynchronous ones. `blocking(Producer.flush)` turns a coroutine function into
 a method that waits for the result, with the same parameters and documentation.
@@ -29,7 +30,7 @@ A = TypeVar("A", bound=ConnectedClient)
 S = TypeVar("S", bound="Blocking[Any]")
 
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 5.0  # how long the process waits for the loop when it exits
+STOP_TIMEOUT_S = 5.0  # how long an exiting process waits for the loop to stop
 
 ThreadCall = Callable[[], None]
 Work = Callable[[], Coroutine[Any, Any, R]]
@@ -41,15 +42,16 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_over: asyncio.Event | None = None
         self._is_ready = threading.Event()
-        self.was_forked = False  # True in the child after a fork, because threads do not survive a fork
+        self.was_forked = False  # True in the child process after a fork, where the loop's thread does not exist
         self._thread = threading.Thread(target=self._run, name="odradek-client", daemon=True)
         self._thread.start()
         self._is_ready.wait(START_TIMEOUT_S)
 
     def run(self, work: Work[R], thread_calls: SimpleQueue[ThreadCall | None]) -> R:
-        """Runs `work()` on the loop and returns its result. Interrupting the wait (Ctrl-C) cancels the work.
+        """Runs `work()` on the loop and returns its result. Interrupting the wait (Ctrl-C) cancels the work. Raises
+        IllegalState after a fork, and in the loop's own thread.
 
-        thread_calls   a queue of functions, filled by the work, that the calling thread runs while it waits
+        thread_calls   functions that the calling thread runs while it waits; `work` puts them into the queue
         """
         self._check()
         assert self._loop is not None
@@ -64,7 +66,8 @@ class BackgroundLoop:
         return future.result()
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Schedules `function` on the loop without waiting. Raises IllegalState after a fork."""
+        """Schedules `function` on the loop without waiting. Raises IllegalState after a fork, and in the loop's own
+        thread."""
         self._check()
         assert self._loop is not None
         self._loop.call_soon_threadsafe(function)
@@ -132,14 +135,14 @@ if sys.platform != "win32":
 
 
 class Blocking(ABC, Generic[A]):
-    """Base class of the blocking clients. It wraps an asyncio client so that threads can call it.
+    """Base class of the blocking clients. Each wraps an asyncio client so that threads can call it.
 
-    Not thread-safe, except for methods that are documented as thread-safe.
+    Only one thread at a time may use a client, unless its class or the method says otherwise.
     """
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
-        self._thread_calls: SimpleQueue[ThreadCall | None] | None = None  # the queue of the current call
+        self._thread_calls: SimpleQueue[ThreadCall | None] | None = None  # for the current call's thread to run
         self._client = self._wait(partial(run_in_coroutine, make))
 
     @abstractmethod
@@ -184,7 +187,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(lambda: method(self._client, *args, **kwargs))
 
-    functools.update_wrapper(call, method)  # copies its documentation and signature
+    functools.update_wrapper(call, method)  # copies the method's documentation and signature
     return call
 
 
@@ -201,8 +204,8 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
 def with_parameters_of(
     made: Callable[P, A],
 ) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
-    """Gives a decorated `__init__` the parameters of `made`. The decorated function itself receives a factory in place
-    of them."""
+    """Gives a decorated `__init__` the parameters of `made`. In place of the arguments, the decorated function itself
+    receives a factory that calls `made` with them."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
         def construct(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -57,13 +57,13 @@ class Consumer(Blocking[consumer.Consumer]):
 
         The next call that returns records joins the group.
 
-        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Requires
+        pattern       also subscribes to all topics whose whole name matches this RE2 pattern. Requires
                       group_protocol="consumer".
         on_assigned   called with new partitions before any of their records is read; the place to `seek`
-        on_revoked    called before partitions are given up; the place to commit or to abort
+        on_revoked    called before partitions are given up; the place to commit offsets or to abort a transaction
         on_lost       called if other members already own the partitions; defaults to `on_revoked`
 
-        The callbacks run in the thread that fetches records, and may call this consumer.
+        The callbacks run during calls that return records, in the thread of the call. They may call this consumer.
 
         Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol. Raises
         TypeError if `topics` is a single string.
@@ -104,8 +104,8 @@ class Consumer(Blocking[consumer.Consumer]):
     group_metadata = on_the_loop(consumer.Consumer.group_metadata)
 
     def _in_the_thread(self, callback: OnRebalance | None) -> AsyncOnRebalance | None:
-        """Returns a coroutine function that makes the thread of the current call run `callback`, and waits for the
-        result."""
+        """Returns a coroutine function that runs `callback` in the thread of the current call, waits for it, and raises
+        its error. Returns None if `callback` is None."""
         if callback is None:
             return None
 
@@ -150,7 +150,8 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """The duration of acquisition locks, as last reported by a broker; None before the first records arrive."""
+        """The duration of acquisition locks in ms, as last reported by the brokers, or None before the first response.
+        If brokers report different durations, this is the shortest."""
         return self._client.acquisition_lock_timeout_ms
 
     start = blocking(share_consumer.ShareConsumer.start)

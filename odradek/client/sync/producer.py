@@ -52,7 +52,7 @@ class Producer(Blocking[producer.Producer]):
     def __init__(self, make: Callable[[], producer.Producer]) -> None:
         self._sendings: deque[Sending] = deque()
         self._lock = threading.Lock()
-        self._taken_bytes = 0  # bytes that `send` has accepted and that the loop has read; their difference is limited
+        self._taken_bytes = 0  # bytes that `send` has accepted; `_passed_bytes` of them have been read by the loop
         self._passed_bytes = 0
         self._is_passing = False
         self._passing: asyncio.Task[None] | None = None
@@ -64,10 +64,11 @@ class Producer(Blocking[producer.Producer]):
     start = blocking(producer.Producer.start)
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """Sends all records that were passed to `send`, then closes the producer. Gives up after `timeout_ms`.
+        """Closes the producer. If it has no transactional id, first sends all records that were passed to `send`. Gives
+        up after `timeout_ms`.
 
-        An open transaction is aborted unless it is prepared; a prepared transaction stays prepared. The errors of
-        records are not raised here, but by their futures.
+        An open transaction is aborted, and its unsent records are discarded. A prepared transaction stays prepared. The
+        error of a record is raised by the record's future, not by this call.
         """
         super()._wait(lambda: self._after_sending(lambda: self._client.close(timeout_ms=timeout_ms), raises=False))
 
@@ -86,7 +87,7 @@ class Producer(Blocking[producer.Producer]):
 
         The future resolves to the record's metadata, or fails with a ClientError. Errors of the call itself (the record
         is too large, no transaction is open) fail the future as well. To make sure that such an error does not go
-        unnoticed, the producer's next call other than `abort_transaction` and `close` raises it again.
+        unnoticed, the next call of another method, except `abort_transaction` and `close`, raises the error again.
         """
         future = RecordFuture()
         size_bytes = OVERHEAD_BYTES + len(key or b"") + len(value or b"")
@@ -119,10 +120,15 @@ class Producer(Blocking[producer.Producer]):
         batch_bytes     size limit of a record batch before compression, capped at `max_request_size`
 
         The rows are written in order, after all records that were sent before. The future resolves to the metadata of
-        the first record of each batch, or fails with a ClientError. Raises RetriableError if the wait for the buffer or
-        for metadata exceeds `max_block_ms`; ClientError if a record is too large or the partition does not exist
-        (AbortableError instead if a transaction is open); IllegalState if no transaction is open and the producer has a
-        transactional id. The method also raises the error of an earlier `send`."""
+        the first record of each batch, or fails with a ClientError. If one row cannot be encoded or is too large, none
+        of the rows is sent.
+
+        Raises ValueError if the columns have different lengths or a row cannot be encoded. Raises RetriableError if the
+        wait for the buffer or for metadata exceeds `max_block_ms`, and ClientError if a record is too large or the
+        partition does not exist. If a transaction is open, the call raises AbortableError instead of RetriableError or
+        ClientError, and the transaction must be aborted. Raises IllegalState if the producer has a transactional id and
+        no transaction is open. The call also raises the error of an earlier `send` call.
+        """
         sent: Future[list[RecordMetadata]] = Future()
 
         async def send() -> None:
@@ -158,7 +164,8 @@ class Producer(Blocking[producer.Producer]):
     # The following methods run on the loop.
 
     async def _after_sending(self, work: Work[R], *, raises: bool) -> R:
-        """Runs `work()` after all earlier records have been passed on, and returns its result."""
+        """Runs `work()` after all earlier records have been passed to the asyncio producer, and returns the result. If
+        `raises` is set, raises the error of an earlier `send` call instead."""
         while self._sendings or self._passing is not None:
             self._begin_to_pass()
             assert self._passing is not None
@@ -187,7 +194,7 @@ class Producer(Blocking[producer.Producer]):
                         self._refused = error
                         self._next.set_exception(error)
                 self._is_passing = False
-                if not sendings:  # otherwise `send` added a record in the belief that this task was still running
+                if not sendings:  # otherwise `send` has added a record because this task seemed to be still running
                     return
                 self._is_passing = True
         finally:
