@@ -65,7 +65,7 @@ SOURCES = {
     7: "CLIENT_METRICS_CONFIG",
     8: "GROUP_CONFIG",
 }
-DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # set neither for the resource itself nor at run time
+DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # sources of values that were not set at run time
 CONFIGS_OF_BROKERS = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
 
 

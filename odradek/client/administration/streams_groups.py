@@ -16,7 +16,8 @@ from odradek.protocol.messages.streams_group_describe_response import StreamsGro
 
 
 class StreamsTask(NamedTuple):
-    """A task of a streams application: one partition of the input of a subtopology. Its text form is like `0_2`."""
+    """A task of a streams application, which processes one partition of a subtopology's input. As text, a task looks
+    like `0_2`."""
 
     subtopology_id: str
     partition: int

@@ -10,7 +10,8 @@ from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. None stands for the broker's default. The keys of `configs` are Kafka's setting names."""
+    """A topic to create. For a number that is None, the broker uses its default. The keys of `configs` are Kafka's
+    names of settings."""
 
     topic: str
     partitions: int | None = None

@@ -30,9 +30,10 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 
 # First versions of ListTransactions that have these filters.
 FIRST_VERSION_WITH_DURATION, FIRST_VERSION_WITH_PATTERN = 1, 2
-NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # the value in KIP-939, and the value that Kafka stores
+NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # timeouts of a two-phase commit: -1 in KIP-939; Kafka stores the maximum
 FIRST_COORDINATOR_EPOCH = 0
-# Last version of WriteTxnMarkers without a transaction version. Later versions require an epoch above the producer's.
+# Last version of WriteTxnMarkers without a transaction version. With one, the broker may require a marker whose epoch
+# is above the producer's current epoch.
 WITHOUT_TRANSACTION_VERSION = 1
 
 
@@ -51,7 +52,7 @@ class TransactionListing:
 class TransactionDescription:
     """A transactional id with its current transaction.
 
-    timeout_ms   None for a two-phase commit (KIP-939), which only its owner ends
+    timeout_ms   transaction timeout; None for a two-phase commit (KIP-939), which only its owner ends
     started_ms   ms since 1970; None unless a transaction is open or being ended
     partitions   the partitions that take part in the transaction or still wait for its marker, in sorted order
     """
@@ -67,11 +68,12 @@ class TransactionDescription:
 
     @property
     def is_two_phase(self) -> bool:
-        """True if an external coordinator decides the transaction (KIP-939), which therefore has no timeout."""
+        """True if an external coordinator decides the transaction (KIP-939). Such a transaction has no timeout."""
         return self.timeout_ms is None
 
     def open_for_ms(self, now_ms: int) -> int | None:
-        """Returns how long the transaction has been open at `now_ms`, or None if no transaction is open."""
+        """Returns for how many milliseconds the transaction has been open at `now_ms`, or None if no transaction is
+        open."""
         return None if self.started_ms is None or not self.partitions else max(0, now_ms - self.started_ms)
 
 
@@ -133,7 +135,7 @@ async def describe_transaction(requests: AdminRequests, transactional_id: str) -
 async def describe_listed(
     requests: AdminRequests, listed: Iterable[TransactionListing]
 ) -> list[TransactionDescription]:
-    """Describes listed transactional ids. Leaves out ids that no longer exist at their coordinators. Raises
+    """Describes the listed transactional ids. Leaves out ids that no longer exist at their coordinators. Raises
     ClientError."""
     return [
         _description(state, node_id)

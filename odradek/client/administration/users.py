@@ -80,7 +80,7 @@ async def _alter(requests: AdminRequests, request: AlterUserScramCredentialsRequ
 
 F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # these two requests have fields with the same names
 
-WITH_PATTERN_TYPES = 1  # first version of all three requests that has pattern types
+WITH_PATTERN_TYPES = 1  # first version of the three ACL requests that has pattern types
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ def _deleted_acl(each: DeleteAclsMatchingAcl) -> Acl:
 EXACT, DEFAULT = 0, 1  # the match types for a component of a filter
 
 QuotaEntity = Mapping[str, str | None]
-"""The entity of a quota: names by type, which is `user`, `client-id` or `ip`. The name None stands for the default of
-its type."""
+"""The entity of a quota: a name for each entity type (`user`, `client-id` or `ip`). The name None means the default
+entity of the type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class ClientQuota:
 
 async def describe_quotas(requests: AdminRequests, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
     """Returns the quotas of all entities with these names, or of all entities if `entity` is empty. With `strict`,
-    leaves out entities that have other names as well."""
+    leaves out entities that also have names of other types."""
     components = [
         ComponentData(entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name)
         for kind, name in entity.items()

@@ -1,4 +1,5 @@
-"""Computes delays: before a request is repeated, and before a request is sent to a node that throttles the client."""
+"""Computes how long to wait before a request is repeated, and before a request is sent to a node that throttles the
+client."""
 
 from __future__ import annotations
 

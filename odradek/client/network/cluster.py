@@ -1,5 +1,4 @@
-"""The brokers of a cluster, its partition leaders and its coordinators. They are discovered through any broker, and
-refreshed regularly."""
+"""The brokers of a cluster, the leaders of its partitions and its coordinators, as reported by any of the brokers."""
 
 from __future__ import annotations
 
@@ -69,8 +68,8 @@ class Leader:
     leader_epoch: int | None
 
     def newer_leader(self, reported: Leader) -> Leader:
-        """Returns `reported`, or this leader if the epoch of `reported` is older: the metadata of a node may lag behind
-        (KIP-320)."""
+        """Returns `reported`, or this leader if the epoch of `reported` is older, because a node may report outdated
+        metadata (KIP-320)."""
         return (
             self if reported.leader_epoch is not None and reported.leader_epoch < (self.leader_epoch or 0) else reported
         )
@@ -110,10 +109,10 @@ class Cluster:
     ) -> None:
         """Creates a cluster. `start` connects it.
 
-        bootstrap_servers     `host:port`; several are given as a sequence or separated by commas. Raises ValueError for
-                              any other form
+        bootstrap_servers     one or more brokers as `host:port`, in a sequence or separated by commas. Any other form
+                              raises ValueError.
         bootstrap_timeout_ms  how long `start` retries if no broker answers
-        security              raises ValueError or OSError for certificates that cannot be read
+        security              the TLS and SASL settings. Certificates that cannot be read raise ValueError or OSError.
         metrics               the client's metrics; if left out, measurements are discarded
         """
         self._bootstrap = parse_addresses(bootstrap_servers)
@@ -143,7 +142,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Discovers the brokers through the first bootstrap server that answers. Raises RetriableError if none answers
-        within `bootstrap_timeout_ms`, and AuthenticationFailed immediately."""
+        within `bootstrap_timeout_ms`. Raises AuthenticationFailed immediately if a broker refuses the login."""
         self._is_closed = False
         ends_at = time.monotonic() + self._bootstrap_timeout_s
         failures = 0
@@ -251,8 +250,8 @@ class Cluster:
         If a broker did not support the request when its connection was opened, its versions are requested again,
         because raising a feature level may have added the request. Raises RetriableError if a broker cannot be reached.
 
-        feature  must be finalized as well. Only then does the API key stand for this request: the key is not reserved,
-                 and a later version of Kafka may use it for another request.
+        feature  a feature that must be finalized as well. The request's API key is not reserved, so a later version of
+                 Kafka may use the same key for another request.
         needs    what a broker needs in order to support the request, for the error message
         """
 
@@ -311,7 +310,7 @@ class Cluster:
 
     async def refresh(self, topics: Iterable[str] | None = None, *, allow_auto_create: bool | None = None) -> None:
         """Refreshes the metadata of these topics, or of all known topics. Raises RetriableError if no broker answers.
-        An error of a single topic is not raised here, but by `topic`."""
+        The error of a single topic is not raised here; `topic` raises it."""
         names = list(self._topics) if topics is None else list(topics)
         for topic in await self._ask_metadata(names, allow_auto_create):
             self._store_topic(topic)
@@ -348,7 +347,7 @@ class Cluster:
         return self._topics.get(topic)
 
     async def topic_names(self, topic_ids: Iterable[bytes]) -> dict[bytes, str]:
-        """Returns the names of those topics that exist. Looks up unknown ids. Raises RetriableError."""
+        """Returns the names of the topics that exist, by topic id. Looks up unknown ids. Raises RetriableError."""
         requested = set(topic_ids)
         found = self._names_of(requested)
         if missing := requested - found.keys():
@@ -372,7 +371,8 @@ class Cluster:
         return cached.leaders[partition.partition]
 
     def adopt_leader(self, partition: TopicPartition, reported: Leader) -> None:
-        """Adopts a leader that another node has reported in a response (KIP-951)."""
+        """Adopts a leader that another node has reported in a response (KIP-951), unless a leader with a newer epoch is
+        known."""
         cached = self._topics.get(partition.topic)
         if cached is not None and partition.partition < len(cached.leaders) and reported.node_id in self._nodes:
             leaders = list(cached.leaders)

@@ -1,4 +1,4 @@
-"""The base class of all clients that connect to a cluster. They must be started and closed, preferably with `async
+"""The base class of all clients that connect to a cluster. A client must be started and closed, preferably with `async
 with`."""
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class ConnectedClient(ABC):
 
 
 async def is_set_by(event: asyncio.Event, ends_at: float | None) -> bool:
-    """Waits for the event until `ends_at`, on the loop's clock. Returns False on timeout."""
+    """Waits for the event until `ends_at`, on the loop's clock, or without a limit if `ends_at` is None. Returns False
+    on timeout."""
     try:
         async with asyncio.timeout_at(ends_at):
             await event.wait()

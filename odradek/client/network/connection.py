@@ -28,7 +28,7 @@ from odradek.protocol.struct import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
-MAX_RESPONSE_BYTES = 1 << 30  # less than the length that the "HTTP" of a web server would stand for
+MAX_RESPONSE_BYTES = 1 << 30  # less than the bytes "HTTP" of a web server's response, read as a length
 SHARED_BUFFER_BYTES = 1 << 16
 TLS_RECORDS = frozenset({0x1503, 0x1603})  # the first bytes of a TLS alert or handshake, if read as a response's length
 HTTP = int.from_bytes(b"HTTP", "big")
@@ -36,7 +36,8 @@ LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # position in an ApiVersions response of any version, after the correlation id
 VERSION_OF_THE_FIRST_CLIENTS = 0
 FIRST_VERSION_WITH_SOFTWARE = 3  # first version of ApiVersions that contains the name of the client's software
-# Fraction of its lifetime after which a session is renewed. It is chosen at random, as in Kafka's clients.
+# A session is renewed after a random fraction of its lifetime. This is the range of the fraction, as in Kafka's
+# clients.
 RENEWED_AFTER = (0.85, 0.95)
 GREETINGS = 2  # number of ApiVersions responses that a broker may send before it closes a connection without a login
 
@@ -228,7 +229,10 @@ class Connection(asyncio.BufferedProtocol):
         min_version: int = 0,
         timeout_ms: float | None = None,
     ) -> asyncio.Future[M]:
-        """Sends a request in the newest common version. The requests of a connection arrive in the order of the calls.
+        """Sends a request in the newest common version, and returns a future of the response. Requests are sent in the
+        order of the calls.
+
+        The future fails with a RetriableError if the connection is lost or no response arrives in time.
 
         Raises RetriableError if the connection is already lost, and ClientError (UNSUPPORTED_VERSION) if there is no
         common version.
@@ -361,8 +365,8 @@ class Connection(asyncio.BufferedProtocol):
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
-        """Renews the session. If that fails, closes the connection. The reason then appears when the next one is
-        opened."""
+        """Renews the session. If that fails, closes the connection; opening the next connection then raises the actual
+        error."""
         try:
             await self._log_in()
         except ClientError as error:

@@ -1,4 +1,5 @@
-"""Logs a connection in with SASL, and renews the login before its session expires (KIP-368)."""
+"""Logs a connection in with SASL. A connection also calls `log_in` again to renew its session before it expires
+(KIP-368)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 NONCE_BYTES = 24
-WITH_SASL_AUTHENTICATE = 1  # version of SaslHandshake after which SaslAuthenticate requests follow
+WITH_SASL_AUTHENTICATE = 1  # version of SaslHandshake that is followed by SaslAuthenticate requests
 
 
 class LoginConnection(Protocol):
@@ -82,7 +83,7 @@ async def _exchange(connection: LoginConnection, security: Security) -> SaslExch
     token = None if security.sasl_token is None else await _token(connection.name, security.sasl_token)
     try:
         return security.exchange(secrets.token_urlsafe(NONCE_BYTES), token)
-    except ValueError as error:  # only the token is new here: all other settings have already been checked
+    except ValueError as error:  # only the token can be invalid here: all other settings have already been checked
         raise AuthenticationFailed(f"sasl_token returned {error}") from None
 
 
