@@ -46,7 +46,7 @@ class Assignor:
 
 
 PROTOCOL_TYPE = "consumer"
-_SUBSCRIPTION_VERSION = 2  # first version that contains the generation of `owned`, which older readers ignore
+_SUBSCRIPTION_VERSION = 2  # first version with the generation of `owned`; older clients ignore the generation
 _ASSIGNMENT_VERSION = 1
 _VERSION_BYTES = 2
 _GENERATION_BYTES = 4
@@ -175,7 +175,7 @@ def subscription_of(metadata: bytes) -> MemberSubscription:
     )
     generation_id = subscription.generation_id
     if version < _SUBSCRIPTION_VERSION and len(subscription.user_data or b"") == _GENERATION_BYTES:
-        # Older clients that use this assignor store the generation here.
+        # Older clients that use cooperative-sticky store the generation in the user data.
         generation_id = int.from_bytes(bytes(subscription.user_data or b""), "big", signed=True)
     return MemberSubscription(frozenset(subscription.topics), owned, generation_id)
 

@@ -1,9 +1,9 @@
 """A member of a consumer group (KIP-848). It sends heartbeats in the background, and changes its partitions only while
 the application waits for records.
 
-The coordinator computes the assignment. A member first gives up the partitions that it has lost, reports this in a
-heartbeat, and then takes over the new partitions. `ConsumerMembership` builds the heartbeats and processes the
-responses, but sends nothing itself. Source: docs/spec/consumer-groups.md#s2.
+The coordinator computes the assignment. A member first gives up the partitions that are no longer assigned to it,
+reports this in a heartbeat, and then takes over the new partitions. `ConsumerMembership` builds the heartbeats and
+processes the responses, but sends nothing itself. Source: docs/spec/consumer-groups.md#s2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import Consumer
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2  # the member will return, so its partitions stay reserved for it
 
-PartitionsByTopicId = Mapping[bytes, frozenset[int]]  # partitions by topic id
+PartitionsByTopicId = Mapping[bytes, frozenset[int]]  # partition indexes by topic id
 
 
 @dataclass(slots=True)
@@ -32,10 +32,10 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
     instance_id: str | None = None
     rack_id: str | None = None
     server_assignor: str | None = None
-    target: PartitionsByTopicId | None = None  # the latest assignment, until it has been taken over
+    target: PartitionsByTopicId | None = None  # the latest assignment; None once the member has taken it over
     owned: PartitionsByTopicId = field(default_factory=dict)
     is_lost: bool = False  # True if its partitions were given to other members
-    incarnation: int = 0  # how many times it has left the group or was removed from it
+    incarnation: int = 0  # number of times that the member left the group or was removed from it
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         reported, is_full = self._reported_state, self._reported_state is None or self.epoch == JOIN_EPOCH
@@ -73,8 +73,8 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
         self.epoch, self.owned, self.target, self._reported_state = JOIN_EPOCH, {}, None, None
 
     def set_owned(self, owned: PartitionsByTopicId) -> None:
-        """Sets the partitions that the member owns now: those of its target whose topic names are known. The next
-        heartbeat reports them."""
+        """Sets the partitions that the member owns now, which the next heartbeat reports. The caller leaves out
+        partitions of the target whose topic names are unknown."""
         if self.target == owned:
             self.target = None
         self.owned = owned
@@ -121,7 +121,7 @@ class ConsumerMember:
             rack_id=settings.client_rack,
             server_assignor=settings.remote_assignor,
         )
-        # The partitions that the member may own from now on, with topic ids.
+        # The assigned partitions with their topic ids, until `poll_coordinator` has taken them over.
         self._offer: dict[TopicPartition, bytes] | None = None
         self._heartbeats = Heartbeats(
             cluster,

@@ -72,7 +72,7 @@ class RecordTaker:
         self._fetcher = fetcher
 
     def take_first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Returns records of one partition, beginning with those that `getone` has left over. Raises the errors of
+        """Returns records of one partition. If `getone` has left any records, returns these first. Raises the errors of
         `take_more`."""
         return self._delivery.take_rest(max_records) or self.take_more(max_records)
 

@@ -203,7 +203,7 @@ class AbortedFilter:
     def hides(self, header: BatchHeader, marker: ControlType | None) -> bool:
         """Returns whether the batch belongs to an aborted transaction.
 
-        marker   the type of a control batch
+        marker   the type of a control batch, or None for a batch of records
         """
         if not header.has_producer_id:
             return False
@@ -232,7 +232,7 @@ class RawBatches:
 
 
 class FetchedRecords:
-    """The fetched records from a given offset. Each batch is decoded only when it is needed."""
+    """The records that one Fetch returned for one partition. Each batch is decoded only when its records are taken."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class FetchedRecords:
         self._aborted = None if aborted is None else AbortedFilter(self._aborted_transactions)
         self._checks_crcs = checks_crcs
         self._left: list[ConsumerRecord] = []  # records of the last decoded batch
-        self._given = 0  # number of those records that have been returned
+        self._given = 0  # number of records in `_left` that have been returned
         # Offset of the next record to take. It skips batches that contain no records for the application.
         self.next_offset = offset
         self.leader_epoch: int | None = None  # leader epoch of the last decoded batch
@@ -278,8 +278,8 @@ class FetchedRecords:
         return self._given == len(self._left) and self._following == len(self._batches)
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """Returns up to `max_records` of the next records, all from one batch. Returns an empty list only if none are
-        left.
+        """Returns up to `max_records` of the next records, all from one batch. Returns an empty list only if no records
+        are left.
 
         Raises MalformedMessage for damaged records. `next_offset` is then their position.
         """

@@ -39,7 +39,7 @@ class IsolationLevel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Fetch settings under Kafka's names, in bytes and ms."""
+    """The settings of Fetch requests. Sizes are in bytes, and times in ms."""
 
     isolation_level: IsolationLevel
     min_bytes: int
@@ -77,7 +77,7 @@ class Fetcher:
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
-        self._error: BaseException | None = None  # a topic's error or a task's bug; must be raised in the application
+        self._error: BaseException | None = None  # an error of a topic, or a task's bug, to raise in the application
         self._is_closed = False
 
     def wake(self) -> None:
@@ -230,7 +230,8 @@ class Fetcher:
         return stale, brought_any
 
     def _note_bounds(self, assigned: AssignedPartition, data: PartitionData) -> None:
-        """Stores the bounds of the log for the metrics. In an error response both are -1."""
+        """Stores the bounds of the log for the metrics. Ignores -1, which an error response contains in place of the
+        bounds."""
         is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
         if end_offset >= 0:
@@ -277,7 +278,7 @@ class Fetcher:
             return True
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if assigned.fetched:
-                return True  # the error is reported once these records have been taken
+                return True  # the error is reported once the buffered records have been taken
             self._positions.lose(assigned)
         elif code in RETRIABLE:
             return True
@@ -400,8 +401,9 @@ class Fetcher:
             ):
                 continue
             if found.code is ErrorCode.NONE:
-                # The leader epoch is left out, as in Java's client: the leader's own offset need not be validated with
-                # it. If the epoch were missing in the log, the look-up would repeat endlessly.
+                # As in Kafka's Java client, the position gets no leader epoch, because an offset from the leader itself
+                # needs no validation. If the log did not contain the epoch, validation and look-up would alternate
+                # endlessly.
                 assigned.seek(found.offset)
             elif found.code in RETRIABLE:
                 stale |= {partition.topic} if found.code in STALE_METADATA else set()

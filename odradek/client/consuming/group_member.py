@@ -1,7 +1,7 @@
 """A member of a classic group. It joins, receives its assignment, and sends heartbeats in the background.
 
-`Membership` contains a table of the coordinator's error codes and the member's reactions. Source: the reactions of
-Kafka's own consumers (KIP-62, KIP-394, KIP-345).
+`Membership` chooses the member's reaction to each error code of the coordinator. The reactions are those of Kafka's own
+consumers (KIP-62, KIP-394, KIP-345).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class GroupStep(Enum):
     GO_ON = auto()
     REPEAT = auto()  # repeat the request after a pause
     FIND_COORDINATOR = auto()  # look the coordinator up, then repeat the request
-    REJOIN = auto()  # rejoin as the same member; it owns its partitions until it has joined
-    # Rejoin as the same member. The generation has continued without it, so its partitions are lost.
+    REJOIN = auto()  # rejoin as the same member, which keeps its partitions until it has rejoined
+    # Rejoin as the same member. The group has continued without it, so its partitions are lost.
     REJOIN_EXPELLED = auto()
     JOIN_ANEW = auto()  # join as a new member: this one is no longer in the group, so its partitions are lost
     GIVE_UP = auto()
@@ -70,10 +70,10 @@ _STEPS_FOR_ANY_REQUEST: Mapping[ErrorCode, GroupStep] = {
 }
 _STEPS_BY_REQUEST: Mapping[tuple[GroupRequest, ErrorCode], GroupStep] = {
     (GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED): GroupStep.REJOIN,  # the response contains the member id to use
-    # The topic may have been created a moment ago.
+    # Repeat, because the topic may have just been created, so that the coordinator does not know it yet.
     (GroupRequest.COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): GroupStep.REPEAT,
     (GroupRequest.COMMIT, ErrorCode.REQUEST_TIMED_OUT): GroupStep.REPEAT,
-    # The rebalance may be waiting for this very member, so its pauses must not grow.
+    # Rejoin without a pause, because the rebalance may be waiting for this very member.
     (GroupRequest.SYNC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): GroupStep.REJOIN,
 }
 
@@ -120,7 +120,7 @@ class Membership:
 
 
 CHANNEL = "group"  # a separate connection, because JoinGroup and SyncGroup wait for the other members
-JOIN_EXTRA_MS = 5_000  # added to the rebalance timeout, by the end of which the coordinator answers
+JOIN_EXTRA_MS = 5_000  # added to the rebalance timeout, within which the coordinator answers
 
 
 class GroupMember:
@@ -155,7 +155,7 @@ class GroupMember:
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[frozenset[TopicPartition] | None] | None = None
-        self._join_error: ClientError | None = None  # a permanent error of a heartbeat: FENCED_INSTANCE_ID
+        self._join_error: ClientError | None = None  # a permanent error of a heartbeat, such as FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         # The number of partitions of each topic when this member, as leader, computed the assignment.
@@ -236,8 +236,8 @@ class GroupMember:
             if owned and self.has_lost_its_partitions:
                 return None
         self._membership.set_stable()
-        # Stays set after the membership is lost. Commits in the member's name are then refused, whereas
-        # commits without a member would be accepted.
+        # The metadata stays set after the membership is lost. The coordinator then refuses commits of this member,
+        # whereas it would accept commits without a member id.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
         self._heartbeats = asyncio.get_running_loop().create_task(self._run_heartbeats())
@@ -325,7 +325,7 @@ class GroupMember:
             raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
 
     def _is_accepted(self, request: GroupRequest, error_code: int) -> bool:
-        """Applies the error code of a response. Returns whether to continue. If the result is False, the member must
+        """Applies the error code of a response. Returns True if the request succeeded, and False if the member must
         rejoin now.
 
         Raises RetriableError if the request must be repeated after a pause, ClientError for a permanent refusal.

@@ -51,7 +51,8 @@ class GroupOffsets:
     ) -> None:
         """Commits offsets.
 
-        member   returns the committing member; called at each attempt, because the member's epoch may change in between
+        member   returns the metadata of the committing member; called on each attempt, because the member's epoch may
+                 change between attempts
 
         Raises RetriableError, CommitFailed, or ClientError for other refusals.
         """
@@ -119,7 +120,8 @@ class GroupOffsets:
         return found
 
     def _raise_first(self, codes: set[ErrorCode], what: str) -> None:
-        """Raises one of these errors. Permanent errors take precedence over transient ones."""
+        """Raises the exception for one of these codes, if there are any. Permanent errors take precedence over
+        transient ones."""
         if codes & STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._group_id, CoordinatorType.GROUP)
         text = f"{what} of the group {self._group_id!r}"

@@ -1,5 +1,5 @@
-"""The group settings of a consumer, and the steps by which partitions are added and removed: positions, buffered
-records, commits and callbacks."""
+"""The group settings of a consumer, and `Handover`, which adds and removes the consumer's partitions when its
+assignment changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class GroupProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Group settings under Kafka's names. The classic protocol uses `assignors`, in order of preference; the consumer
-    protocol uses `remote_assignor`."""
+    """Settings of a group member, mostly named as in Kafka. `assignors`, in order of preference, applies to the classic
+    protocol; `remote_assignor` to the consumer protocol."""
 
     group_id: str
     group_instance_id: str | None
@@ -41,7 +41,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """The topics that a member wants to read: by name, by a pattern that their names match (RE2), or both."""
+    """The subscription of a member: topic names, an RE2 pattern for topic names, or both."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None
@@ -60,8 +60,9 @@ class Callbacks:
 
 
 class Handover:
-    """Adds and removes partitions. Its methods are called only while the application waits for records, so the
-    application never loses partitions while it is processing their records."""
+    """Adds and removes partitions, including their positions and buffered records, and calls the application's
+    callbacks. Its methods are called only while the application waits for records, so the application never loses a
+    partition while it is processing the partition's records."""
 
     def __init__(
         self,
@@ -117,7 +118,8 @@ class Handover:
         self._delivery.is_held = False
 
     def watch(self, topics: Collection[str]) -> None:
-        """Calls `on_change` when one of these topics is created."""
+        """Makes the fetcher check for these topics until they exist. The fetcher calls its `on_change` when one of them
+        is created."""
         self._fetcher.watch(frozenset(topics))
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:

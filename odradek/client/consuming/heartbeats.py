@@ -68,7 +68,8 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
 
     @abstractmethod
     def request(self) -> Message:
-        """Builds the next heartbeat. It is complete after a loss, and otherwise contains only the changes."""
+        """Builds the next heartbeat. It is complete if the member joins or the last heartbeat may be lost; otherwise it
+        contains only the changes."""
 
     @abstractmethod
     def leave_request(self) -> Message: ...
@@ -94,7 +95,8 @@ class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
         code = code_of(answer.error_code)
         step = STEPS.get(code, HeartbeatStep.GIVE_UP)
         if code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch == JOIN_EPOCH:
-            # At a join, this error means that a group of another type has this id; later, that the group was deleted.
+            # On a join, this error means that a group of another type has this id. Later, it means that the group was
+            # deleted.
             step = HeartbeatStep.GIVE_UP
         match step:
             case HeartbeatStep.GO_ON:
@@ -136,7 +138,7 @@ class Heartbeats(Generic[ReportedState, Answer]):
                      the same for `max_poll_interval_ms`, the member leaves.
         on_answer    called after a successful heartbeat; raises RetriableError to repeat the heartbeat
         on_expelled  called when the member has to rejoin without partitions
-        on_change    called when the heartbeats have ended, with or without an `error`
+        on_change    called when the heartbeats have ended; `ensure_running` then raises the error, if there was one
         """
         self._cluster = cluster
         self._decisions = decisions

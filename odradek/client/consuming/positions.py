@@ -19,7 +19,7 @@ from odradek.client.common.values import ConsumerRecord, OffsetAndMetadata, Topi
 from odradek.client.consuming.fetched import FetchedRecords, RawBatches
 from odradek.protocol.errors import ErrorCode
 
-EARLIEST_TIMESTAMP = -2  # values for ListOffsets that stand for the two ends of a log
+EARLIEST_TIMESTAMP = -2  # values in ListOffsets requests that mean the start and the end of a log
 LATEST_TIMESTAMP = -1
 
 
@@ -101,8 +101,8 @@ class AssignedPartition:
         self.fetched.clear()
 
     def apply_leader_epoch(self, leader_epoch: int | None) -> None:
-        """Applies the leader epoch from the latest metadata. Does not validate the position if its own epoch is
-        unknown."""
+        """Applies the leader epoch from the latest metadata. If the epoch of the position is unknown, the position is
+        not validated."""
         if self.stage is not Stage.READY or leader_epoch is None or leader_epoch == self.validated_epoch:
             return
         self.replica = None
@@ -232,8 +232,8 @@ class Positions:
         }
 
     def fetchable(self, max_partition_bytes: int, max_total_bytes: int) -> list[AssignedPartition]:
-        """Returns the partitions to fetch from: those that are ready, are not paused, have no Fetch in flight, and have
-        less than `max_partition_bytes` buffered."""
+        """Returns the partitions that are ready, are not paused, have no Fetch in flight and no error, and have less
+        than `max_partition_bytes` buffered. Returns none if all partitions together have `max_total_bytes` buffered."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
         if in_hand >= max_total_bytes:
             return []
@@ -257,8 +257,8 @@ class Positions:
         return any(each.fetched_bytes >= max_partition_bytes and not each.is_paused for each in self._assigned.values())
 
     def error(self) -> ClientError | None:
-        """Returns an error for the application, if there is one. Each error is returned once; afterwards the failed
-        operation is retried."""
+        """Returns the error of a partition for the application, if there is one. Each error is returned once;
+        afterwards the failed operation is retried."""
         for each in self._assigned.values():
             if each.error is not None:
                 error, each.error = each.error, None

@@ -48,8 +48,8 @@ class Subscription:
 
     @property
     def metadata(self) -> ConsumerGroupMetadata:
-        """Returns metadata that identifies the member. For a consumer that uses `assign`, the metadata contains only
-        the group id, and the broker checks no membership."""
+        """Metadata that identifies the member. For a consumer that uses `assign`, the metadata contains only the group
+        id, so the broker checks no membership."""
         if self._member is None:
             return ConsumerGroupMetadata(self._settings.group_id)
         return self._member.metadata
@@ -65,7 +65,8 @@ class Subscription:
         )
 
     async def poll_coordinator(self) -> None:
-        """Does the due work of the group membership. Raises ClientError if the group does not accept this member."""
+        """Joins the group or takes over a new assignment, if that is necessary. Raises ClientError if the group does
+        not accept this member."""
         if self._member is not None:
             await self._member.poll_coordinator(self._handover)
 
@@ -97,7 +98,7 @@ class Subscription:
         self._on_change()
 
 
-UNATTENDED_TIMEOUT_MS = 5_000  # timeout of an automatic commit while the application waits for something else
+UNATTENDED_TIMEOUT_MS = 5_000  # timeout of an automatic commit, which delays the application's own calls
 
 
 class Commits:

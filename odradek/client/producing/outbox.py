@@ -36,8 +36,8 @@ SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNK
 class Gap(Enum):
     """The reason why the broker refused the sequence of a batch."""
 
-    SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this one again
-    WRITTEN_BEFORE = auto()  # a later batch has been written, so this one has been written too
+    SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this batch again
+    WRITTEN_BEFORE = auto()  # a later batch has been written, so this batch has been written too
     REAL = auto()  # the broker and this client disagree about what was written
 
 
@@ -133,7 +133,7 @@ class Outbox:
         if batch.order > self._last_written:
             self._last_written = batch.order
             self._written_to = batch.end_sequence
-        # The broker accepts a batch only if it has all earlier ones.
+        # The broker accepts a batch only if it has all earlier batches, so their outcome is known now.
         if batch.order > self._unresolved:
             self._unresolved = NONE
         if batch.order > self._broken:

@@ -1,4 +1,4 @@
-"""Chooses the partition of a record, as Kafka's Java client does."""
+"""Chooses the partitions of records without a key, as Kafka's Java client does."""
 
 from __future__ import annotations
 

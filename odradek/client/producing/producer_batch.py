@@ -1,5 +1,5 @@
-"""A batch of records for one partition, encoded in the form in which it is sent. It may also be built from Arrow
-columns (`odradek[columns]` installs numpy and pyarrow)."""
+"""A batch of records for one partition, which is encoded while records are added. A batch may also be built from Arrow
+columns; `odradek[columns]` installs the necessary packages."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ProducerBatch:
     def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
         """Creates an open batch without records.
 
-        order        increases with the records of a partition
+        order        position of the batch among the batches of its partition: a later batch has a larger number
         created_at   seconds on the loop's clock
         """
         self.order = order
@@ -193,7 +193,7 @@ class ProducerBatch:
 
     @property
     def end_sequence(self) -> int:
-        """The sequence after the last record's."""
+        """The sequence that follows the sequence of the last record."""
         return (self.base_sequence + self.record_count) & LARGEST_SEQUENCE
 
     def number(self, identity: ProducerIdentity, base_sequence: int) -> None:
@@ -250,8 +250,8 @@ def encoded(
     batch_bytes: int,
     compression: Compression,
 ) -> list[EncodedBatch]:
-    """Encodes all rows before any batch is sent, so that a row that cannot be encoded is found before then. Raises
-    ValueError."""
+    """Encodes all rows as batches. This happens before any batch is sent, so that no rows are sent if one of them is
+    invalid. Raises ValueError for an invalid row."""
     import numpy as np
     import pyarrow as pa
 
@@ -265,8 +265,8 @@ def encoded(
 
 
 def all_of(futures: Sequence[asyncio.Future[RecordMetadata]]) -> asyncio.Future[list[RecordMetadata]]:
-    """Returns a future that resolves when all these futures have resolved, or fails with the first failure. It need not
-    be awaited."""
+    """Returns a future that resolves when all these futures have resolved, or fails with the first failure. If the
+    future is never awaited, asyncio does not report the failure."""
     together: asyncio.Future[list[RecordMetadata]] = asyncio.gather(*futures)
     together.add_done_callback(lambda done: done.cancelled() or done.exception())
     return together

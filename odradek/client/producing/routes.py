@@ -1,5 +1,5 @@
-"""The leaders of a producer's topics. Keeps their metadata fresh and their connections open, builds Produce requests
-and reads the responses."""
+"""Finds the leaders of a producer's topics, keeps the metadata up to date and the connections open, builds Produce
+requests, and reads the responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LeaderRoutes:
         on_change: Callable[[], None],
         on_refused: Callable[[AuthenticationFailed], None],
     ) -> None:
-        """Creates routes to the leaders of `topics`, which is read again at each metadata refresh."""
+        """Creates routes to the leaders of `topics`, which is read again on each metadata refresh."""
         self._cluster = cluster
         self._topics = topics
         self._max_age_s = max_age_s
@@ -40,7 +40,7 @@ class LeaderRoutes:
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        # Partitions whose leaders have rejected a request. A metadata refresh is in progress.
+        # Partitions whose leader has rejected a request, until the metadata has been refreshed.
         self._stale: set[TopicPartition] = set()
         self._next_look = self._loop.call_later(max_age_s, self._refresh_regularly)
 
@@ -127,7 +127,7 @@ class LeaderRoutes:
 
 
 NO_OFFSET = -1
-FIRST_V2_VERSION = 12  # from this version of Produce, the broker itself adds partitions to the transaction
+FIRST_V2_VERSION = 12  # first version of Produce in which the broker itself adds partitions to the transaction
 WITH_NAMES = 12  # last version in which requests name topics; later versions use topic ids
 
 

@@ -76,8 +76,8 @@ class SendingPermission(Protocol):
         """Reports that a batch failed with the verdict ABORT or FATAL."""
 
     def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
-        """Reports that records of this identity were given up without a known outcome. Returns the identity with which
-        the partition starts afresh, or None if it cannot do so, or cannot yet."""
+        """Reports that records of this identity were given up without a known outcome. Returns the identity for the
+        next batches of the partition, or None if there is none or it is still being acquired."""
 
 
 class Sender:
@@ -242,7 +242,8 @@ class Sender:
                 self._send_all(connection, outboxes, identity, now)
 
     def _due_at(self, outbox: Outbox) -> float:
-        """Returns the time, in seconds on the loop's clock, at which the oldest batch may be sent."""
+        """Returns the time, in seconds on the loop's clock, at which the oldest waiting batch of the outbox may be
+        sent."""
         head = outbox.waiting[0]
         if head.attempts:
             return outbox.retry_at

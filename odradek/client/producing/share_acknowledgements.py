@@ -1,5 +1,5 @@
-"""The larger requests of a transaction, with each response reduced to one error code, and the acknowledgements of a
-share group (KIP-1289).
+"""Builds the larger requests of a transaction, reduces each response to one error code, and acknowledges records of a
+share group within a transaction (KIP-1289).
 
 Acknowledgements are sent to the leaders of the partitions, because the leaders hold the acquired records. Either all
 acknowledgements of a request become pending, or none of them. Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
@@ -53,7 +53,7 @@ from odradek.protocol.struct import ZERO_UUID
 def add_partitions(
     transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Builds the request in the form for clients, of which version 3 is the last."""
+    """Builds an AddPartitionsToTxn request in the form that clients send, which is that of version 3 and earlier."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -71,8 +71,8 @@ def commit_offsets(
     group: ConsumerGroupMetadata,
     topic_ids: Mapping[str, bytes],
 ) -> TxnOffsetCommitRequest:
-    """Builds the request. `topic_ids` holds the ids of all topics if the request may be sent in a version without topic
-    names."""
+    """Builds a TxnOffsetCommit request. `topic_ids` holds the ids of all topics if the request may be sent in a version
+    without topic names."""
     by_topic = grouped(
         (
             topic,
@@ -101,8 +101,8 @@ def commit_offsets(
 
 
 def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
-    """Returns the first error. OPERATION_NOT_ATTEMPTED is returned only if there is no other error, because it merely
-    means that another partition failed."""
+    """Returns the first error code, or 0 if there is none. OPERATION_NOT_ATTEMPTED is returned only if there is no
+    other error, because it merely means that another partition failed."""
     codes = [
         partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -114,7 +114,7 @@ def error_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
 
 
 def error_of_offsets(answer: TxnOffsetCommitResponse) -> int:
-    """Returns one of the errors. Permanent errors take precedence over transient ones."""
+    """Returns one of the error codes, or 0 if there is none. Permanent errors take precedence over transient ones."""
     codes = [partition.error_code for topic in answer.topics for partition in topic.partitions if partition.error_code]
     final = [
         code

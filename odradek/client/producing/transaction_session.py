@@ -56,17 +56,17 @@ from odradek.protocol.struct import ZERO_UUID, Message
 M = TypeVar("M", bound=Message)
 
 TRANSACTION_V2 = 2  # the level of the feature transaction.version
-# The request versions that belong to this level (KIP-890 part 2).
+# The request versions that transaction.version 2 requires (KIP-890 part 2).
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
 TXN_OFFSET_COMMIT_BY_ID = 6  # KIP-1319: topics are identified by their ids alone
-ADD_PARTITIONS_OF_CLIENTS = 3  # from version 4, the request is for brokers only
+ADD_PARTITIONS_OF_CLIENTS = 3  # last version for clients; later versions are for brokers only
 TWO_PHASE_COMMIT = 6  # version of InitProducerId that supports KIP-939
 # Short, because a coordinator finishes the previous transaction within milliseconds.
 CONCURRENT_BACKOFF_MS = 20
 
 
 class TransactionSession:
-    """The transactions of one producer. Only one method may run at a time."""
+    """Tracks the state of one producer's transactions, and sends the requests that change it."""
 
     def __init__(
         self,
@@ -127,7 +127,8 @@ class TransactionSession:
             self._on_error(error)
 
     def raise_error(self) -> None:
-        """Raises the error that was passed to `on_failure`, if it ended the transaction."""
+        """Raises the error that was passed to `on_failure`, if the transaction or the producer cannot continue because
+        of it."""
         if self.error is not None and self.state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR):
             raise type(self.error)(str(self.error), self.error.code) from self.error
 
@@ -139,8 +140,9 @@ class TransactionSession:
     # Initialising.
 
     async def init(self, *, keep_prepared: bool) -> None:
-        """Acquires a producer id. `state` is READY afterwards. With `keep_prepared`, it is PREPARED, and `prepared` is
-        set, if a prepared transaction was found, and otherwise NO_PREPARED."""
+        """Acquires a producer id. Without `keep_prepared`, `state` is READY afterwards. With `keep_prepared`, `state`
+        is PREPARED if a prepared transaction was found, which `prepared` then identifies, and NO_PREPARED if none was
+        found."""
         needs_version = TWO_PHASE_COMMIT if keep_prepared or self._two_phase_commit else 0
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
@@ -152,7 +154,7 @@ class TransactionSession:
         if answer.ongoing_txn_producer_id != NO_PRODUCER_ID:
             self.prepared = PreparedTxnState(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
             self.has_begun = True
-            # KIP-939 does not define the timeout of the transaction after a recovered one.
+            # Required because KIP-939 does not say which timeout applies to the transaction after a recovered one.
             self._must_init_anew = True
             self.state = ProducerTxnState.PREPARED
         else:
@@ -216,7 +218,8 @@ class TransactionSession:
         return None
 
     def note_sending(self) -> None:
-        """Reports that a record is about to be sent. From now on, the broker may open the transaction by itself."""
+        """Reports that a record is about to be sent. With transaction.version 2, the broker may open the transaction
+        from now on."""
         if self.is_transaction_v2:
             self.has_begun = True
 
@@ -432,8 +435,8 @@ class TransactionSession:
     async def _follow_the_cluster(self, *, is_sure: bool) -> None:
         """Chooses the protocol of the next transaction, because transaction.version may have changed.
 
-        is_sure   True if the last response shows that the version is 2. The features are then requested only
-                  occasionally.
+        is_sure   True if the last response shows that the version is 2. The features are then requested only if they
+                  are stale.
         """
         if not is_sure or self._cluster.are_features_stale:
             with suppress(ClientError):  # if the cluster cannot be reached, the next request will fail

@@ -34,8 +34,8 @@ class VerdictRules:
     """The verdicts for one request. `abort` and `fatal` take precedence over `retry`. All other codes get the verdict
     `otherwise`.
 
-    without_id  the rules for a producer without a transactional id, which has nothing to abort and cannot be fenced;
-                None if it never sends this request
+    without_id  the rules for a producer without a transactional id, which has no transaction to abort and cannot be
+                fenced; None if such a producer never sends this request
     """
 
     abort: frozenset[E] = frozenset()
