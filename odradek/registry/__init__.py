@@ -1,6 +1,7 @@
 """The schema registry: Confluent's HTTP interface for schemas, to the extent listed in docs/schema-registry.md.
 
-No module of this package is imported unless `odradek.schema.registry.enable` is set or a command decodes values.
+A broker imports no module of this package unless `odradek.schema.registry.enable` is set. Clients of a registry import
+the modules that they need.
 
 errors           the errors of the interface, with their codes
 schemas          a schema as clients send it, and the protocol that each schema type implements

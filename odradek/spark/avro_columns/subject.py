@@ -70,9 +70,8 @@ def _schema(stored: StoredSchema, registry: SchemaRegistryClient) -> str:
         raise SubjectError(f"{place} is not an Avro schema: {error}") from error
     if is_only_bytes(document):
         raise SubjectError(
-            f'{place} is the schema "bytes". Some serializers write such values without their length, so the bytes'
-            " would be ambiguous. Extract the bytes from the column yourself, with substring(value, 6) if there is"
-            " no length."
+            f'{place} is the schema "bytes". Confluent\'s serializers write its values without the length that'
+            " from_avro expects. Take the bytes from the column instead: substring(value, 6)"
         )
     return wrapped(document)
 
