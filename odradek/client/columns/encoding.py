@@ -32,7 +32,7 @@ _AROUND_BYTES = 1 + 5 + 10 + 5 + 5 + 5 + 5  # a record's attributes, and the lon
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A record batch with the base offset 0. It has no producer until `seal` is called."""
+    """A record batch with the base offset 0. It has no producer id and sequence until `seal` is called with them."""
 
     data: bytearray
     first_row: int
@@ -82,6 +82,8 @@ def encode(
     timestamps     int64, ms, without nulls
     headers        HEADERS_TYPE; a null list counts as empty, and a key must not be null
     batch_bytes    size limit of a batch before compression; a larger record gets a separate batch
+
+    Raises ValueError if the columns have different lengths, or if a timestamp or a header key is null.
     """
     count = len(values)
     for name, column in (("timestamps", timestamps), ("keys", keys), ("headers", headers)):

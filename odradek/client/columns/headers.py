@@ -29,7 +29,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class CorruptBatch(MalformedMessage):
-    """A batch has a wrong CRC. The message contains the batch's offsets."""
+    """Raised for a batch with a wrong CRC. The message contains the batch's offsets."""
 
 
 def visible_batches(

@@ -1,7 +1,7 @@
 """Reads record batches into a table with one row per record.
 
-The only loop over single records finds where each record begins. It is skipped if all records of a batch have the same
-size. All other fields are read column by column, for about a megabyte of records at a time.
+The only loop over single records finds where each record begins, and it finds the starts of many records of equal size
+at once. All fields are read column by column, for about a megabyte of records at a time.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -62,7 +62,8 @@ def read_records(
     aborted   transactions to leave out, as in a Fetch response; if empty, the result is that of read_uncommitted
     columns   columns of RECORD_SCHEMA to build, in its order
 
-    Raises MalformedMessage for bytes that are not record batches. The result does not refer to `data`.
+    Raises CorruptBatch for a wrong CRC, MalformedMessage for other bytes that are not record batches, and ValueError
+    for an unknown column. The table does not refer to `data`.
     """
     unknown = set(columns) - set(RECORD_SCHEMA.names)
     if unknown:
@@ -257,8 +258,8 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
 
 
 def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
-    """Returns the starts of the records after those at `here`, and the smallest record length if any length is
-    negative, otherwise 0."""
+    """Returns the start of the record after each of the records at `here`, and a number that is negative if the length
+    of any of the records at `here` is negative."""
     first = source[here]
     size = first.astype(np.int64)
     longer = first >= 0x80
@@ -274,8 +275,8 @@ def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
 
 
 def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) -> Int64s:
-    """Returns the starts of the next records, as far as they have the same length as the record at `before` in all
-    batches.
+    """Returns the starts of the next records of each batch, up to the first record whose length, in any of the batches,
+    differs from the length of the batch's record at `before`.
 
     The result has one row per batch, whose next record begins at `at`, and at most `most` columns.
     """
@@ -292,8 +293,8 @@ def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) ->
 
 
 def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int) -> list[Int64s]:
-    """Returns the starts of the `count` records that fill data[start:end]. Raises MalformedMessage if they do not fill
-    it.
+    """Returns the starts of the `count` records in data[start:end]. Raises MalformedMessage if the records do not fill
+    this range exactly.
 
     The records of a producer tend to have the same size. After some records have been read one by one, all following
     records with the same length are found at once.
@@ -329,8 +330,8 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
 
 
 def _alike(source: Bytes, start: int, size: int, most: int) -> int:
-    """Counts the records after the one at `start` that have the same length prefix, `size` bytes apart. Returns at most
-    `most`."""
+    """Counts the records after the record at `start` that have the same length prefix. Each of these records begins
+    `size` bytes after the previous one. Returns at most `most`."""
     alike = most
     for index in range(VARINT_BYTES):
         column = source[start + index : start + index + most * size + 1 : size]

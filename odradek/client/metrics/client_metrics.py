@@ -65,7 +65,7 @@ class NodeMeter:
 
 
 def add_requests(group: MetricGroup, nodes: Callable[[], Iterable[NodeMeter]]) -> None:
-    """Adds metrics for the requests and responses of all these nodes combined."""
+    """Adds metrics for the requests to all these nodes, and their responses, combined."""
     sent, received = (
         Sensors(lambda: [each.sent_bytes for each in nodes()]),
         Sensors(lambda: [each.received_bytes for each in nodes()]),
@@ -90,7 +90,7 @@ class ClientMetrics:
         self._apis: dict[int, ApiSensors] = {}
         self._nodes: dict[Address, NodeMeter] = {}
         add_requests(self.client, lambda: list(self._nodes.values()))
-        # The cluster sets both of these.
+        # The cluster sets `count_connections` and `node_id_of`.
         self.count_connections: Callable[[], int] = lambda: 0
         self.node_id_of: Callable[[Address], int | None] = lambda _: None
         self.client.gauge("connection-count", Unit.COUNT, "open connections", lambda: float(self.count_connections()))

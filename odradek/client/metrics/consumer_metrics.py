@@ -21,7 +21,7 @@ class Polls:
     def __init__(self, group: MetricGroup) -> None:
         self._clock = group.clock
         self._began_s: float | None = None
-        self._spent_s = 0.0  # duration of the last of these calls
+        self._spent_s = 0.0  # duration of the last completed call
         self._between = group.average(
             "time-between-poll", Unit.MILLISECONDS, "time between two calls that poll for records"
         )
@@ -215,7 +215,8 @@ class ShareConsumerMetrics(ClientMetrics):
         self._fetch_size.record(size_bytes)
 
     def record_acknowledgements(self, ranges: Iterable[tuple[int, int]], *, has_failed: bool) -> None:
-        """Records that acknowledgements of these offset ranges were either answered or lost."""
+        """Records the outcome of acknowledgements of these offset ranges. `has_failed` is True if the broker refused
+        them or its response was lost."""
         count = sum(last - first + 1 for first, last in ranges)
         self._acknowledgements.record(count)
         if has_failed:

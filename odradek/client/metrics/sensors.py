@@ -1,5 +1,5 @@
-"""Measurements of a client. They are recorded as events happen, and turned into rates, averages and maxima when they
-are read.
+"""The measurements of a client. Values are recorded as events happen, and turned into rates, averages and maxima when
+the metrics are read.
 
 A client records once per request, response or batch, not once per record. Reading changes nothing, so any thread may
 read while the event loop records.
@@ -91,8 +91,8 @@ class Sensor:
         return sum(each.count for each in recent) / elapsed_s
 
     def recent(self) -> tuple[list[Window], float]:
-        """Returns the recent windows, and the seconds that they cover. These are at least one full window plus the
-        current one, so a new client does not report an enormous rate."""
+        """Returns the recent windows, and the number of seconds that they cover. At least one full window is counted in
+        addition to the current one, so a new client does not report an enormous rate."""
         now_s = self._clock()
         recent = [
             each
@@ -106,13 +106,13 @@ class Sensor:
 
 
 class Sensors:
-    """Reads several sensors as one, such as those of all topics. Each measurement then needs to be recorded only
-    once."""
+    """Combines several sensors, such as the sensors of all topics, into one. A value then has to be recorded only once,
+    for its topic."""
 
     __slots__ = ("_all",)
 
     def __init__(self, sensors: Callable[[], Iterable[Sensor]]) -> None:
-        """Combines sensors. `sensors` is called each time a value is read."""
+        """Combines the sensors that `sensors` returns each time a value is read."""
         self._all = sensors
 
     @property
@@ -153,8 +153,8 @@ class MetricSource:
 
 
 class MetricGroup:
-    """The metrics of one of Kafka's groups that have the same tags. Its methods add metrics, and return the sensor that
-    records the values."""
+    """Metrics that belong to the same metric group of Kafka and have the same tags. The methods add metrics, and return
+    the sensor that records the values."""
 
     def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
         self.name = name

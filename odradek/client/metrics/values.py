@@ -64,7 +64,7 @@ class Metrics:
 
     def value(self, name: str, *, group: str | None = None, **tags: str) -> float:
         """Returns the value of the metric that has this name and exactly these tags in addition to "client-id", such as
-        `topic="orders"`. In the name of a tag, `_` stands for "-".
+        `topic="orders"`. Write `_` in place of "-" in the name of a tag.
 
         Raises KeyError if there is no such metric, or if several groups have it.
         """

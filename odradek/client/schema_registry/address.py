@@ -1,6 +1,6 @@
-"""The address of a schema registry and the login, as users specify them.
+"""The address and login of a schema registry, as users specify them.
 
-Imports little, because commands that use no registry import the default address.
+This module imports little, because commands that use no registry import it for the default address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DEFAULT_URL: Final = "http://localhost:8081"
 
 
 class RegistryAddress(NamedTuple):
-    """Where a registry is, and how to log in.
+    """The URL of a registry, and the login for it.
 
     url    the URL without the login, so that messages can contain it
     login  the value of the header Authorization, or None
@@ -25,8 +25,8 @@ class RegistryAddress(NamedTuple):
 
 
 def registry_address(url: str, user: str | None = None, password: str | None = None) -> RegistryAddress:
-    """Parses the URL of a registry. `user` and `password` take precedence over a login in the URL. Raises ValueError,
-    whose message contains no password."""
+    """Parses the URL of a registry. `user` and `password` take precedence over a login in the URL. Raises ValueError if
+    the URL or the login is invalid; the message contains no password."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{parts.hostname or url} is not the URL of a schema registry, such as {DEFAULT_URL}")

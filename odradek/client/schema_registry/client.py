@@ -29,9 +29,10 @@ class RegistryFailure(Enum):
 
 
 class SchemaRegistryError(Exception):
-    """A registry cannot be reached, or refuses a request.
+    """Raised if a registry cannot be reached, or refuses a request.
 
-    code  the error code of the registry's answer, or its HTTP status, or 0 if there was no answer
+    code  the error code in the registry's response, or its HTTP status if the response has no code; 0 if there was no
+          response
     """
 
     def __init__(self, message: str, failure: RegistryFailure, code: int = 0) -> None:
@@ -86,25 +87,30 @@ class SchemaRegistryClient:
     def version(self, subject: str, number: int | None = None, *, with_deleted: bool = False) -> StoredSchema:
         """Returns a version of a subject, by default the latest one.
 
-        with_deleted  whether the version may be softly deleted
+        with_deleted  whether to return the version even if it was softly deleted
         """
         path = f"/subjects/{quoted(subject)}/versions/{'latest' if number is None else number}"
         return _stored(self.ask("GET", f"{path}?deleted=true" if with_deleted else path))
 
     def version_numbers(self, subject: str, *, with_deleted: bool = False) -> list[int]:
-        """Returns the numbers of the versions of a subject, in ascending order."""
+        """Returns the version numbers of a subject, in ascending order. With `with_deleted`, includes softly deleted
+        versions."""
         path = f"/subjects/{quoted(subject)}/versions"
         return sorted(map(int, self.ask("GET", f"{path}?deleted=true" if with_deleted else path)))
 
     def text_of_id(self, schema_id: int) -> SchemaText:
-        """Returns the schema with this id. It is requested only once, because an id never changes its meaning."""
+        """Returns the schema with this id. Each schema is requested only once, because the schema of an id never
+        changes."""
         if schema_id not in self._texts:
             self._texts[schema_id] = _text(self.ask("GET", f"/schemas/ids/{schema_id}"))
         return self._texts[schema_id]
 
     def resolved(self, text: SchemaText) -> Sequence[tuple[Reference, str]]:
-        """Returns all schemas to which a schema refers, directly or indirectly. Each one comes after the schemas to
-        which it refers itself."""
+        """Returns all schemas to which a schema refers, directly or indirectly, with the references to them. A schema
+        comes after the schemas to which it refers.
+
+        Raises SchemaRegistryError if a schema cannot be read, refers to itself, or has too many references.
+        """
         found: dict[str, tuple[Reference, str]] = {}
         texts: dict[str, SchemaText] = {}
         waiting = [(each, False) for each in reversed(text.references)]
@@ -120,7 +126,7 @@ class SchemaRegistryClient:
                     f"the schema refers to itself, or has more than {MAX_REFERENCES} references",
                     RegistryFailure.REFUSED,
                 )
-            # A deleted version may still have users, because a softly deleted schema can be read.
+            # Softly deleted versions are included, because schemas may still refer to them.
             texts[reference.name] = self.version(reference.subject, reference.version, with_deleted=True).text
             waiting.append((reference, True))
             waiting.extend((each, False) for each in reversed(texts[reference.name].references))

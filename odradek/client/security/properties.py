@@ -36,8 +36,8 @@ class UnsecuredTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL. It
-    does so for each login."""
+    """Requests tokens with the client credentials grant (KIP-768), or reads them from the file of a `file:` URL. Every
+    login requests or reads the token again."""
 
     url: str
     client_id: str = ""
@@ -126,13 +126,14 @@ MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule")
 
 
 def is_of_security(name: str) -> bool:
-    """Returns whether the property concerns security. Properties that are unknown here count too."""
+    """Returns whether the property concerns security. The result is also True for security properties that this client
+    does not support."""
     return name.startswith(("security.", "sasl.", "ssl."))
 
 
 def security_settings(properties: Mapping[str, str], prefix: str = "") -> SecuritySettings:
-    """Converts these properties to settings. Ignores all properties that do not concern security. Contradictions are
-    detected later, by the client itself.
+    """Converts these properties to settings. Ignores all properties that do not concern security. Does not detect
+    contradictory settings; the client does so later.
 
     prefix   prefix of the property names in messages
 
@@ -185,7 +186,7 @@ def _take(given: Mapping[str, str], settings: SecuritySettings, prefix: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The options of the login in a JAAS text. There are none if the text contains no login."""
+    """The options of the login module in `sasl.jaas.config`; empty if the property is not set."""
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -42,7 +42,7 @@ _EXTENSION_VALUE = re.compile("[\x21-\x7e \t\r\n]+")
 
 
 class SaslError(Exception):
-    """The server violates the mechanism, or cannot prove that it has the password."""
+    """Raised if the server violates the mechanism, refuses the login, or cannot prove that it knows the password."""
 
 
 class SaslExchange(Protocol):
@@ -170,7 +170,8 @@ class OAuthBearerExchange:
 
 
 def _status_of(challenge: bytes) -> str:
-    """Returns the status of a refusal, which has the form {"status": "invalid_token"}."""
+    """Returns the status in a refusal of the form {"status": "invalid_token"}, or a phrase that says that there is
+    none."""
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

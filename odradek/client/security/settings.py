@@ -27,12 +27,13 @@ class SecuritySettings(TypedDict, total=False):
     """The security settings of a client, as keyword arguments.
 
     security_protocol   PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL
-    ssl_cafile          the trusted certificates: PEM, or PKCS12 with `ssl_capassword`; by default those of the system
+    ssl_cafile          a file with the trusted certificates: PEM, or PKCS12 with `ssl_capassword`; by default, the
+                        system's certificates
     ssl_cadata          the trusted certificates as PEM text
-    ssl_certfile        the client's own certificate with its chain, and its key unless `ssl_keyfile` is set: PEM or
-                        PKCS12
+    ssl_certfile        a file with the client's own certificate, its chain and, unless `ssl_keyfile` is set, its key:
+                        PEM or PKCS12
     ssl_certdata        the client's own certificate with its chain and key, as PEM text
-    ssl_keyfile         the client's key: PEM
+    ssl_keyfile         a PEM file with the client's key
     ssl_password        password of an encrypted key, or of the PKCS12 file
     ssl_check_hostname  whether the broker's certificate must match the address of the connection; True by default
     ssl_context         an SSLContext, which replaces all other `ssl_` settings except `ssl_check_hostname`
@@ -40,7 +41,7 @@ class SecuritySettings(TypedDict, total=False):
     sasl_username, sasl_password     the login for PLAIN and SCRAM
     sasl_token          for OAUTHBEARER: a function or coroutine function that returns a token. It is called for each
                         login. A function runs in a thread, so it may wait for a server.
-    sasl_extensions     sent with SCRAM (`{"tokenauth": "true"}` with a delegation token) or OAUTHBEARER
+    sasl_extensions     extensions to send with SCRAM (`{"tokenauth": "true"}` for a delegation token) or OAUTHBEARER
     """
 
     security_protocol: str
@@ -184,7 +185,7 @@ def _trust(context: ssl.SSLContext, settings: Security) -> None:
         return
     try:
         context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError, TypeError):  # ValueError and TypeError mean no certificate, or not ASCII
+    except (ssl.SSLError, ValueError, TypeError):  # the latter two if it has no certificate or is not ASCII
         raise ValueError(f"{what} contains no certificates in PEM format") from None
 
 

@@ -1,7 +1,8 @@
 """The records that a member has acquired at one broker, as ranges of offsets, and their acknowledgements.
 
-A range has one byte per offset. The byte is either the offset's acknowledge type or a state in which nothing has to be
-sent. A range of any length is therefore a single object, and acknowledgements are built from runs of bytes.
+A range has one byte per offset. The byte is either the acknowledge type to send for the offset, or a state in which
+nothing has to be sent. A range of any length is therefore a single object, and acknowledgements are built from runs of
+bytes.
 
 The response to a ShareFetch contains whole batches of the log, and therefore also records that other members have
 acquired. Acquired offsets without a record for the application (removed by compaction, or control records) are gaps,
@@ -36,12 +37,12 @@ from odradek.protocol.topic_partition import TopicIdPartition
 GAP = 0  # an offset without a record for the application
 ACCEPT, RELEASE, REJECT, RENEW = (kind.value for kind in AcknowledgeType)
 OPEN = 0xFF  # delivered, but not yet acknowledged by the application
-RENEWED = 0xFE  # lock renewed: the application may acknowledge it again, but `getmany` does not require that
+RENEWED = 0xFE  # lock renewed: the application may acknowledge the record again, but `getmany` does not require that
 RENEWING = 0xFD  # the renewal has been sent but not yet answered
 DONE = 0xFC  # acknowledgement sent, record lost, or left to another transaction
-PENDING = 0xFB  # a transaction acknowledges it; until that transaction ends, the application must not
-# The transaction that acknowledged it was aborted: the application may acknowledge it
-# again, but `getmany` does not require that.
+PENDING = 0xFB  # a transaction acknowledges the record; until the transaction ends, the application must not
+# The transaction that acknowledged the record was aborted: the application may acknowledge the record again, but
+# `getmany` does not require that.
 RETURNED = 0xFA
 
 _TO_SEND = re.compile(rb"[\x00-\x04]+")
@@ -272,8 +273,8 @@ class Acquisitions:
         self._ids.clear()
 
     def _ranges_with(self, partition: TopicPartition, offset: int) -> Iterable[AcquiredRange]:
-        """Returns the ranges that may contain this offset, most likely first. Where ranges overlap, the older one is
-        done."""
+        """Returns the ranges that may contain this offset, most likely first. Where two ranges overlap, the older range
+        is DONE."""
         ranges = self._ranges.get(partition, [])
         at = bisect_right(ranges, offset, key=_BY_OFFSET)
         return reversed(ranges[:at])
@@ -398,7 +399,7 @@ class _RecordReader:
             types = self._types(first, stop) if types is None else types
             for record in self.found.records[len(self.found.records) - taken :]:
                 types[record.offset - first] = OPEN
-        if stop <= last:  # these records are missing for an unknown reason, so they are not gaps
+        if stop <= last:  # the last records are missing for an unknown reason, so their offsets are not gaps
             missing = AcquiredRange(stop, bytearray([RELEASE]) * (last + 1 - stop))
             self.found.damage = self.found.damage or f"the records from offset {stop} to {last} did not come"
             self._add(AcquiredRange(first, types))

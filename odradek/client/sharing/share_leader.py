@@ -37,8 +37,8 @@ UNDECIDED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# Errors after which a fetch is repeated. Kafka 4.3.1 answers a whole ShareFetch with the last of these errors if one of
-# its topics was deleted, until the assignment no longer contains that topic.
+# Errors after which a fetch is repeated. Kafka 4.3.1 refuses a whole ShareFetch with UNKNOWN_SERVER_ERROR if one of its
+# topics was deleted, until the assignment no longer contains that topic.
 TRANSIENT_ERRORS = SESSION_LOST_ERRORS | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 

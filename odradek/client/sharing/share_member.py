@@ -120,13 +120,14 @@ class ShareMember:
 
     @property
     def metadata(self) -> ShareGroupMetadata:
-        """Identifies the member. The epoch is 0 while it is not in the group."""
+        """Metadata that identifies the member. The epoch is 0 while the member is not in the group."""
         member = self._membership
         return ShareGroupMetadata(member.group_id, member.member_id, member.epoch)
 
     async def wait_until_joined(self, ends_at: float) -> ShareGroupMetadata | None:
-        """Waits until the group has accepted the member, and returns its metadata. Returns None at `ends_at`, on the
-        loop's clock. Raises ClientError if the group does not accept this member."""
+        """Waits until the group has accepted the member, and returns the member's metadata. Returns None if the group
+        has not accepted the member by `ends_at`, on the loop's clock. Raises ClientError if the group refuses the
+        member."""
         while self._membership.epoch <= JOIN_EPOCH:
             self._has_changed.clear()
             self.poll_coordinator()

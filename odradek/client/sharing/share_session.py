@@ -39,7 +39,7 @@ SESSION_LOST_ERRORS = frozenset(
 
 
 class NamedPartitions(NamedTuple):
-    """The partitions that a ShareFetch names, in addition to those with acknowledgements."""
+    """The partitions that a ShareFetch names, in addition to the partitions whose records it acknowledges."""
 
     added: frozenset[TopicIdPartition]
     forgotten: frozenset[TopicIdPartition]
@@ -92,7 +92,7 @@ Sendings = Mapping[TopicIdPartition, SentAcknowledgements]
 
 
 class AcquireMode(Enum):
-    """The mode `share.acquire.mode` (KIP-1206): acquire whole batches of the log, or never more records than
+    """The acquire mode (`share.acquire.mode`, KIP-1206): acquire whole batches of the log, or never more records than
     requested."""
 
     BATCH_OPTIMIZED = 0
@@ -101,7 +101,7 @@ class AcquireMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """Settings under Kafka's names, in bytes and ms."""
+    """The settings and member of a share consumer that its requests contain. Sizes are in bytes."""
 
     group_id: str
     member_id: str
