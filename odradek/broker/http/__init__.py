@@ -2,11 +2,13 @@
 
 listener     the socket, which is open from the start; all other modules are imported at the first connection
 pages        the HTTP server, which uses aiohttp
-connections  the limits on connections to the HTTP server
+connections  accepts connections to the HTTP server, and limits their number
 measures     collects the metrics as plain numbers, in the thread of the event loop
 exposition   formats the metrics as text for Prometheus
 access       decides which requests are answered
 guard        checks the Host and Origin headers
+json_answer  JSON responses
+logins       logs in HTTP clients as users of the broker
 page/        the page, which shows people the state of the broker
 records/     records as JSON for programs
 """

@@ -4,11 +4,11 @@
     odradek.http.token is set                      requests from any address with the token; below the path of a test
                                                    cluster, the token of that cluster is sufficient
     no token; TLS requires client certificates     all requests, since every client has presented a certificate
-    neither; listens on the loopback interface     all requests from this machine
-    neither; listens on another interface          health checks only
+    otherwise, on the loopback interface           all requests from this machine
+    otherwise, on another interface                health checks only
 
-Health checks (/healthz, /readyz) are always answered. A request for records may contain the name and password of a user
-of the broker instead of the token. It is then answered in every configuration, with the rights of that user. Source:
+Health checks (/healthz, /readyz) are always answered. If a request for records contains the name and password of a
+broker user instead of the token, the request is answered in every configuration, with the rights of that user. Source:
 RFC 6750, 2.1; RFC 7617.
 """
 
@@ -37,7 +37,7 @@ class Refusal:
     status: int
     text: str
     headers: dict[str, str] = field(default_factory=dict)
-    code: str | None = None  # the error code of Kafka that has the same meaning
+    code: str | None = None  # Kafka's error code with the same meaning
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
@@ -52,9 +52,9 @@ def access(host: str, token: str | None, *, requires_certificate: bool) -> Acces
 
 
 def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: str) -> Refusal | None:
-    """Returns the response with which to refuse a request, or None if the request may be answered.
+    """Returns the response that refuses a request, or None if the request may be answered.
 
-    authorization  the header Authorization; empty if the request has none
+    authorization  the Authorization header; empty if the request has none
     """
     if allowed is Access.EVERYBODY or path in PUBLIC_PATHS:
         return None
@@ -77,14 +77,14 @@ def has_token(tokens: Sequence[str], authorization: str) -> bool:
 
 
 def is_login(tokens: Sequence[str], authorization: str) -> bool:
-    """Returns whether the header contains the name and password of a user, and not one of the tokens as the
-    password."""
+    """Returns whether the Authorization header contains the name and password of a user. Returns False if the password
+    is one of the tokens."""
     return authorization.strip().lower().startswith("basic ") and not has_token(tokens, authorization)
 
 
 def token_in(authorization: str) -> str:
-    """Returns the token of `Bearer <token>`, or the password of Basic authentication with any user name. Returns an
-    empty string if the header has neither."""
+    """Returns the token in the Authorization header: the token of `Bearer <token>`, or the password of Basic
+    authentication with any user name. Returns an empty string if the header has neither."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()

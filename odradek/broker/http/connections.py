@@ -26,7 +26,7 @@ log = logging.getLogger("odradek.control")
 bugs = logging.getLogger("odradek.control.http")  # aiohttp logs exceptions of handlers here
 
 SHUTDOWN_TIMEOUT_S = 1.0
-PAUSE_S = 1.0  # delay after an accept has failed because no file descriptor was left
+PAUSE_S = 1.0  # delay after a failed accept, for example because no file descriptor was left
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 AddRoutes: TypeAlias = Callable[[web.Application], None]
 Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, by their protocol
@@ -38,10 +38,9 @@ class HttpLimits:
 
     max_connections    maximum number of ordinary connections
     reserve            number of additional connections, which serve only health checks, so that monitoring works even
-                       if all ordinary connections are in use. If yet another connection arrives, the oldest additional
-                       one is closed
-    request_timeout_s  longest time for a TLS handshake, and for the head of a request. The latter counts from the start
-                       of the connection or from the previous response
+                       if all ordinary connections are in use. A further connection closes the oldest additional one
+    request_timeout_s  longest time for a TLS handshake, and for the head of a request. The time for the head counts
+                       from the start of the connection or from the previous response
     max_headers        maximum number of headers per request
     max_line_bytes     maximum size of each header and of the request line
     """

@@ -55,7 +55,7 @@ COUNTED = {  # names of Kafka's group metrics, without the suffix `-count`
 }
 RUNNING = 3  # the number that Kafka uses for the broker state RUNNING
 
-# Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
+# Quota key → type of Kafka's MBean, name of the rate metric, help text of the rate metric.
 QUOTAS = {
     "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
     "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of responses to Fetch requests per second"),
@@ -138,8 +138,8 @@ def requests(measures: Measures) -> Families:
 
 
 def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
-    """Returns the upper bounds of a histogram, in ms, with their cumulative counts. Bounds double from 32 µs to about
-    half a minute."""
+    """Returns the upper bounds of a histogram's buckets, in ms, with their cumulative counts. The bounds double from 32
+    µs to about half a minute."""
     counts = list(accumulate(answered_in))
     bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
     return [*bounds, ("+Inf", counts[-1])]
@@ -179,8 +179,8 @@ def logins(measures: Measures) -> Families:
 
 
 def quotas(measures: Measures) -> Families:
-    """Yields the quotas in use. As in Kafka, the label for the user or client id is empty if the quota does not depend
-    on it."""
+    """Yields the metrics of the quotas in use. As in Kafka, the label for the user or client id is empty if the quota
+    does not depend on the user or client id."""
     labels = ("user", "client_id")
     for key, (name, rate_name, help_) in QUOTAS.items():
         prefix = f"kafka_server_{name}"
@@ -270,7 +270,8 @@ def groups(measures: Measures) -> Families:
         count = counts.get((CLASSIC, state), 0)
         yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups in state {state}", count)
     yield gauge(f"{prefix}_numoffsets", "Committed offsets of groups", measures.groups.offsets)
-    # Groups of all types, and their offsets under the name that this metric has since Kafka 4.4 (KIP-1301).
+    # The metrics below cover groups of all types. Kafka 4.4 and later call the number of offsets `offset_count`
+    # (KIP-1301).
     prefix = "kafka_server_group_coordinator_metrics"
     family = GaugeMetricFamily(f"{prefix}_group_count", "Groups by type", labels=("protocol",))
     for group_type, count in by_type.items():

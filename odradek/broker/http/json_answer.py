@@ -1,5 +1,5 @@
-"""Answers of the HTTP server in JSON. They end with a newline, so that the prompt of a shell is on its own line after
-curl."""
+"""JSON responses of the HTTP server. Each response ends with a newline, so that the shell prompt is on its own line
+after curl."""
 
 from __future__ import annotations
 

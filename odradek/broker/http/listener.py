@@ -44,7 +44,7 @@ Serve: TypeAlias = (
 
 
 def port_of(config: BrokerConfig) -> int:
-    """Returns the configured port.
+    """Returns the configured port: 0 means any free port, and -1 means no HTTP.
 
     If no HTTP port is configured and the Kafka listener uses any free port, the HTTP port is any free port, too.
     """
@@ -54,9 +54,9 @@ def port_of(config: BrokerConfig) -> int:
 
 
 def bind_pages(config: BrokerConfig) -> socket.socket | None:
-    """Binds the HTTP port. Returns None if HTTP is switched off. Raises CannotStart.
+    """Binds the HTTP port. Returns None if HTTP is switched off. Raises CannotStart if the port cannot be bound.
 
-    If no port is configured and another process uses the default port, this takes any free port.
+    If no port is configured and another process uses the default port, this function binds any free port.
     """
     host, port = config.odradek_http_host, port_of(config)
     if port == NO_HTTP:
@@ -105,7 +105,8 @@ class ControlListener:
         certificates: LoadedTls | None,
         add_routes: AddRoutes | None,
     ) -> None:
-        """
+        """Listens on the socket `bound`.
+
         certificates  None for HTTP without TLS
         add_routes    adds further routes to the HTTP server, such as those of the control interface
         """
@@ -199,7 +200,7 @@ def listen(
         connection.context = certificates.tls_of(HTTP_LISTENER).context
 
     loaded = certificates.tls_of(HTTP_LISTENER)
-    # A server cannot change its context later. It calls this function at each handshake, so renewed certificates are
-    # used.
+    # A server cannot change its TLS context later. It calls `newest` on every handshake, so that renewed certificates
+    # are used.
     loaded.context.sni_callback = newest
     return ControlListener(broker, traffic, bound, loaded, add_routes)

@@ -1,4 +1,4 @@
-"""Logins of HTTP clients as users of the broker. The schema registry and the calls for records accept them."""
+"""Logs in HTTP clients as users of the broker. The schema registry and the calls for records accept these logins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class HttpLogins:
         self._users = PasswordUsers(self._plain, lambda: broker.metadata.image.scram_credentials)
 
     async def user_of(self, authorization: str) -> str:
-        """Returns the user whose name and password are in the header Authorization. Raises LoginRefused."""
+        """Returns the user whose name and password are in the Authorization header. Raises LoginRefused if the name or
+        the password is wrong."""
         user, password = basic_login(authorization)
         now_ms = self._broker.clock.now_ms()
         if not await in_thread(self._broker.workers, lambda: self._users.knows(user, password, now_ms)):
@@ -43,7 +44,8 @@ class HttpLogins:
 
 
 def client_of(request: web.Request, user: str | None = None) -> ConnectionInfo:
-    """Returns the client of an HTTP request, which is a user or User:ANONYMOUS at the address of the request."""
+    """Returns a client of an HTTP request, with the address from which the request was sent. Its principal is `user`,
+    or User:ANONYMOUS if `user` is None."""
     client = ConnectionInfo(NO_CONNECTION, (request.remote or "").removeprefix(IPV4_IN_IPV6), 0)
     if user is not None:
         client.principal = f"User:{user}"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.protocol.lag import GroupLag
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-METRICS = "metrics"  # name of this work in the loop watch
+METRICS = "metrics"  # name of this work in the reports of the loop watch
 MAX_PENDING = 200  # maximum number of rows for share partitions and transactions; totals include the other rows
 MAX_LAGS = 1000  # maximum number of groups for which the lag is computed
 SHARE = "share"
@@ -47,7 +47,7 @@ LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.
 
 
 class Traffic(NamedTuple):
-    """The counters of requests and connections, and the time at which they started."""
+    """The counters of requests and connections, and the time at which the counting started."""
 
     dispatcher: Dispatcher[HandlerBroker]
     servers: Sequence[Server]
@@ -86,11 +86,11 @@ class RequestMeasure(NamedTuple):
 class ListenerMeasure(NamedTuple):
     """Counters of the connections of one listener.
 
-    delayed  number of connections that had to wait because of the listener's connection rate, and their total waiting
-             time in ms
-    held     number of connections that were held and then closed because of the connection rate of their address, and
-             the total time in ms for which they were held
-    logins   None if the listener has no SASL
+    delayed     number of connections that had to wait because of the listener's connection rate, and their total
+                waiting time in ms
+    held_count  number of connections that were held and then closed because of the connection rate of their address,
+                and the total time in ms for which they were held
+    logins      None if the listener has no SASL
     """
 
     listener: str
@@ -121,10 +121,10 @@ class QuotaMeasure(NamedTuple):
 class PartitionMeasure(NamedTuple):
     """Measures of one partition's log.
 
-    stable_lag   number of records between last stable offset and high watermark, for which read_committed consumers
-                 wait
+    stable_lag  number of records between the last stable offset and the high watermark, for which read_committed
+                consumers wait
     records_in, bytes_in, bytes_out
-                 totals since this process opened the partition; markers count as records, as in Kafka
+                totals since this process opened the partition; transaction markers count as records, as in Kafka
     """
 
     topic: str
@@ -152,11 +152,12 @@ class LagMeasure(NamedTuple):
 class GroupMeasure(NamedTuple):
     """Measures of all groups.
 
-    offsets     the number of committed offsets of groups of all types
+    offsets     number of committed offsets of groups of all types
     rebalances  number of rebalances by type of group; see `GroupCore.rebalances`
     counts      other counts, by their names in `groups.common.outcome.COUNTED`; see `GroupCore.counts`
-    lags        lags of at most `MAX_LAGS` groups that have an offset or a partition. Share groups have no lag
-    left_out    number of further groups that have an offset or a partition, but are not in `lags`
+    lags        lags of the first `MAX_LAGS` groups, except share groups, which have no lag, and groups that have
+                neither a committed offset nor an assigned partition
+    left_out    number of groups after the first `MAX_LAGS`, whose lag is not computed
     """
 
     by_type_and_state: Mapping[tuple[str, str], int]
@@ -172,7 +173,8 @@ class TransactionMeasure(NamedTuple):
 
     ids_by_state      number of ids in each state
     open_time_max_ms  age of the oldest open transaction
-    kept              number of open transactions that are kept until their recovery decides them (KIP-939)
+    kept              number of open transactions that InitProducerId kept, and that their owner must commit or abort
+                      (KIP-939)
     partitions        number of partitions in open transactions (KIP-1289)
     """
 
@@ -206,11 +208,12 @@ class DeadLetterMeasure(NamedTuple):
 
 
 class ShareMeasure(NamedTuple):
-    """Acknowledgements of share groups in transactions (KIP-1289), and dead-letter queues (KIP-1191).
+    """Measures of acknowledgements in transactions (KIP-1289), and of dead-letter queues (KIP-1191).
 
-    txn_pending       number of records whose acknowledgement waits for the end of a transaction, as the share
-                      coordinator counts them; None while it loads
-    txn_lock_expired  number of pending records that were released since the process started because their lock expired
+    txn_pending       number of records whose acknowledgement waits for the end of a transaction, according to the share
+                      coordinator; None if the coordinator is not loaded
+    txn_lock_expired  number of pending records that became available again because their lock expired, since the
+                      process started
     pending           pending records by share partition and transaction; at most `MAX_PENDING` rows
     dead_letters      one row for each group that has had dead letters
     """
@@ -224,10 +227,10 @@ class ShareMeasure(NamedTuple):
 class DiskMeasure(NamedTuple):
     """Measures of the disk.
 
-    sync_ms     total time of the fdatasyncs of partitions
-    synced_in   number of fdatasyncs by duration, see `LogSyncs`
+    sync_ms    total time of the fdatasyncs of partitions
+    synced_in  number of fdatasyncs by duration, see `LogSyncs`
     total_bytes, usable_bytes
-                size and free space of the file system that contains the data directory
+               size and free space of the file system that contains the data directory
     """
 
     sync_ms: float
@@ -237,8 +240,8 @@ class DiskMeasure(NamedTuple):
 
 
 class BlockingMeasure(NamedTuple):
-    """One kind of work that blocked the event loop for longer than `loop_watch.LONG_S`, with the number of times and
-    their total duration."""
+    """One kind of work that blocked the event loop for longer than `loop_watch.LONG_S`: how often it did so, and the
+    total and the longest duration."""
 
     name: str
     occurrences: int
@@ -247,7 +250,12 @@ class BlockingMeasure(NamedTuple):
 
 
 class LoopMeasure(NamedTuple):
-    """The lateness of the event loop's ticks: the total, and the number of ticks by lateness (see `LoopWatch`)."""
+    """Measures of the event loop.
+
+    late_ms   total delay of the loop's ticks
+    late_by   number of ticks by delay, see `LoopWatch`
+    blocking  the kinds of work that blocked the loop
+    """
 
     late_ms: float
     late_by: Sequence[int]

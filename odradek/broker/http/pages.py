@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Readiness(NamedTuple):
     """The readiness of the broker.
 
-    waiting_for  internal topics whose coordinators are not loaded
+    waiting_for  internal topics that have an offline partition, or whose coordinators are not loaded
     offline      partitions that cannot be used
     """
 
@@ -138,7 +138,7 @@ def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Midd
                 raise AccessRefused(Refusal(413, words, code=ErrorCode.MESSAGE_TOO_LARGE.name)) from None
         try:
             return await handler(request)
-        except web.HTTPException as error:  # such as 404 of the HTTP server itself
+        except web.HTTPException as error:  # for example a 404 from aiohttp
             if error.text and not error.text.endswith("\n"):
                 error.text += "\n"
             raise

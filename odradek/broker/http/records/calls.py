@@ -1,5 +1,5 @@
-"""The calls for records over HTTP, as a table with one row for each call. The routes check requests against these rows,
-and the OpenAPI document is generated from them."""
+"""The calls for records over HTTP, as a table with one row for each call. The HTTP handlers check requests against
+these rows, and the OpenAPI document is generated from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.control_calls.call import CallField, CallScope, ControlCall, FieldK
 PATH: Final = "/api/topics/{topic}/records"
 JSON, LINES, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
 MAX_WRITTEN_RECORDS: Final = 1000
-BODY_BYTES: Final = 1024 * 1024  # the size limit of aiohttp for a request body
+BODY_BYTES: Final = 1024 * 1024  # aiohttp's size limit for a request body
 
 TEXT: Final[JsonSchema] = {"type": "string"}
 WHOLE: Final[JsonSchema] = {"type": "integer", "minimum": 0}

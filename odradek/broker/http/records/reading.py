@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 MAX_RECORDS: Final = 1000
 DEFAULT_RECORDS: Final = 100
-MAX_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in a response; a larger record is sent alone
+# Maximum size of the keys, values and headers in a response. A larger record is sent alone.
+MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_WAIT_MS: Final = 60_000
 MAX_READERS: Final = 64
 DECODING_LIMITS: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
@@ -60,7 +61,7 @@ UNCOMMITTED: Final = "uncommitted"
 
 
 class TooManyReaders(Exception):
-    """Raised if MAX_READERS requests are reading already."""
+    """Raised if MAX_READERS requests are already reading."""
 
 
 class ReaderLimit:
@@ -86,9 +87,11 @@ class ReaderLimit:
 class ReadQuery:
     """The parameters of a request that reads records.
 
-    start    first offset by partition. All other partitions start at `default_start`: an offset, `end` or `beginning`
+    start    offset to start from, by partition. All other partitions start from `default_start`: an offset, `end` or
+             `beginning`
     most     maximum number of records in one response
-    formats  formats in which the schema registry decodes `key` and `value`; only the parts to be decoded are named
+    formats  format in which the schema registry decodes the `key` and the `value`. A part without a format is not
+             decoded
     """
 
     topic: str
@@ -103,9 +106,9 @@ class ReadQuery:
 
 
 def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
-    """Parses the parameters of a read. Raises KafkaError (INVALID_REQUEST).
+    """Parses the parameters of a read. Raises KafkaError (INVALID_REQUEST) if a parameter is invalid.
 
-    last_event_id  the header Last-Event-ID, which browsers send to resume; it replaces the parameter `from`
+    last_event_id  the Last-Event-ID header, which browsers send to resume; it replaces the parameter `from`
     """
     given = last_event_id or query.get("from") or BEGINNING
     start: Mapping[int, int] = {}
@@ -145,8 +148,8 @@ class RecordReader:
     """Reads successive batches of records for one request. `next` is the position at which to resume."""
 
     def __init__(self, served: ViewedBroker, query: ReadQuery) -> None:
-        """Raises KafkaError if the topic or a partition does not exist, or if the query asks for decoding without a
-        schema registry."""
+        """Raises KafkaError if the topic or a partition does not exist, or if the query requests decoding and the
+        schema registry is off."""
         if query.formats and served.decoder is None:
             raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
         self._served = served
@@ -169,15 +172,16 @@ class RecordReader:
         return all(self._positions[each.partition] >= self._end(each) for each in self._logs())
 
     async def read(self) -> list[str]:
-        """Returns the JSON of the next records. Raises KafkaError.
+        """Returns the JSON of the next records. Raises KafkaError, for example if the topic was deleted.
 
-        Each call examines a bounded part of the log. If the query has a filter, a call may return no records although
-        the end is not reached.
+        Each call examines a bounded part of the log. If the query has a filter, a call may return no records before the
+        end is reached.
         """
         return [] if self.is_at_end else await self._read_batch()
 
     async def wait(self, wait_ms: int) -> None:
-        """Waits until a record is appended, but not longer than `wait_ms`."""
+        """Waits until a record is appended, but at most `wait_ms`. Returns at once if there are records that have not
+        been examined."""
         if not self.is_at_end:
             return
         woken = asyncio.Event()
@@ -231,8 +235,8 @@ class RecordReader:
         return texts
 
     async def _decoded(self, found: Sequence[FoundRecord]) -> list[dict[str, DecodedContent | str]]:
-        """Decodes the keys and values of as many records as the limits of DECODING_LIMITS allow, but of at least one
-        record."""
+        """Decodes the keys and values of the first records: as many records as DECODING_LIMITS allows, but at least
+        one. Returns the decoded parts of each of them."""
         decoder, formats = self._served.decoder, self._query.formats
         assert decoder is not None
         places: list[tuple[int, str]] = []
@@ -256,7 +260,8 @@ class RecordReader:
             raise invalid(f"the parameter partition must name at most {len(chosen)} partitions")
         found = [positions_of(each) for each in chosen]
         for each in found:
-            self._positions.setdefault(each.partition, each.log_start_offset)  # the partition is new
+            # A partition that was created in the meantime is read from its beginning.
+            self._positions.setdefault(each.partition, each.log_start_offset)
         return found
 
     def _end(self, log: LogPositions) -> int:
@@ -276,7 +281,8 @@ def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
 
 
 def move_before(positions: dict[int, int], left: Sequence[FoundRecord]) -> None:
-    """Moves the positions at which to resume back, so that they precede the records that a response leaves out."""
+    """Moves positions back to the first record of each partition that a response leaves out, so that the next response
+    begins with that record."""
     for each in reversed(left):
         positions[each.partition] = each.record.offset
 

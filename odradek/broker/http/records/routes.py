@@ -1,8 +1,9 @@
 """The HTTP handlers of `POST` and `GET /api/topics/{topic}/records`, and of their OpenAPI document.
 
 A POST needs the same setting as the actions of the page (`odradek.http.actions`), and a body with the media type of
-JSON. It does not need the token of the actions. Browsers do not send a JSON body to another site without asking that
-site first (CORS), and a request whose Host or Origin does not belong to this broker is refused in any case.
+JSON. Unlike the actions, it needs no token against requests from other sites: browsers do not send a JSON body to
+another site without asking that site first (CORS), and a request whose Host or Origin does not belong to this broker is
+refused in any case.
 
 A GET needs the same permission as the page's view of records. A client that has logged in as a user of the broker has
 the rights of that user.
@@ -91,7 +92,7 @@ def add_records(app: web.Application, page: PageRoutes, broker: Broker, traffic:
 
 
 class RecordRoutes:
-    """The HTTP handlers of the calls for records. `page` decides who may read a topic, and finds the cluster that a
+    """The HTTP handlers of the calls for records. `page` checks who may read a topic, and finds the cluster that a
     query names."""
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], page: PageRoutes) -> None:
@@ -114,7 +115,7 @@ class RecordRoutes:
             return self._error(415, f"the body must be {JSON}: send the header Content-Type")
         try:
             body = json.loads(await request.read())
-            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
+            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which cannot be encoded as UTF-8
         except (ValueError, RecursionError) as error:
             return self._error(400, f"the body is not JSON: {error}")
         identity = client_of(request, request.get(USER))
