@@ -1,18 +1,21 @@
 """The page at http://localhost:9644/, which shows people the state of the broker. Imported when it is first requested.
 
-overview, topics, records, groups, transactions, shares
-             each returns the facts of one kind of view as JSON values, which are read in the thread of the event loop;
-             requests share no state
+overview, topics, records, groups, transactions, shares, security
+             each returns the facts of one kind of view as JSON values; the facts are read in the thread of the event
+             loop, and requests share no state
 clusters     the clusters that tests control
 history, partition_timeline
-             past events, as far as the logs still contain them
+             past events, if the logs still contain them
 picture      a diagram of these events in lanes and columns, with the holds at which requests or steps wait
-actions      the changes that the page can make; each sends a request of Kafka's protocol through `broker/in_process`
+actions, security_actions
+             the changes that the page can make; each sends a request of Kafka's protocol through `broker/in_process`
+record_browsing, record_filter, record_decoding
+             find and decode the records that a list shows
 record_grammar, record_writing
-             a record as JSON, and the requests that write records; the calls for records over HTTP share both
+             a record as JSON, and the requests that write records; also used by the calls for records over HTTP
 served       the types that all views share, including the broker that a view shows
 routes       the HTTP routes of the page, its views, their updates as server-sent events, and the actions
 rights       the permission that each view needs
 document     the page as one file: HTML with its style, its script and the first view
-assets/      the sources of that file: a module for each view, and shared modules
+assets/      the sources of the page: a module for each view, and shared modules
 """

@@ -86,7 +86,7 @@ class Fields:
         return found
 
     def without(self, name: str) -> Mapping[str, object]:
-        """Returns all fields except this one."""
+        """Returns all fields except `name`."""
         return {each: value for each, value in self._body.items() if each != name}
 
     def number(self, name: str, *, least: int, default: int | None = None) -> int:
@@ -127,7 +127,7 @@ def invalid_request(words: str) -> KafkaError:
 TIMEOUT_MS = 30_000
 BEFORE_TWO_PHASE_COMMIT = 5  # the newest version of InitProducerId without two-phase commit
 ONGOING = "Ongoing"
-NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # the timeouts that transactions in a two-phase commit have
+NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # timeouts that mark a transaction as part of a two-phase commit
 BROKER_DEFAULT = -1
 RETRY_S = 0.02
 RETRIES = 1000
@@ -147,15 +147,15 @@ class PageAction:
 
 
 def check(code: int, words: str | None = None) -> None:
-    """Raises KafkaError for any code but NONE."""
+    """Raises KafkaError unless the code is NONE."""
     if code != ErrorCode.NONE.value:
         error = ErrorCode(code)
         raise KafkaError(error, words or WORDS.get(error))
 
 
 async def abort(ask: Ask, fields: Fields) -> View:
-    """Aborts an ordinary transaction and fences its producer, as a new producer with the same transactional id
-    would."""
+    """Aborts an open transaction and fences its producer, as a new producer with the same transactional id would.
+    Refuses to abort a transaction that is part of a two-phase commit."""
     found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     if found.transaction_state != ONGOING:
@@ -327,9 +327,9 @@ Offsets = Mapping[int, int]  # offsets by partition
 async def reset_offsets(ask: Ask, fields: Fields) -> View:
     """Resets the offsets of a group in a topic. Offsets outside the log are moved to its start or end.
 
-    Needs `group`, `topic`, and one of `to` (earliest or latest), `offset` and `timestamp`. A timestamp, in ms, stands
-    for the first record at that time or later, or for the end of the log if there is no such record. If `partition` is
-    missing, all partitions of the topic are reset. Like Kafka's tool, this creates the group if it does not exist.
+    Needs `group`, `topic`, and one of `to` (earliest or latest), `offset` and `timestamp`. A timestamp, in ms, selects
+    the first record at that time or later, or the end of the log if there is no such record. If `partition` is missing,
+    all partitions of the topic are reset. Like Kafka's tool, this action creates the group if it does not exist.
     """
     group, topic = fields.text("group"), fields.text("topic")
     if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:
@@ -436,7 +436,7 @@ async def alter(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
 
 
 def require_none(code: int, what: str) -> None:
-    """Raises KafkaError with the message `what` for any code but NONE."""
+    """Raises KafkaError with the message `what` unless the code is NONE."""
     if code != ErrorCode.NONE.value:
         raise KafkaError(ErrorCode(code), f"{what}.".replace("..", "."))
 

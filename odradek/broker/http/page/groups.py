@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-HISTORY_RECORDS = 100_000  # maximum number of records to search in the group's partition, shared with other groups
+# Maximum number of records to search in the group's partition, which contains records of other groups too.
+HISTORY_RECORDS = 100_000
 
 
 SORTED_BY = ("id", "type", "state", "partitions", "lag", "uncommitted")
@@ -32,7 +33,7 @@ DETAILS_SORTED_BY = (  # columns of members and offsets; the page sorts these li
 
 
 async def groups(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists groups. `find` selects those whose id contains this text; for `sort` and `from` see `Order`."""
+    """Lists groups. `find` is a substring of the id; `sort` and `from` are explained at `Order`."""
     broker, order = served.broker, order_of(query, SORTED_BY)
     if not broker.has_started("groups"):
         return {"total": 0, "from": 0, "groups": []}
@@ -75,7 +76,7 @@ def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> dict[str,
 
 
 def shown_streams(facts: StreamsFacts) -> dict[str, JsonValue]:
-    """Returns at most SHOWN subtopologies and at most SHOWN owners of tasks of a streams group."""
+    """Returns a streams group as JSON, with at most SHOWN subtopologies and at most SHOWN owners of tasks."""
     subtopologies: list[JsonValue] = [
         {
             **each._asdict(),
@@ -93,8 +94,8 @@ def shown_streams(facts: StreamsFacts) -> dict[str, JsonValue]:
 
 
 def group(served: ViewedBroker, query: Query) -> Job:
-    """Shows the group `id`, with its history as far as `__consumer_offsets` still contains it. The field `streams` is
-    None unless the group is a streams group.
+    """Shows the group `id`, with the part of its history that `__consumer_offsets` still contains. The field `streams`
+    is None unless the group is a streams group.
 
     Raises KafkaError if the group does not exist.
     """

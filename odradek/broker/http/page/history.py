@@ -1,6 +1,7 @@
 """The history of a transactional id or group, from its records in a partition of an internal topic.
 
-Other ids and groups share the partition. Compaction keeps only the last record of each key, so older steps disappear.
+The partition also contains records of other ids or groups. Compaction keeps only the last record of each key, so older
+steps disappear.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
 
 
 def records_naming(name: bytes, portions: Iterable[bytes]) -> Iterator[Record]:
-    """Yields the records of the batches that contain the bytes of the name or are compressed. Other batches are not
-    decoded."""
+    """Yields the records of all batches that are compressed or contain the bytes of `name`. Other batches are skipped
+    without decoding them."""
     for portion in portions:
         for position, header in batches(portion):
             if header.is_compressed or portion.find(name, position, position + header.size_bytes) >= 0:
                 yield from records_of(portion, position)
 
 
-HISTORY_RECORDS = 100_000  # maximum number of records to search in the id's partition, shared with other ids
+# Maximum number of records to search in the transactional id's partition, which contains records of other ids too.
+HISTORY_RECORDS = 100_000
 
 
 class TxnStep(NamedTuple):
     """A change in the state of a transactional id, recorded by one record.
 
-    before  the state before the record; None if the record is the first
+    before  the state before the record; None for the first record
     txn     the state after the record; None if the id has expired
     """
 
@@ -69,7 +71,7 @@ def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
 
 
 def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
-    """Describes in words how a record changed a transactional id. The field `kind` determines the color."""
+    """Describes in words how a record changed a transactional id. The field `kind` determines the color on the page."""
     if txn is None:
         return {"kind": "end", "what": "expired: the id was unused for too long"}
     pair = f"producer id {txn.producer_id}, epoch {txn.producer_epoch}"
@@ -95,7 +97,7 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
         case TxnState.PREPARE_ABORT:
             why = ""
             if is_new_epoch and before is not None:
-                # This is a guess. A new producer could have caused the abort as well, between the timeout and the
+                # This is a guess. A new producer could also have caused the abort, between the timeout and the
                 # coordinator's next check some seconds later.
                 is_late = before.is_timed_out(txn.updated_ms)
                 why = " after its timeout" if is_late else " because a new producer took over"
@@ -111,14 +113,14 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
 OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of keys of offset commits, which the history leaves out
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
-REVOKING = 1  # state of a member that must revoke partitions that other members wait for
-MemberDescription = tuple[str, str]  # the kind, which determines the color, and the description
+REVOKING = 1  # state of a member that has partitions to revoke
+MemberDescription = tuple[str, str]  # the kind, which determines the color on the page, and the description
 
 
 def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str, str]) -> list[JsonValue]:
     """Returns the last steps of a group, oldest first.
 
-    topics  names of topics by id, in the form in which the decoder returns ids
+    topics  topic names by topic id, where each id is the text that the decoder returns
     """
     history = GroupHistory(group_id, topics)
     steps: list[JsonValue] = []

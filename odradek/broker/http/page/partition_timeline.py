@@ -1,7 +1,7 @@
 """The timeline of a partition: the batches and markers of its log, and the steps of the transactions' coordinators.
 
-Events are in the order of their offsets. Steps come from `__transaction_state`, as far as that topic still contains
-them. The timestamps of batches are from the producers' clocks, which may be wrong; those of markers and steps are from
+Events are in the order of their offsets. Steps are included if `__transaction_state` still contains them. The
+timestamps of batches are from the producers' clocks, which may be wrong; the timestamps of markers and steps are from
 the broker's clock. Therefore a step is placed by its transaction, not by its time: the beginning comes before the first
 batch, the decision before the marker, and the completion after the marker.
 """
@@ -159,7 +159,9 @@ def timeline(
 
 
 def decided_before(transactions: Sequence[PastTransaction], at_ms: int) -> PastTransaction | None:
-    """Returns the transaction that is ended by a marker with this timestamp, or None if it is not known."""
+    """Returns the transaction that a marker with the timestamp `at_ms` ended. Returns None if the transaction is not
+    known.
+    """
     found = [each for each in transactions if each.decided_ms is not None and each.decided_ms <= at_ms]
     return found[-1] if found else None
 
@@ -174,7 +176,8 @@ def place(
 ) -> None:
     """Places the steps of a transaction around its runs.
 
-    is_open  whether the transaction has no marker yet. `end` is then the last run, and decisions are placed after it
+    is_open  whether the transaction has no marker yet. `end` is then the last run, and decisions are placed after that
+             run
     """
     for step in transaction.steps:
         state = None if step.txn is None else step.txn.state

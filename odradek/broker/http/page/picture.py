@@ -124,7 +124,7 @@ def picture(
     """Returns the lanes, columns and events of the diagram as JSON.
 
     events  the events in their order; the events that wait at `holds` are added after them
-    until   completes the sentence "read_committed consumers wait …"; None if the view shows this elsewhere
+    until   completes the sentence "read_committed consumers wait …"; None if the view shows waiting consumers elsewhere
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)
@@ -236,7 +236,7 @@ def run_event(run: BatchRun, lane: int) -> DrawnEvent:
 def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[DrawnEvent]:
     """Returns the events to draw for a partition's timeline, in the order of the timeline.
 
-    runs  the runs in the timeline, in the order of the timeline
+    runs  the runs in the timeline, in the same order
     """
     left = iter(runs)
     found = []
@@ -307,7 +307,7 @@ def runs_of_last(
     """Returns the runs of the last transaction of a producer in one partition.
 
     is_open     whether the transaction has records in this partition, but no marker yet
-    decided_ms  time of the decision, by which its marker is recognized; None if the transaction is not decided
+    decided_ms  time of the decision, which is used to recognize the marker; None if the transaction is not decided
     """
     parts: list[list[BatchRun]] = [[]]
     for run in runs:

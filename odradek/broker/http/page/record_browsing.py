@@ -3,8 +3,8 @@
 Each partition has one entry in a heap: first the header of its next batch, then the records of that batch one by one,
 then the header of the batch after it. The records of a partition stay in the order of their offsets. The entry with the
 next timestamp determines which partition continues. When a request has used up its budget, it returns the positions
-that it has reached, and the next request resumes there. Until a batch is decoded, only its header is kept in memory, or
-the whole batch if it is small.
+that it has reached, and the next request resumes there. Before a batch is decoded, memory holds the whole batch if it
+is small, and only its header otherwise.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecordSource(NamedTuple):
     """The part of a partition that a request may read.
 
     start, end  the first offset, and the offset after the last one
-    open_ids    by producer id: the first offset of its open transaction
+    open_ids    first offset of the open transaction of each producer id that has one
     """
 
     partition: int
@@ -54,8 +54,8 @@ class FoundRecord(NamedTuple):
 class BrowseResult(NamedTuple):
     """The records that one request has found.
 
-    positions  by partition: the offset at which the next request resumes; if the newest records come first, the end of
-               the offsets that are left
+    positions  offset at which the next request resumes, by partition; if the newest records come first, the offset
+               after the last record that is left
     is_done    whether no records are left
     """
 
@@ -112,7 +112,7 @@ def browse(
 class PartitionCursor:
     """The position of a request in one partition.
 
-    order     its key in the heap; the cursor with the smallest key continues first
+    order     key of the cursor in the heap; the cursor with the smallest key continues first
     position  the offset up to which (or, if the newest records come first, down to which) everything has been examined
     shown     the record at the current position if it matches, otherwise None
     is_cut    whether the next records were deleted in the meantime; the next request then resumes at the new start of
@@ -203,7 +203,8 @@ class PartitionCursor:
 
 
 class RecordStates:
-    """A function that returns the state of a record of one batch. Aborted transactions are looked up only once."""
+    """Returns the state of each record of one batch. Aborted transactions are looked up only once, when the object is
+    created."""
 
     def __init__(self, header: BatchHeader, source: RecordSource) -> None:
         self._header = header
@@ -259,8 +260,8 @@ def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
 
 
 def batches_between(source: RecordSource, start: int, end: int) -> list[BrowsedBatch] | None:
-    """Returns the batches with offsets in [begin, end). Returns None if they are larger than a chunk, unless the span
-    is a single offset."""
+    """Returns the batches with offsets in [start, end). Returns None if the batches are larger than a chunk, unless the
+    span is a single offset."""
     data = b"".join(source.reader.read_cold(start, max_bytes=CHUNK_BYTES if end - start > 1 else 1).chunks)
     found: list[BrowsedBatch] = []
     reached = start

@@ -1,8 +1,8 @@
 """Decodes the keys and values in the list of records with the schema registry, and searches in their JSON.
 
-A search reads as many records for one request as any list (`record_browsing`). It decodes at most MAX_CANDIDATES of
-them, until their JSON has MAX_CHARACTERS. If more candidates are left, the positions of the result lie directly after
-the last record that was decoded.
+A search reads records within the same limits as a list without a search (`record_browsing`). It decodes at most
+MAX_CANDIDATES records, and stops when their JSON has MAX_CHARACTERS. If candidates are left, the next request resumes
+directly after the last record that was examined.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ KEY, VALUE = "key", "value"
 DECODED_IN_A_LIST: Final = DecodingLimits(100_000, 4 << 20, values_each=2_000, characters_each=64 << 10)
 MAX_CANDIDATES: Final = 1_000
 MAX_CHARACTERS: Final = 4 << 20
-# With so few records in one call, no record can use up what the limits leave for the others.
+# Number of records to decode in one call. Even if each of their keys and values reaches its own limit, all of them
+# together stay within the limits of DECODED_IN_A_LIST.
 DECODED_AT_ONCE: Final = 25
 
 
 class DecodedRecord(NamedTuple):
-    """A record with its decoded key and value. Each of them is None if its bytes do not name a schema."""
+    """A record with its decoded key and value. The key or value is None if its bytes do not contain a schema id."""
 
     found: FoundRecord
     key: DecodedContent | None = None
@@ -41,7 +42,8 @@ class DecodedRecord(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """The work that was needed to decode the record, as the length of its JSON."""
+        """The length of the decoded JSON, as a measure of the work of decoding. A key or value that is too large counts
+        as its limit."""
         contents = [each for each in (self.key, self.value) if each is not None]
         most = DECODED_IN_A_LIST.characters_each
         return sum(most if each.is_large else len(each.json or "") for each in contents)
@@ -52,7 +54,7 @@ def json_of(content: DecodedContent | None) -> str | None:
 
 
 async def decoded_records(decoder: SchemaDecoder, topic: str, found: Sequence[FoundRecord]) -> list[DecodedRecord]:
-    """Decodes keys and values of records of a topic."""
+    """Decodes the keys and values of records of a topic."""
     places: list[tuple[int, str]] = []
     contents: list[StoredContent] = []
     for number, each in enumerate(found):
@@ -77,9 +79,10 @@ async def search(
     newest_first: bool,
     most: int,
 ) -> tuple[BrowseResult, list[DecodedRecord]]:
-    """Returns up to `most` records whose stored bytes or decoded JSON match. Raises KafkaError.
+    """Finds records whose stored bytes or decoded JSON match. Returns the positions that the search has reached, and at
+    most `most` records. Raises KafkaError.
 
-    sources_of  returns what to read; called in a thread, since it reads files
+    sources_of  returns the parts of partitions to read; called in a thread, since it reads files
     """
 
     def job() -> tuple[Sequence[RecordSource], BrowseResult]:
@@ -110,7 +113,7 @@ def matches_of(records: Sequence[DecodedRecord], selection: RecordSelection) -> 
 def cut_after(
     browsed: BrowseResult, examined: int, sources: Sequence[RecordSource], *, newest_first: bool
 ) -> BrowseResult:
-    """Returns the result with the positions after the first `examined` of its records."""
+    """Returns the result as if browsing had stopped after the first `examined` records."""
     if examined == len(browsed.records):
         return browsed
     positions = dict(browsed.positions)

@@ -1,8 +1,8 @@
 """Selects the records that the view of records shows: by text, by a JSONPath in the value, by time and by state.
 
-A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally
-a comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared as they are written, so `10.00` and `10`
-differ, as do integers beyond 2**53. Source: RFC 9535, 2.3 and 2.5, for the steps.
+A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally a
+comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared as they are written, so `10.00` and `10`
+differ, and large integers keep all their digits. Source: RFC 9535, 2.3 and 2.5, for the steps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class JsonMembers:
 
 
 Parsed: TypeAlias = "JsonMembers | list[Parsed] | JsonNumber | str | bool | None"
-PathStep: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all of them
+PathStep: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all children
 MAX_STEPS = 20
 SCHEMA_ID_BYTES = 5  # a zero byte and the id
 
@@ -62,8 +62,8 @@ class JsonPath:
     is_compared: bool
 
     def matches(self, data: bytes) -> bool:
-        """Returns whether the path selects a value in a JSON text and, if a value is expected, whether it equals that
-        value."""
+        """Returns whether the path selects a value in a JSON text. If there is an expected value, one of the selected
+        values must equal it. Returns False if `data` is not JSON."""
         try:
             found = [parsed(data.decode())]
         except (ValueError, RecursionError):
@@ -78,7 +78,8 @@ class JsonPath:
 
 
 def parsed(text: str) -> Parsed:
-    """Parses JSON. Keeps the spelling of numbers, and all members that have the same name. Raises ValueError."""
+    """Parses JSON. Keeps the spelling of numbers, and all members that have the same name. Raises ValueError if the
+    text is not JSON, and RecursionError if it is nested too deeply."""
     found: Parsed = json.loads(
         text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=JsonMembers
     )
@@ -107,7 +108,7 @@ def children(parent: Parsed, step: PathStep) -> Iterator[Parsed]:
 
 
 def json_path(text: str) -> JsonPath:
-    """Parses a path. Raises KafkaError (INVALID_REQUEST) whose message names the mistake."""
+    """Parses a path. Raises KafkaError (INVALID_REQUEST) with a message that names the mistake."""
     path, is_compared, right = text.partition("==")
     try:
         expected = parsed(right) if is_compared else None
@@ -188,7 +189,7 @@ class RecordSelection:
 
     @property
     def looks_into_contents(self) -> bool:
-        """Whether a key or a value can decide whether a record matches."""
+        """Whether the selection depends on the contents of keys or values."""
         return self.path is not None or (bool(self.text) and self.place is not SearchedPart.HEADERS)
 
     def may_match(self, batch: memoryview) -> bool:
@@ -210,7 +211,7 @@ class RecordSelection:
     def matches_decoded(self, record: Record, key: str | None, value: str | None) -> bool:
         """Returns whether the text and the path match a record, in its stored bytes or in its decoded key and value.
 
-        key, value  the decoded JSON, or None
+        key, value  the decoded JSON, or None if there is none
         """
         if self.text and not any(self.text in each for each in self._searched(record)):
             decoded = {SearchedPart.KEY: key, SearchedPart.VALUE: value}

@@ -2,9 +2,9 @@
 
     {"key": "7", "value": {"total": 12}, "headers": {"source": "shop"}, "partition": 0, "timestamp": 1767225600000}
 
-If a key or value is a string, its bytes are those of the string in UTF-8. If it is null or missing, it is null in the
-record. Any other JSON value stands for its JSON text. Bytes that are not text are in `key_base64` or `value_base64`.
-`headers` is an object, or a list of pairs if a name occurs twice. Pure.
+If a key or value is a string, its bytes are the string in UTF-8. If it is null or missing, it is null in the record. If
+it is any other JSON value, its bytes are the JSON text of that value. Bytes that are not text are in `key_base64` or
+`value_base64`. `headers` is an object, or a list of pairs if a name occurs twice. Pure.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SentRecord:
 
 
 def parse_record(body: object, place: str = "") -> SentRecord:
-    """Parses a record. Raises KafkaError (INVALID_REQUEST).
+    """Parses a record. Raises KafkaError (INVALID_REQUEST) if the record is invalid.
 
     place  the position of the record in the body, such as `records[2].`; error messages begin with it
     """
@@ -130,7 +130,7 @@ def invalid(words: str) -> KafkaError:
 
 
 def record_json(partition: int, record: Record, decoded: Mapping[str, DecodedContent | str] | None = None) -> str:
-    """Returns a record as JSON on one line. `parse_record` can read all of its fields except the offset.
+    """Returns a record as JSON on one line. `parse_record` can parse all of its fields except the offset.
 
     decoded  the results of decoding `key` and `value`, or the reasons why they could not be decoded. Decoded JSON is
              copied into the record unchanged, because parsing it would change numbers

@@ -1,5 +1,5 @@
-"""Produces records for an HTTP client, with the same requests that a producer sends. Rights, limits and errors are
-therefore those of a producer."""
+"""Produces records for an HTTP client, with the same requests that a producer sends. The permissions, limits and errors
+are therefore the same as for a producer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.in_process.client import Ask, InProcessClient
 
 NAMED_TOPICS: Final = 12  # the newest version of Produce that has topic names instead of ids
-ALL: Final = -1  # the value of acks that stands for all
+ALL: Final = -1  # the value of acks that means all
 TIMEOUT_MS: Final = 30_000
 NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
 RETRIES, RETRY_S = 20, 0.05  # while waiting for a topic that is created automatically
@@ -39,10 +39,10 @@ class RecordResult:
 
 
 async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
-    """Returns the number of partitions. Creates the topic if auto.create.topics.enable is set, as for a producer.
+    """Returns the number of partitions of a topic. Creates the topic if auto.create.topics.enable is set, as for a
+    producer. Raises KafkaError if the topic does not exist, or the client may not use it.
 
     may_create  the setting auto.create.topics.enable; if it is true, a new topic may take some milliseconds to appear
-    Raises KafkaError.
     """
     named = [MetadataRequestTopic(name=topic)]
     for attempt in range(RETRIES):
@@ -57,8 +57,8 @@ async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
 
 
 def chosen_partitions_of(records: Sequence[SentRecord], keys: Sequence[bytes | None], partitions: int) -> list[int]:
-    """Chooses a partition for each record: the partition that it names, or else the one that Kafka's producers compute
-    from its key.
+    """Returns a partition for each record: the partition that the record names, or else the partition that Kafka's
+    producers compute from the key.
 
     Records with neither a partition nor a key are distributed round robin.
     """
@@ -91,7 +91,7 @@ def produce_request(
 def produce_unanswered(
     client: InProcessClient, topic: str, places: Sequence[int], records: Sequence[NewRecord]
 ) -> None:
-    """Writes records with acks=0, so that it remains unknown whether they were written."""
+    """Writes records with acks=0. The broker does not report whether the records were written."""
     request, _ = produce_request(topic, places, records, acks=0)
     client.begin(request, client.version_of(request, NAMED_TOPICS))
 

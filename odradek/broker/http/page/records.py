@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SHOWN = 50
 SHOWN_BYTES = 512  # longer keys, values and headers are truncated in the list, and shown with their size
 SHOWN_HEADERS = 20
-MAX_PARTITIONS = 256  # maximum number of partitions in a list; a query can name others
+MAX_PARTITIONS = 256  # maximum number of partitions in a list; a query can name other partitions
 PIECE_BYTES = 256 * 1024
 DECODED_ALONE = DecodingLimits(300_000, 32 << 20, values_each=300_000, characters_each=32 << 20)
 STATES = frozenset({COMMITTED, OPEN, ABORTED, CONTROL, PLAIN})
@@ -69,7 +69,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
                  given, else `newest`
     `offset`, `timestamp`, `until`  the first offset, and the earliest and latest time in ms
     `state`      states separated by commas: plain, committed, aborted, open, control. `isolation=committed` selects the
-                 first two, up to the last stable offset
+                 states plain and committed, up to the last stable offset
     `find`, `in` a string, and where it must occur: `key`, `value`, `headers` or `any` of them
     `path`       a JSONPath that selects something in the value, see `record_filter`. If the schema registry is on, the
                  string and the path may also match the decoded key or value
@@ -154,7 +154,8 @@ def decoded_row(topic: str, decoded: DecodedRecord) -> dict[str, JsonValue]:
 
 
 def shown_schema(content: DecodedContent) -> Mapping[str, JsonValue]:
-    """Returns the names of a schema, with the start of the decoded JSON or the reason why there is no JSON."""
+    """Returns the id, type, subject and version of a schema, with the start of the decoded JSON or the reason why there
+    is no JSON."""
     fields: dict[str, JsonValue] = {"id": content.schema_id}
     if content.kind is not None:
         fields |= {"type": content.kind, "subject": content.subject, "version": content.version}
@@ -191,7 +192,8 @@ def one_of(query: Query, name: str, values: Sequence[str], default: str) -> str:
 
 
 def whole(query: Query, name: str) -> int | None:
-    """Returns a parameter that is a whole number, or None if it is missing or empty. Raises KafkaError."""
+    """Returns a parameter that is a whole number, or None if it is missing or empty. Raises KafkaError if it is not a
+    whole number."""
     text = query.get(name)
     if not text:
         return None
@@ -217,8 +219,8 @@ def invalid(words: str) -> KafkaError:
 
 
 def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[list[Partition], int]:
-    """Returns the partitions that the query names, or else all partitions of the topic, and the number of partitions
-    beyond the limit."""
+    """Returns the partitions to read: the partitions that the query names, or else all partitions of the topic. Also
+    returns how many of them are left out because of MAX_PARTITIONS."""
     partitions = served.broker.partitions
     if query.get("partition"):
         names = query["partition"].split(",")
@@ -319,8 +321,8 @@ def is_decoded(query: Query) -> bool:
 
 
 async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -> str:
-    """Decodes a key or value, which `content_at` has read, to JSON. Raises KafkaError with the reason if that is
-    impossible."""
+    """Decodes a key or value, which `content_at` has read, to JSON. Raises KafkaError with the reason if it cannot be
+    decoded."""
     part = query.get("of") or VALUE
     if served.decoder is None:
         raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
@@ -335,7 +337,8 @@ async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -
 
 
 def piece(data: bytes | None, start: int) -> Mapping[str, JsonValue]:
-    """Returns a piece as text if it is UTF-8 and does not end within a character, otherwise as hexadecimal digits."""
+    """Returns a piece of a key, value or header as text if the piece is UTF-8, otherwise as hexadecimal digits. If the
+    piece would end within a character, it ends before that character."""
     if data is None:
         return {"from": 0, "next": None, "text": None}
     part = data[start : start + PIECE_BYTES]
@@ -351,10 +354,11 @@ def piece(data: bytes | None, start: int) -> Mapping[str, JsonValue]:
 
 
 def content_at(served: ViewedBroker, query: Query) -> Callable[[], tuple[Record, bytes | None]]:
-    """Returns a job that reads one record, and returns it with the key, value or header that the query names.
+    """Returns a job that reads one record. The job returns the record, and the key, value or header that the query
+    names.
 
     Both this function and the job raise KafkaError; its code is OFFSET_OUT_OF_RANGE if the record or header does not
-    exist.
+    exist. This function raises KeyError if a parameter is missing.
     """
     partition = served.broker.partitions.get(query["topic"], whole(query, "partition") or 0)
     offset, of = whole(query, "offset"), query.get("of") or VALUE

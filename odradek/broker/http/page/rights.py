@@ -2,7 +2,7 @@
 
 The page has no login. It acts as User:ANONYMOUS at the address of the HTTP client, and shows what the ACLs allow that
 principal to see (docs/page.md). Only the calls for records accept logins. Actions need no check here: they send
-requests of Kafka's protocol, which the broker authorizes like any others.
+requests of Kafka's protocol, which the broker authorizes like any other request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def require_right(
     *,
     audit: Audit = Audit.CHECK,
 ) -> None:
-    """Raises KafkaError, with the error code for the type of resource, if the client lacks the permission.
+    """Raises KafkaError if the client lacks the permission. The error code depends on the type of resource.
 
     Raises KeyError with the name of the missing parameter if the query does not name the resource.
     """

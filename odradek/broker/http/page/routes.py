@@ -5,7 +5,7 @@ events. `/download` returns the bytes of one key, value or header. `/api/actions
 query parameters that its function documents, and `cluster` if control is on. Source: HTML, 9.2, for server-sent events.
 
 A POST is accepted only if `odradek.http.actions` is true, its Host and Origin belong to this broker (`guard`), its body
-is JSON, and the header X-Odradek-Token contains the token that this process created at its start. A page of another
+is JSON, and the X-Odradek-Token header contains the token that this process created at its start. A page of another
 site cannot read the token. Such a page cannot send the header either, because browsers first ask the server for
 permission. Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
 """
@@ -138,7 +138,7 @@ class ActionRoutes:
             return self._error(404, f"there is no action {name}; the actions are {', '.join(ACTIONS)}")
         try:
             body = json.loads(await request.read())
-            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
+            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which cannot be encoded as UTF-8
         except (ValueError, RecursionError) as error:
             return self._error(400, f"the body is not JSON: {error}")
         return await self._done(name, body, request)
@@ -218,8 +218,8 @@ class PageRoutes:
         return handle
 
     def metrics_by(self, handler: Handler) -> Handler:
-        """Wraps the handler of the metrics, which need the same permission as a view since they contain the names of
-        topics and groups.
+        """Wraps the handler of the metrics, which requires the same permission as a view because metrics contain the
+        names of topics and groups.
 
         If a token is configured, requests have already presented it, so they may use any host name.
         """
@@ -309,11 +309,11 @@ class PageRoutes:
     def _require(
         self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK, query: Query | None = None
     ) -> None:
-        """Raises KafkaError or KeyError, as `require_right` does, if the client lacks a permission.
+        """Checks that the client has a permission. Raises the same errors as `require_right`.
 
         query  the query that names the resource; None for the query of the request
 
-        If a token is configured, a request without a login has already presented it, and may see everything.
+        If a token is configured, a request without a login has already presented the token, and may see everything.
         """
         client = self._restricted(request)
         if client is not None:
@@ -323,8 +323,8 @@ class PageRoutes:
             )
 
     def _restricted(self, request: web.Request) -> ConnectionInfo | None:
-        """Returns the client, if ACLs decide what it may see. Returns None if it has presented the token, and may see
-        everything."""
+        """Returns the client of a request if ACLs decide what the client may see. Returns None if the request contains
+        the token, since the token permits everything."""
         user = request.get(USER)
         has_token = user is None and bool(self._broker.config.odradek_http_token)
         return None if has_token else client_of(request, user)
@@ -340,7 +340,8 @@ class PageRoutes:
             return json.dumps({"error": str(error), "code": error.code.name})
 
     async def _view(self, show: Show, request: web.Request) -> View:
-        """Returns a view of the cluster that the query names, or of the process's own broker if it names none.
+        """Returns a view of the cluster that the query names, or of the process's own broker if the query names no
+        cluster.
 
         Raises KafkaError, or KeyError with the name of a missing parameter.
         """

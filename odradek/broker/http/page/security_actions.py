@@ -1,4 +1,4 @@
-"""The changes of ACLs, users and quotas that the page can make; see `actions`."""
+"""The changes of ACLs, users and quotas that the page can make. `actions` describes the form of an action."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def set_password(ask: Ask, fields: Fields) -> View:
     """Creates a user with a SCRAM password, or changes the password. By default, `mechanism` is SCRAM-SHA-512."""
     user, mechanism, password = fields.text("user"), mechanism_of(fields), fields.text("password")
     iterations = fields.number("iterations", least=1, default=MIN_ITERATIONS)
-    if iterations > MAX_ITERATIONS:  # the broker refuses more iterations only after computing them all
+    if iterations > MAX_ITERATIONS:  # checked here, because the password is hashed before the broker sees it
         raise invalid_request(f"iterations must be at most {MAX_ITERATIONS}")
     salt = secrets.token_bytes(NEW_SALT_BYTES)
     upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)
@@ -145,8 +145,9 @@ async def alter_user(ask: Ask, request: AlterUserScramCredentialsRequest) -> Non
 
 
 async def set_quota(ask: Ask, fields: Fields) -> View:
-    """Sets one limit of an entity. The entity is named by `user`, `client_id`, both of them, or `ip`; an empty string
-    stands for all entities of the type that have no quota of their own. If `value` is missing, the limit is removed."""
+    """Sets one limit of an entity, which is named by `user`, by `client_id`, by `user` and `client_id`, or by `ip`. An
+    empty string means all entities of that type that have no other quota. If `value` is missing, the limit is removed.
+    """
     entity = [
         EntityData(entity_type=kind, entity_name=fields.any_text(field) or None)
         for field, kind in ENTITY_FIELDS.items()

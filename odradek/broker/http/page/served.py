@@ -23,20 +23,20 @@ View: TypeAlias = "Mapping[str, JsonValue]"
 
 
 Query: TypeAlias = "Mapping[str, str]"
-Job: TypeAlias = "Callable[[], View]"  # the rest of a view's work; it runs in a thread because it reads from the disk
+Job: TypeAlias = "Callable[[], View]"  # the rest of a view's work, which runs in a thread because it may take long
 Show: TypeAlias = (
     "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # views that visit many items are coroutines
 )
 
 T = TypeVar("T")
 
-PAGE = "page"  # name of this work in the loop watch
+PAGE = "page"  # name of this work in the reports of the loop watch
 NUMBER = re.compile("[0-9]+")
 SHOWN = 200  # maximum number of rows in a list; further rows can be found with `find`
 
 
 class Order(NamedTuple):
-    """The order of a list, and the part of it, that a query requests by `sort` and `from`.
+    """The order that a query requests with `sort`, and the part of the list that it requests with `from`.
 
     by       the property to sort by; empty for the default order of the list
     is_down  whether the largest value comes first, because the query has a "-" before the property
@@ -80,7 +80,8 @@ def with_length(number: re.Match[str]) -> str:
 
 
 def order_of(query: Query, properties: Sequence[str]) -> Order:
-    """Returns the order that a query requests. Raises KafkaError unless it is an order by one of `properties`."""
+    """Returns the order that a query requests. Raises KafkaError if the list cannot be sorted by that property, or if
+    `from` is not a number."""
     sort = query.get("sort", "")
     by, start = sort.removeprefix("-"), query.get("from") or "0"
     if by and by not in properties:
@@ -126,7 +127,7 @@ class SchemaDecoder:
     async def decode(
         self, topic: str, contents: Sequence[StoredContent], limits: DecodingLimits
     ) -> Sequence[DecodedContent | None]:
-        """Decodes keys and values of a topic. The result for bytes that contain no schema id is None."""
+        """Decodes keys and values of a topic. The result is None for bytes that contain no schema id."""
         return await self.values.decode(topic, contents, self.client, limits)
 
 

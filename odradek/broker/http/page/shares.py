@@ -1,9 +1,9 @@
 """The view of share partitions: records in flight by state, and the transactions with pending acknowledgements.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
-all share partitions. The list shows both kinds: share partitions in a leader's memory, and the stored state of all
-others. So it also shows transactions without a connected client, because the application died or the broker was
-restarted.
+all share partitions. The list shows share partitions in a leader's memory, and the stored state of all other share
+partitions. The list therefore includes transactions that have no connected client because the application died or the
+broker was restarted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ STORED = "stored"  # the phase of a share partition that no leader has in memory
 
 
 async def shares(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists share partitions. `find` selects those whose group id contains this text; for `sort` and `from` see
-    `Order`.
+    """Lists share partitions. `find` is a substring of the group id; `sort` and `from` are explained at `Order`.
 
     Unless the query names an order, share partitions with pending acknowledgements come first, then share partitions
     that members fetch from, then all others that have a stored state.
@@ -180,7 +179,7 @@ async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
 
 
 def places_of(pending: Sequence[PendingCount], broker: Broker) -> list[JsonValue]:
-    """Shows the share partitions in which a transaction has pending records."""
+    """Shows the share partitions in which a transaction has pending records; at most SHOWN of them."""
     topics = broker.metadata.image.topics_by_id
     return [
         {

@@ -35,8 +35,8 @@ SORTED_BY = ("name", "partitions", "records", "size_bytes", "bytes_in_total", "b
 
 
 async def topics(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists topics, internal topics last. `find` selects those whose name contains this text; for `sort` and `from` see
-    `Order`."""
+    """Lists topics, by default in the order of their names with internal topics last. `find` is a substring of the
+    name; `sort` and `from` are explained at `Order`."""
     part, order = query.get("find", ""), order_of(query, SORTED_BY)
     members: dict[str, list[Partition]] = {}
 
@@ -78,8 +78,8 @@ SETTINGS_SORTED_BY = ("name", "source")  # columns of the settings; the page sor
 
 
 async def topic(served: ViewedBroker, query: Query) -> View | Job:
-    """Shows the topic `name` with its partitions; for `sort` and `from` see `Order`. Raises KafkaError if the topic
-    does not exist."""
+    """Shows the topic `name` with its partitions. `sort` and `from`, which are explained at `Order`, apply to the
+    partitions. Raises KafkaError if the topic does not exist."""
     broker, name = served.broker, query["name"]
     order = order_of(query, (*PARTITIONS_SORTED_BY, *SETTINGS_SORTED_BY))
     image = broker.metadata.image.topics.get(name)
@@ -131,12 +131,12 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonVa
     }
 
 
-WRITERS = 20  # maximum number of producers, those that wrote last, whose steps are searched
+WRITERS = 20  # number of producers whose steps are searched: those that wrote last
 
 
 async def partition(served: ViewedBroker, query: Query) -> Job:
-    """Shows the timeline of a partition (`topic` and `partition`) from `offset`, or by default the end of the timeline.
-    Raises KafkaError."""
+    """Shows the timeline of the partition that `topic` and `partition` name. The timeline begins at `offset`; without
+    an offset, it is the end of the log. Raises KafkaError if the partition does not exist."""
     try:
         index = int(query.get("partition", "0"))
         offset = int(query["offset"]) if query.get("offset") else None
@@ -181,7 +181,8 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
 
 
 async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
-    """Returns the transactional ids that wrote to a partition last and are still known to their coordinators."""
+    """Returns the transactional ids that wrote to a partition last and are still known to their coordinators. Returns
+    an empty list while a coordinator loads."""
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
     )
@@ -198,8 +199,8 @@ async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
 
 
 def producer_ids(txn: Txn) -> tuple[int, int]:
-    """Returns two producer ids: that of the transaction's records, and that of the current owner of the transactional
-    id."""
+    """Returns two producer ids: the id in the transaction's records, and the id of the current owner of the
+    transactional id."""
     return txn.producer_id, txn.client_pair[0]
 
 

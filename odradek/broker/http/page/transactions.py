@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.core import TransactionCore
 
 UNKNOWN = "This transactional id is unknown: it was never used, or it has expired."
-# The order of the list: transactions that an external coordinator must decide; open ones; ones that are decided, but
-# not complete; complete ones.
+# Ranks, in the order of the list: transactions that an external coordinator must decide, open transactions, decided
+# transactions that are not complete, and complete transactions.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
@@ -104,8 +104,8 @@ async def transaction_counts(served: ViewedBroker) -> JsonValue:
 
 
 async def transactions(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists transactional ids by rank and age. `find` selects those that contain this text; for `sort` and `from` see
-    `Order`."""
+    """Lists transactional ids, by default by rank and age. `find` is a substring of the id; `sort` and `from` are
+    explained at `Order`."""
     part, order = query.get("find", ""), order_of(query, tuple(SORT_KEYS))
     try:
         ids = await all_ids(served)
@@ -156,9 +156,9 @@ def place(txn: Txn) -> tuple[int, int]:
 
 
 async def transaction(served: ViewedBroker, query: Query) -> View | Job:
-    """Shows the transactional id `id`: its state, and its past steps as far as `__transaction_state` contains them.
+    """Shows the transactional id `id`: its state, and the past steps that `__transaction_state` still contains.
 
-    Raises KafkaError.
+    Raises KafkaError while the coordinator loads.
     """
     broker, name = served.broker, query["id"]
     if not broker.has_started("transactions"):
@@ -238,7 +238,8 @@ BYTES_READ = 16 << 20
 
 
 def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
-    """Returns the range of offsets to read, which has `RECORDS_READ` records, or fewer if records are large."""
+    """Returns the range of offsets to read. The range has `RECORDS_READ` offsets, or fewer if records are large or the
+    log is shorter."""
     log = found.log
     count = max(1, log.log_end_offset - log.log_start_offset)
     records = min(RECORDS_READ, max(1, BYTES_READ * count // max(1, log.size_bytes)))
@@ -248,7 +249,8 @@ def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
 
 
 def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
-    """Returns the events that will happen by themselves: the timeout of an open transaction."""
+    """Returns the events that will happen without a request. The only such event is the timeout of an open
+    transaction."""
     if txn is None or txn.state is not TxnState.ONGOING or txn.is_two_phase or txn.started_ms is None:
         return []
     return [
@@ -289,8 +291,8 @@ def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
 
 
 def release_condition(txn: Txn | None) -> str | None:
-    """Returns the end of the sentence "read_committed consumers wait …", or None if the transaction does not block such
-    consumers."""
+    """Returns the end of the sentence "read_committed consumers wait …", or None if no consumer waits for the
+    transaction."""
     if txn is None:
         return None
     match txn.state:
@@ -305,8 +307,8 @@ def release_condition(txn: Txn | None) -> str | None:
 
 
 def end_condition(txn: Txn) -> tuple[str, str | None]:
-    """Describes what will end a transaction. The function also returns the command with which a person can end it, or
-    None."""
+    """Returns a description of what will end a transaction, and the command that a person can use to end it. The
+    command is None if a person cannot end the transaction."""
     name = quote(txn.transactional_id)
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
@@ -354,12 +356,14 @@ def is_held(partition: Partition) -> bool:
 
 
 def held_in(partition: Partition, broker: Broker) -> JsonValue:
-    """Returns the field `held_back` of a partition, or None if read_committed consumers can read all of its records."""
+    """Returns the open transaction for which read_committed consumers of a partition wait, as `held_back_view` does.
+    Returns None if these consumers can read all records."""
     return held_back_view(partition, holders(broker)) if is_held(partition) else None
 
 
 def holders(broker: Broker) -> Mapping[int, str]:
-    """Returns the transactional ids with an open transaction, by the producer id of its records."""
+    """Returns the transactional ids whose transaction is open or not complete, by the producer id of its records.
+    Returns an empty mapping while a coordinator loads."""
     with suppress(KafkaError):
         return {txn.producer_id: txn.transactional_id for txn in open_ids(broker)}
     return {}  # a coordinator is loading
@@ -376,7 +380,7 @@ def held_back_view(partition: Partition, names: Mapping[int, str]) -> JsonValue:
         "records": log.high_watermark - log.last_stable_offset,
         "holder": None if oldest is None else {
             "producer_id": oldest.producer_id,
-            "transactional_id": names.get(oldest.producer_id),  # None if no loaded coordinator has the producer id
+            "transactional_id": names.get(oldest.producer_id),  # None if the transactional id is not known
             "last_record_ms": oldest.last_timestamp,
         },
     }  # fmt: skip
