@@ -1,6 +1,6 @@
-"""Avro schemas as JSON documents: their names, and schemas that need no other schema.
+"""Reads Avro schemas as JSON documents, and copies them so that they need no references.
 
-Uses no library, so that Spark can be given schemas of a registry without `odradek[registry]`.
+This module uses no library, so that Spark can use the schemas of a registry without `odradek[registry]`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ def loaded(text: str) -> Json:
 
 
 def qualified(name: str, space: str) -> str:
-    """Returns the full name of a type that is named inside a namespace. The namespace "" is none."""
+    """Returns the full name of a type that is named inside the namespace `space`. An empty `space` means no
+    namespace."""
     return name if "." in name or not space else f"{space}.{name}"
 
 
 def self_contained(text: str, references: Iterable[str]) -> Json:
-    """Returns the document of a schema that needs no reference: the first use of each type of a reference contains the
-    definition of the type.
+    """Returns a schema as a document that needs no references. Where the document first uses a type that a reference
+    defines, it contains the definition of the type.
 
     references  the texts of the schemas that the schema uses, directly or indirectly
 
@@ -46,7 +47,7 @@ def self_contained(text: str, references: Iterable[str]) -> Json:
 
 
 def _collect(schema: Json, space: str, definitions: dict[str, tuple[Json, str]]) -> None:
-    """Adds the named types that a schema defines, each with the namespace that its definition is inside."""
+    """Adds the named types that a schema defines, each with the namespace that encloses its definition."""
     if isinstance(schema, list):
         for branch in schema:
             _collect(branch, space, definitions)
@@ -71,7 +72,7 @@ class _Inlining:
         self._written: set[str] = set()
 
     def of(self, schema: Json, space: str) -> Json:
-        """Returns a copy of a schema inside a namespace."""
+        """Returns a copy of a schema that is used inside the namespace `space`."""
         if isinstance(schema, list):
             return [self.of(branch, space) for branch in schema]
         if isinstance(schema, str):

@@ -60,8 +60,8 @@ class AvroSchema:
 
 
 class _WriterFields:
-    """A writer's record with an index of its fields by name. The library's own property rebuilds a list of the fields
-    for each look-up."""
+    """A writer's record with an index of its fields by name. The library's own property rebuilds this index on each
+    access."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -80,14 +80,14 @@ class _AvroComparison(avro.compatibility.ReaderWriterCompatibilityChecker):
 
     def __init__(self) -> None:
         self._results: dict[tuple[int, int], Any] = {}
-        self._kept: list[_WriterFields] = []  # keeps them alive, so that no other object can get the id of one of them
+        self._kept: list[_WriterFields] = []  # keeps these objects alive, so that no other object gets the same id
 
     def get_compatibility(
         self, reader: Any, writer: Any, reference_token: str = "/", location: list[str] | None = None
     ) -> Any:
         pair = id(reader), id(writer)
         if pair not in self._results:
-            # assumed where a schema contains itself, until the result is known
+            # assumed while the comparison runs, for schemas that contain themselves
             self._results[pair] = avro.compatibility.CompatibleResult
             self._results[pair] = self.calculate_compatibility(reader, writer, [*(location or ()), reference_token])
         return self._results[pair]
@@ -146,7 +146,7 @@ class _Canonical:
         self._is_sorted = is_sorted
 
     def of(self, schema: Json, space: str) -> Json:
-        """Returns the canonical form of a schema inside a namespace."""
+        """Returns the canonical form of a schema that is used inside the namespace `space`."""
         if isinstance(schema, list):
             return [self.of(branch, space) for branch in schema]
         if isinstance(schema, str):

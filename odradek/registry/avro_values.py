@@ -26,7 +26,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 BITS: Final = {"int": 32, "long": 64}
-MAX_DIGITS: Final = 10_000  # maximum number of digits of a decimal; longer ones would take seconds to convert
+MAX_DIGITS: Final = 10_000  # maximum number of digits of a decimal; converting a longer decimal would take seconds
 NOT_A_NUMBER: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NAMED: Final = ("record", "error", "enum", "fixed")
 # Errors that Avro's library raises for bytes that are not a value of the schema.

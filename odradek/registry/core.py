@@ -1,4 +1,4 @@
-"""The requests to the registry: decisions over the state, which return a response and the records to write.
+"""Decides requests to the registry. A decision reads the state, and returns the response and the records to write.
 
 The caller writes the records to the topic `_schemas` and passes each one to `RegistryState.replay`. Between a decision
 and its replay, no other request that writes may be decided.
@@ -21,8 +21,8 @@ LATEST: Final = "latest"
 VersionName = int | Literal["latest"]
 DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
-# Limit on the size of a schema. A larger one would not fit into a record of
-# `_schemas` with the default max.message.bytes.
+# Limit on the size of a schema. A larger schema would not fit into a record of `_schemas` with the default
+# max.message.bytes.
 MAX_SCHEMA_BYTES: Final = 1_000_000
 MAX_REFERENCES: Final = 1_000  # maximum number, including indirect references
 MAX_REFERENCE_DEPTH: Final = 100  # a reference of a reference has depth 2
@@ -43,7 +43,8 @@ class Registration:
 class Registry:
     """Decides the outcome of each request.
 
-    level  the compatibility level of subjects that have none of their own, unless a request has changed it
+    level  the compatibility level that applies if requests have set no level, neither for the subject nor for all
+           subjects
     facts  parses and compares schemas. A decision raises NotGathered if a fact is not available yet
     """
 
@@ -58,8 +59,8 @@ class Registry:
     # Schemas.
 
     def register(self, subject: str, registration: Registration) -> tuple[int, list[RegistryRecord]]:
-        """Registers a schema. Returns its id and the records to write. There are none if the subject already has this
-        schema."""
+        """Registers a schema. Returns the schema's id and the records to write. The list of records is empty if the
+        subject already has this schema. Raises RegistryError if the registry refuses the schema."""
         mode = self.mode_of(subject)
         if mode in ("READONLY", "READONLY_OVERRIDE"):
             raise errors.not_permitted(f"Subject {subject} is in read-only mode")
@@ -84,7 +85,8 @@ class Registry:
         return schema_id, [SchemaRecord(subject, number, schema_id, text)]
 
     def lookup(self, subject: str, text: SchemaText, *, normalize: bool = False, with_deleted: bool = False) -> Version:
-        """Finds the version of a subject that has this schema."""
+        """Returns the latest version of a subject that has this schema. Raises RegistryError if there is no such
+        version."""
         versions = self.state.versions(subject, with_deleted=with_deleted)
         if not versions:
             raise errors.subject_not_found(subject)
@@ -261,8 +263,8 @@ class Registry:
             ) from None
 
     def _resolved(self, text: SchemaText) -> tuple[tuple[Reference, str], ...]:
-        """Returns all schemas that a schema refers to, directly or indirectly. Each schema follows the schemas that it
-        refers to itself."""
+        """Returns all schemas that a schema refers to, directly or indirectly. A schema comes after the schemas that it
+        refers to."""
         found: dict[str, tuple[Reference, str]] = {}
         waiting: list[tuple[Reference, int, bool]] = [(each, 1, False) for each in reversed(text.references)]
         size = 0
@@ -299,7 +301,7 @@ class Registry:
         level = self.level_of(subject)
 
         def differences(reader: Version | None, writer: Version | None) -> list[str]:
-            """Compares two schemas. None stands for the new schema."""
+            """Compares two schemas. None means the new schema."""
             earlier = reader or writer
             if earlier is not None and earlier.text.schema_type != source.text.schema_type:
                 words = f"The earlier schema is {earlier.text.schema_type}"

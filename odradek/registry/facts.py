@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol, cast
 from odradek.registry.schemas import ParsedSchema, Reference, SchemaText, parse
 
 MAX_CACHED_SCHEMAS: Final = 1_000  # maximum number of parsed schemas in the cache
-MAX_PARSED_BYTES: Final = 8 << 20  # maximum total size of their texts, including the texts of their references
+MAX_PARSED_BYTES: Final = 8 << 20  # maximum total size of the texts of these schemas and of their references
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A schema with all schemas that it refers to, directly or indirectly. Each schema follows the schemas that it
-    refers to itself."""
+    """A schema with all schemas that it refers to, directly or indirectly. In `references`, a schema comes after the
+    schemas that it refers to."""
 
     text: SchemaText
     references: tuple[tuple[Reference, str], ...] = ()
@@ -45,7 +45,7 @@ class Facts(Protocol):
 
 @dataclass(slots=True)
 class ParsedSchemas:
-    """Parses schemas, and caches the most recently used ones. Thread-safe."""
+    """Parses schemas, and caches the most recently used schemas. Thread-safe."""
 
     _parsed: OrderedDict[SchemaSource, ParsedSchema] = field(default_factory=OrderedDict)
     _bytes: int = 0
@@ -102,8 +102,8 @@ class NotGathered(Exception):
 
 @dataclass(slots=True)
 class GatheredFacts:
-    """The facts that have been gathered for one request. They are retained, so each attempt to decide makes
-    progress."""
+    """The facts that have been gathered for one request. A fact stays available, so every attempt to decide the request
+    makes progress."""
 
     _found: dict[Question, Any] = field(default_factory=dict)
 

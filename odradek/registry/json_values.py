@@ -19,9 +19,10 @@ ON_ONE_LINE: Final = str.maketrans("\r\n", "  ")  # line breaks in JSON occur be
 
 
 def decode(payload: bytes, _schema: JsonSchema, budget: DecodingBudget) -> str:
-    """Returns the JSON as it was written, but on one line. Raises DoesNotFitSchema or TooMuchToDecode.
+    """Returns the JSON text of the payload, unchanged except that it is on one line. Raises DoesNotFitSchema or
+    TooMuchToDecode.
 
-    Like Confluent's deserializers by default, it does not validate the value.
+    The value is not validated against the schema. By default, Confluent's deserializers do not validate values either.
     """
     try:
         text = payload.decode(json.detect_encoding(payload))

@@ -1,8 +1,9 @@
 """The compatibility levels. A level determines which earlier versions a new schema is compared with, and which schema
 must be able to read the other's data.
 
-BACKWARD: the new schema reads data of the earlier one. FORWARD: the earlier schema reads data of the new one. FULL:
-both. A new schema is compared with the latest version or, if the level is TRANSITIVE, with all versions.
+BACKWARD: the new schema can read data of the earlier schema. FORWARD: the earlier schema can read data of the new
+schema. FULL: each can read data of the other. A new schema is compared with the latest version or, if the level is
+TRANSITIVE, with all versions.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ DEFAULT_LEVEL: Final = "BACKWARD"
 def incompatibilities(
     level: CompatibilityLevel, new: T, earlier: Sequence[T], differences: Callable[[T, T], list[str]]
 ) -> tuple[T, list[str]] | None:
-    """Compares a new schema with earlier versions, latest first, and stops at the first one that is incompatible.
+    """Compares a new schema with earlier versions, latest first, and stops at the first incompatible version.
 
     earlier      the versions of the subject, oldest first
-    differences  (reader, writer) → the reasons why the reader cannot read the writer's data; empty if it can
+    differences  called with a reader's and a writer's schema; returns the reasons why the reader cannot read the
+                 writer's data
 
     Returns the earlier schema and the differences, or None if the new schema is compatible.
     """

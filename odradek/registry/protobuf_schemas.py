@@ -75,7 +75,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> ProtobufSch
         return ProtobufSchema(_add(pool, proto, NAME), proto, pool)
     except (TypeError, ValueError, KeyError, AttributeError, DecodeError) as error:
         raise invalid_schema(str(error)) from error
-    except Exception as error:  # the parser raises an error of its own, which is not a ValueError
+    except Exception as error:  # the parser's own errors are not ValueErrors
         raise invalid_schema(f"no Protobuf schema: {error}") from error
 
 

@@ -13,7 +13,7 @@ from odradek.registry.protobuf_schemas import ProtobufSchema
 from odradek.registry.schemas import Json
 from odradek.registry.values import DecodingBudget, DoesNotFitSchema, NotInWireFormat, json_text
 
-FIRST_MESSAGE: Final = b"\0"  # stands for the list of indexes [0]
+FIRST_MESSAGE: Final = b"\0"  # encodes the list of indexes [0], which selects the first message
 MAX_INDEXES: Final = 100  # Protobuf's limit on the nesting of messages
 MAX_VARINT_BYTES: Final = 5  # maximum size of a varint in bytes
 ANY: Final = "google.protobuf.Any"  # contains another message in encoded form
@@ -40,8 +40,9 @@ def decode(payload: bytes, schema: ProtobufSchema, budget: DecodingBudget) -> st
 
 
 def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget) -> None:
-    """Counts the values in the JSON before the JSON is created: every field of each message, because fields with their
-    default value are shown too, and the elements of lists and maps. Raises TooMuchToDecode."""
+    """Takes the values that the JSON will contain from the budget, before the JSON is created. Counts every field of
+    each message, because the JSON also contains fields with default values, and counts the elements of lists and maps.
+    Raises TooMuchToDecode."""
     waiting = [message]
     while waiting:
         each = waiting.pop()

@@ -1,7 +1,7 @@
 """The keys and values of the topic `_schemas`, in the format of Confluent's registry.
 
-Both are JSON. A record without a value removes the item that its key names; Karapace writes an empty value instead.
-Unknown fields are ignored, so the registry can read a topic that another registry has written.
+Keys and values are JSON. A record without a value removes the item that its key names; Karapace writes an empty value
+instead. Unknown fields are ignored, so the registry can read a topic that another registry has written.
 """
 
 from __future__ import annotations

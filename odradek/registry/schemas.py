@@ -87,8 +87,8 @@ Parse = Callable[[str, Sequence[tuple[Reference, str]]], ParsedSchema]
 
 
 def parse(schema_type: str, text: str, references: Sequence[tuple[Reference, str]] = ()) -> ParsedSchema:
-    """Parses a schema whose references are resolved. Each reference comes with its text, and follows the schemas that
-    it uses itself.
+    """Parses a schema. `references` contains all schemas that it refers to, directly or indirectly, with their texts. A
+    schema comes after the schemas that it refers to.
 
     Raises RegistryError if the type is unknown or not installed, or if the schema is invalid.
     """

@@ -39,7 +39,7 @@ class RegistryState:
     ids: dict[SchemaText, int] = field(default_factory=dict)
     places: dict[int, dict[Place, None]] = field(default_factory=dict)  # by id
     referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # by version: versions that refer to it
-    levels: dict[str | None, str] = field(default_factory=dict)  # by subject; None stands for all other subjects
+    levels: dict[str | None, str] = field(default_factory=dict)  # by subject; None means all other subjects
     modes: dict[str | None, str] = field(default_factory=dict)
     last_id: int = 0
 
@@ -100,7 +100,7 @@ class RegistryState:
             users.pop(place, None)
             if not users:
                 self.referenced.pop((reference.subject, reference.version), None)
-        if not self.places[version.schema_id]:  # that was the last version with this schema; its id is never used again
+        if not self.places[version.schema_id]:  # no version has the schema any more; its id is never used again
             del self.places[version.schema_id]
             if self.ids.get(version.text) == version.schema_id:
                 del self.ids[version.text]

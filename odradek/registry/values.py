@@ -1,7 +1,8 @@
-"""Converts keys and values of records, for which there is a schema, from Confluent's wire format to JSON and back.
+"""Converts keys and values between Confluent's wire format, which names a schema, and JSON.
 
-The bytes begin with a zero byte and the id of the schema. For Protobuf, they are followed by the place of the message
-in its file. Each schema type has a separate module, which is imported with the first value of that type.
+The bytes begin with a zero byte and the id of the schema. For Protobuf, the id is followed by indexes that select a
+message in the schema's file. Each schema type has a separate module, which is imported with the first value of that
+type.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MODULES: Final[Mapping[str, str]] = {
 
 
 class SchemaValueError(Exception):
-    """A key or value cannot be decoded or encoded. The subclasses distinguish the reasons."""
+    """Raised if a key or value cannot be decoded or encoded. The subclasses distinguish the reasons."""
 
 
 class TooMuchToDecode(SchemaValueError):
@@ -69,7 +70,7 @@ class DecodingBudget:
 
 
 def schema_id_of(content: bytes) -> int:
-    """Returns the id of the schema with which a key or value was written. Raises NotInWireFormat."""
+    """Returns the id of the schema that a key or value was encoded with. Raises NotInWireFormat."""
     if len(content) < HEADER.size:
         raise NotInWireFormat(f"it has {len(content)} bytes, but a schema id needs {HEADER.size}")
     magic, schema_id = HEADER.unpack_from(content)
@@ -117,8 +118,8 @@ def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) 
 
 
 def encode_text(text: bytes, schema_id: int, schema_type: str, schema: ParsedSchema) -> bytes:
-    """Returns the bytes of a JSON text in wire format. If the type of the schema is JSON, they contain the text as it
-    is written, because a number such as 10.00, or a name that occurs twice, would not survive parsing.
+    """Returns the bytes of a JSON text in wire format. If the type of the schema is JSON, the bytes contain the text
+    itself, because a number such as 10.00, or a name that occurs twice, would not survive parsing.
 
     Raises DoesNotFitSchema, or ValueError if the text is not JSON.
     """
