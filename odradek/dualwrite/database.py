@@ -51,7 +51,7 @@ class Driver(ABC, Generic[C]):
     """The statements for one kind of database. Explicit statements begin and end transactions."""
 
     parameter = "?"  # placeholder for a parameter in a statement
-    lock_row = ""  # end of a SELECT that waits for writers of the row and then locks it
+    lock_row = ""  # suffix that makes a SELECT wait for writers of the row, and then lock the row
 
     @abstractmethod
     def prepare(self, connection: C) -> None:
@@ -63,8 +63,8 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def begin_row_transaction(self, connection: C, timeout_ms: int) -> None:
-        """Begins a transaction that reads and writes only the row. It waits up to `timeout_ms` for another transaction
-        that holds the row."""
+        """Begins a transaction that reads and writes only the row. Its statements wait up to `timeout_ms` for another
+        transaction that holds the row."""
 
     @abstractmethod
     def is_in_transaction(self, connection: C) -> bool: ...
@@ -108,7 +108,8 @@ class StateRow(Generic[C]):
         self._timeout_ms = timeout_ms
 
     def take_over(self, connection: C) -> int:
-        """Takes ownership of the row, in a separate transaction. Returns the generation to write with from now on."""
+        """Takes ownership of the row, in a separate transaction. Returns the new generation, which every later write
+        must pass."""
         self._create(connection)
         self._driver.begin_row_transaction(connection, self._timeout_ms)
         ((generation,),) = self._driver.rows(connection, self._statement(TAKE_OVER), (self._id,))

@@ -12,8 +12,8 @@ FIRST_SQLITE_WITH_RETURNING = (3, 35, 0)
 
 
 class SqliteDriver(Driver[sqlite3.Connection]):
-    """The driver for SQLite. A block locks the database for writing at its beginning (BEGIN IMMEDIATE), because
-    otherwise the lock could be refused in the middle of the block."""
+    """The driver for SQLite. A block locks the database for writing when it begins (BEGIN IMMEDIATE), because SQLite
+    could otherwise refuse the lock in the middle of the block."""
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         if sqlite3.sqlite_version_info < FIRST_SQLITE_WITH_RETURNING:

@@ -1,4 +1,4 @@
-"""The dual write, which follows the recipe and reports the outcome to the application."""
+"""`DualWrite`, which performs the steps of the recipe and reports the outcome to the application."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,15 +45,15 @@ class Recovery:
 class DualWrite(Generic[C]):
     """Writes rows and messages that are committed together, or not at all.
 
-    connect      returns a new connection to the same database at each call: `sqlite3` to a file, or psycopg 3. After a
-                 crash, and after a commit without an answer, the database is read over another connection.
-    timeout_ms   how long a step waits for the broker at most, and how long recovery waits in the database for an
-                 earlier writer that is about to commit. The settings of the connection determine all other waits for
-                 the database.
-    participant  creates a producer with the transactional id, for each recovery; replaces `bootstrap_servers`
+    connect      returns a new connection to the same database on each call: `sqlite3` to a file, or psycopg 3. Recovery
+                 opens new connections, and so does a commit that got no response from the database.
+    timeout_ms   how long a step waits for the broker, and how long recovery waits in the database for an earlier writer
+                 that is about to commit. The settings of the connection determine all other waits for the database.
+    participant  creates a producer with the transactional id; called on each recovery. Replaces `bootstrap_servers`.
     observe      see `Observer`
 
-    Use it in one thread, for one transaction at a time. As a context manager, it recovers on entry and closes on exit.
+    Use an instance in one thread, for one transaction at a time. As a context manager, an instance recovers on entry
+    and closes on exit.
     """
 
     def __init__(
@@ -91,12 +91,14 @@ class DualWrite(Generic[C]):
         self.close()
 
     def recover(self) -> Recovery:
-        """Decides the transaction that this process or an earlier one has left open, according to the state stored in
-        the database.
+        """Commits or aborts the Kafka transaction that this process or an earlier one has left open, according to the
+        state stored in the database.
 
-        This first takes over the transactional id on both sides, so that no earlier instance can change anything. It
-        waits for a limited time, and can be repeated any number of times. Raises NotRecovered, or Fenced if another
-        instance has taken over first.
+        This first takes over the transactional id in the database and in Kafka, so that no earlier instance can change
+        anything. The call waits for a limited time, and can be repeated any number of times.
+
+        Raises NotRecovered if a step failed; Fenced if another instance took over in the meantime; IllegalUse during a
+        transaction and after `close`.
         """
         self._expect(Phase.UNRECOVERED, Phase.READY, Phase.FENCED)
         performer = self._performer
@@ -110,10 +112,16 @@ class DualWrite(Generic[C]):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[C]]:
-        """Runs a block whose rows and messages become visible when the block ends, or never if it raises an error.
+        """Runs a block whose rows and messages become visible when the block ends, or never if the block raises an
+        error.
 
-        Raises the block's own error after both sides have been rolled back; NotCommitted if they were rolled back
-        because the commit failed; InDoubt or Fenced, whose `rows` is the outcome of the rows as far as it is known.
+        If the block raises an error, rolls back both sides and raises the same error. If the rollback in Kafka fails,
+        call `recover()` before the next transaction.
+
+        If the transaction cannot be begun or completed, raises NotCommitted if the rows were rolled back, InDoubt if
+        the outcome of the rows or of the messages is still open, and Fenced if another instance has taken over. The
+        attribute `rows` of InDoubt and Fenced says what is known about the rows. Raises IllegalUse before `recover()`,
+        during another transaction, and after `close`.
         """
         self._expect(Phase.READY)
         _, end = self._walk(recipe.FIRST_TRANSACTION_STEP)

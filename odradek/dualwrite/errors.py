@@ -39,10 +39,11 @@ class InDoubt(DualWriteError):
 
 
 class Fenced(DualWriteError):
-    """Another instance has taken over the transactional id. It decides according to the state in the database.
+    """Another instance has taken over the transactional id. That instance commits or aborts the messages according to
+    the state in the database.
 
-    rows  COMMITTED: the other instance will commit the messages. ROLLED_BACK: it will abort them. UNKNOWN: it may do
-          either.
+    rows  COMMITTED: the other instance will commit the messages. ROLLED_BACK: the other instance will abort the
+          messages. UNKNOWN: either may happen.
     """
 
     def __init__(self, rows: Fate) -> None:

@@ -27,7 +27,7 @@ class OutgoingMessage:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
-    partition: int | None = None  # None: determined by the key
+    partition: int | None = None  # None: chosen by the producer
     timestamp_ms: int | None = None  # None: the current time
     headers: Headers = ()
 
@@ -40,8 +40,8 @@ class Participant(Protocol):
     """
 
     def take_over(self) -> str:
-        """Fences earlier producers, but keeps their open transaction. Returns the state of that transaction. This is
-        called once, before all other calls."""
+        """Fences earlier producers, but keeps their open transaction. Returns the state of that transaction, or "" if
+        there is none. This is called once, before all other calls."""
 
     def begin(self) -> None: ...
 
@@ -55,8 +55,8 @@ class Participant(Protocol):
         """Adds acknowledgements of a share group's records to the transaction. Raises an error if that fails."""
 
     def prepare(self) -> str:
-        """Waits until all messages have been acknowledged, and returns the state of the transaction. Raises an error if
-        a message could not be written."""
+        """Waits until all messages have been acknowledged, prepares the transaction, and returns its state. Raises an
+        error if a message could not be written."""
 
     def complete(self, stored_state: str) -> None:
         """Commits the prepared transaction if `stored_state` is its state, and aborts it otherwise. The transaction may

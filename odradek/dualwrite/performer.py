@@ -1,4 +1,4 @@
-"""Performs the steps of the recipe. The recipe determines their order."""
+"""Performs single steps of the recipe. The caller follows the recipe's order."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class Performer(Generic[C]):
-    """Performs steps, using a connection and a producer that it owns. Both are reused for the next transaction until a
-    step fails."""
+    """Performs steps, using a connection and a producer that it owns. The connection is reused until it fails or a
+    recovery begins, and the producer is reused until the next recovery."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Performer(Generic[C]):
         self.cause: Exception | None = None  # the first failure, until it is reset to None
 
     def perform(self, step: Step) -> Result:
-        """Performs a step, and returns its result. An exception is converted to a result; the first one is stored as
-        `cause`."""
+        """Performs a step, and returns its result. An exception is converted to a result; the first exception is stored
+        as `cause`."""
         try:
             return self._steps[step]()
         except ParticipantFenced as error:

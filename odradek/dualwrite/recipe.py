@@ -1,4 +1,5 @@
-"""The recipe of a dual write, and of its recovery, as tables. Source: KIP-939, "Motivation"; ADR 10 adds the ownership.
+"""The recipe of a dual write and of its recovery, as a table of steps. Source: KIP-939, "Motivation"; ADR 10 adds the
+ownership of the row.
 
 `dual_write.py` performs a step, looks up the result here, and gets the next step or the end. The point of no return is
 COMMIT_DATABASE. Every failure before it rolls back both sides. Once COMMIT_DATABASE has been attempted, only the state
@@ -19,7 +20,7 @@ class Step(Enum):
     COMMIT_DATABASE = "commit the database transaction"
     COMMIT_KAFKA = "commit the Kafka transaction"
     # The step for a block that sent no messages, offsets or acknowledgements. Kafka will give the next transaction the
-    # same prepared state, so the state of this one must not be stored.
+    # same prepared state, so the state of this transaction must not be stored.
     CHECK_OWNER = "check that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
     # Failures.
@@ -99,7 +100,7 @@ NEXT: Mapping[Step, Mapping[Result, Step | End]] = {
 
     S.READ_BACK:          {R.DONE: S.COMMIT_KAFKA,       R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT,
                            R.OTHER_STATE: S.ABORT_KAFKA},
-    # A roll-back cannot fail, because the commit was never requested and the connection is closed.
+    # Even if a rollback fails, the rows are rolled back: the commit was never requested, and the connection is closed.
     S.ROLL_BACK_ROWS:     {R.DONE: ROLLED_BACK,          R.FAILED: ROLLED_BACK},
     S.ROLL_BACK_DATABASE: {R.DONE: S.ABORT_KAFKA,        R.FAILED: S.ABORT_KAFKA},
     S.ABORT_KAFKA:        {R.DONE: ROLLED_BACK,          R.FAILED: LEFT_OPEN,            R.FENCED: LET_GO},
@@ -117,7 +118,7 @@ FIRST_RECOVERY_STEP = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
-    """Uses the row to determine the outcome of a transaction whose database commit was not answered.
+    """Determines, from the content of the row, the outcome of a transaction whose database commit got no response.
 
     A prepared state identifies one transaction. If the stored state is our own, our transaction was committed,
     regardless of who owns the row now. If a different state is stored, our transaction was not committed, unless a new

@@ -12,10 +12,11 @@ from odradek.dualwrite.participant import Headers, Offsets, OutgoingMessage, Par
 
 
 class Transaction(Generic[C]):
-    """The rows and messages of one block. The transaction ends with the block.
+    """A transaction that covers the rows and messages of one `with` block, and ends with the block.
 
     has_sent    True if messages, offsets or acknowledgements were sent, so that there is a Kafka transaction to commit
-    connection  the connection, for other functions of the driver; only the end of the block may end the transaction
+    connection  the database connection, for driver calls that this class does not offer. Do not commit or roll back
+                through it.
     """
 
     def __init__(self, driver: Driver[C], connection: C, participant: Participant) -> None:
@@ -67,8 +68,8 @@ class Transaction(Generic[C]):
         self._participant.send_offsets(offsets, group)
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Acknowledges records of a share group together with the block (KIP-1289). Records are accepted; ranges of
-        offsets are acknowledged according to their types.
+        """Acknowledges records of a share group together with the block (KIP-1289). A list of records is accepted;
+        ranges of offsets are acknowledged according to their types.
 
         `group` is the share consumer's `share_group_metadata()`. Raises ClientError if a record no longer belongs to
         that consumer, or if the broker does not support the request.

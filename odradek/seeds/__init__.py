@@ -4,7 +4,7 @@ No module of this package is imported unless a seed is given.
 
 plan         topics, records, groups, users and ACLs to create, as values
 tree         parses a seed in YAML or JSON into a tree whose nodes have their line and field
-document     turns this tree into a plan
+document     turns the tree into a plan
 demo         the seed of `odradek seed --demo`
 short_forms  parses `--topic` and `KAFKA_CREATE_TOPICS`
 """

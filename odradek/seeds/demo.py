@@ -2,7 +2,7 @@
 
 orders     JSON without a schema
 customers  Avro, compacted by the customer's number
-clicks     Protobuf, with a schema that another one refers to
+clicks     Protobuf, with a schema that refers to another schema
 audit      JSON Schema
 """
 
@@ -54,7 +54,7 @@ AUDIT: Final = {
 
 
 def demo_seed() -> str:
-    """Returns a seed file in JSON. It is the same for each call, and its records have no timestamps."""
+    """Returns the text of a seed file in JSON. The text is always the same, and its records have no timestamps."""
     return json.dumps({"schemas": _schemas(), "topics": _topics()}, indent=2)
 
 

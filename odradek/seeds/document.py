@@ -45,7 +45,7 @@ ONLY_IN_FILTERS: Final = frozenset({"UNKNOWN", "ANY", "MATCH"})
 
 
 def parse_seed(text: str, file: str) -> SeedPlan:
-    """Parses a seed: as YAML if the name of the file ends in .yaml or .yml, otherwise as JSON. Raises SeedError."""
+    """Parses a seed, as YAML if the name of the file ends in .yaml or .yml, and otherwise as JSON. Raises SeedError."""
     is_yaml = file.endswith((".yaml", ".yml"))
     return plan_of(read_yaml(text, Place(file)) if is_yaml else read_json(text, Place(file)))
 
@@ -142,8 +142,8 @@ def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
 
 
 def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes | JsonContent | None:
-    """Returns a key or a value as bytes: of a text, of base64, or of the JSON text of anything else. If the topic has a
-    schema for this part of its records, returns JSON that the broker encodes."""
+    """Returns a key or a value as bytes: the bytes that base64 encodes, the UTF-8 of a string, or the JSON text of any
+    other value. If the topic has a schema for its keys or values, returns JSON that the broker will encode."""
     plain, encoded = fields.get(name), fields.get(f"{name}_base64")
     if plain is not None and encoded is not None:
         raise encoded.place.error(f"a record has either {name} or {name}_base64, not both")

@@ -1,4 +1,5 @@
-"""The contents of a seed as values. Each value has a `place` in the seed, with which its error messages begin."""
+"""The contents of a seed as values. Each value has a `place` in the seed. Error messages about the value begin with
+this place."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from odradek.protocol.records import Headers
 from odradek.protocol.scram import ScramMechanism
 from odradek.registry.schemas import SchemaText
 
-DEFAULT = -1  # in CreateTopics, stands for the broker's num.partitions or default.replication.factor
+DEFAULT = -1  # in CreateTopics, means the broker's num.partitions or default.replication.factor
 
 
 class SeedError(Exception):
@@ -155,7 +156,7 @@ class SeedPlan:
 
     @property
     def uses_schemas(self) -> Place | None:
-        """Returns the place of the first part that needs a schema registry, or None if no part does."""
+        """The place of the first part that needs a schema registry, or None if no part needs one."""
         contents = (each for topic in self.topics for record in topic.records for each in (record.key, record.value))
         places = (each.place for each in contents if isinstance(each, JsonContent))
         return self.schemas[0].place if self.schemas else next(places, None)

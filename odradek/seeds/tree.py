@@ -1,4 +1,4 @@
-"""A seed as a tree whose nodes have the field and, if the seed is text, the line that they come from.
+"""Parses a seed into a tree. Each node has the path of its field and, if the seed is text, its line.
 
 JSON is parsed here, because Python's own parser does not report the lines of valid values. YAML requires PyYAML, which
 `odradek[yaml]` installs.
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH: Final = 50
-# Maximum number of values that the aliases of a document stand for. A kilobyte of aliases to aliases could otherwise
-# stand for billions of values.
+# Maximum number of values to which the aliases of a document may expand. A kilobyte of aliases to aliases could
+# otherwise expand to billions of values.
 MAX_ALIASED: Final = 100_000
 SCALAR_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -278,7 +278,7 @@ class _Yaml:
         return node
 
     def _copied(self, node: Node, place: Place, depth: int, alias: Place) -> Node:
-        """Returns the value of an anchor for the place of an alias. The values inside keep their lines.
+        """Returns a copy of an anchor's value, for the place of an alias. The values inside keep their lines.
 
         alias  the place of the alias, which errors name
         """
