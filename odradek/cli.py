@@ -16,7 +16,7 @@ def main(words: Sequence[str] | None = None) -> int:
         from odradek.serve import main as serve
 
         return serve(words[1:])
-    if words and words[0] == "health" and not HELP_WORDS.intersection(words):  # containers run it every few seconds
+    if words and words[0] == "health" and not HELP_WORDS.intersection(words):  # containers run this every few seconds
         from odradek.tools.container.health import main as health
 
         return health(words[1:])

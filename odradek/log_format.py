@@ -19,8 +19,8 @@ MAX_LINE_LENGTH = 4_000  # maximum characters of a message, or of one line of a 
 MAX_LINES = 1_000  # maximum lines of a traceback; an error's message alone can have a large number of lines
 TEXT_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DEFAULT_LEVEL = "INFO"
-# The environment variables that the apache/kafka image uses. The second one contains `logger=LEVEL` pairs, separated by
-# commas.
+# The environment variables that the apache/kafka image uses. The second variable contains `logger=LEVEL` pairs,
+# separated by commas.
 LEVEL_VARIABLE = "KAFKA_LOG4J_ROOT_LOGLEVEL"
 LOGGERS_VARIABLE = "KAFKA_LOG4J_LOGGERS"
 # Log levels that exist in Kafka but not in Python.
@@ -37,7 +37,7 @@ class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(TEXT_LINE)
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # the name in the standard library
+    def formatMessage(self, record: logging.LogRecord) -> str:  # overrides the method of the standard library
         record.message = shortened(record.message, MAX_LINE_LENGTH)
         return super().formatMessage(record)
 

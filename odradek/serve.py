@@ -163,7 +163,8 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
 
 
 def _similar_option(name: str) -> str:
-    """Returns a question that suggests the option that was probably meant by an unknown option."""
+    """Returns a question that suggests the known option most similar to `name`, or an empty string if none is
+    similar."""
     from difflib import get_close_matches  # imported here because most options are typed correctly
 
     known = [word.strip("[]") for word in USAGE.split() if word.startswith("[--")]
@@ -172,8 +173,8 @@ def _similar_option(name: str) -> str:
 
 
 def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | None:
-    """Returns the plan of everything to create according to the options and KAFKA_CREATE_TOPICS, or None if there is
-    nothing to create. Raises UsageError or OSError."""
+    """Returns the plan of the topics and other objects that the options and KAFKA_CREATE_TOPICS request, or None if
+    they request nothing. Raises UsageError if the seed is invalid, and OSError if its file cannot be read."""
     if options.seed is None and not options.topics and not environ.get("KAFKA_CREATE_TOPICS"):
         return None
     # Imported here because most brokers have no seed.
@@ -227,9 +228,9 @@ def run(
     notes       messages to log once the configuration has been read
     warnings    messages to log like `notes`, but at level WARNING
     users       users to add to the seed, each with a name, a password and a SCRAM mechanism
-    ready_note  text to print after the ready line; {node_id} stands for the broker's id
+    ready_note  text to print after the ready line; {node_id} is replaced by the broker's id
     """
-    gc.disable()  # disabled until the broker serves, because startup creates no garbage
+    gc.disable()  # disabled until the broker accepts connections, because startup creates no garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, InitialControl, serve
 
@@ -286,8 +287,8 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_ephemeral_directory() -> Path:
-    """Creates a new directory whose name contains this process's id. The function also removes the directories of
-    processes that were killed."""
+    """Creates a new directory whose name contains this process's id. Also removes the directories of processes that
+    were killed."""
     import tempfile
 
     for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
