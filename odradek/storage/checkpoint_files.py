@@ -1,7 +1,6 @@
 """Reads the checkpoint files of a data directory at startup, and keeps them up to date afterwards.
 
-The files are usually written by threads, and occasionally by the event loop. A file is never replaced by an older
-state.
+Threads usually write the files, but the event loop sometimes does. An older state never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class CheckpointFiles:
         self._disk = disk
         self._directory = directory
         self._left = left
-        # A clean shutdown syncs every log up to its end, so a damaged file can be ignored afterwards.
+        # A clean shutdown syncs every log up to its end, so the recovery points are not needed after one.
         self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()
@@ -74,8 +73,8 @@ class CheckpointFiles:
         return self._deleted.get(key, 0) > self._written
 
     def write(self, logs: Mapping[TopicPartition, Checkpointable]) -> CheckpointWrite:
-        """Captures the current state, which the caller writes later. Partitions that are not open keep their last
-        values."""
+        """Captures the current offsets. The caller writes them to the files later, with `CheckpointWrite.run`. A
+        partition whose log is not open keeps its last recovery point and log start offset."""
         self._recovery_points |= {key: log.recovery_point for key, log in logs.items()}
         closed = {key: start for key, start in self._log_start_offsets.items() if key not in logs}
         self._log_start_offsets = closed | {
@@ -95,8 +94,8 @@ class CheckpointFiles:
         return self._put == self.write(logs).contents
 
     def put(self, number: int, contents: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Replaces each file durably and atomically. The files are independent of each other, so their order does not
-        matter."""
+        """Replaces each file durably and atomically. The files do not depend on each other, so they can be written in
+        any order."""
         with self._lock:
             if number < self._written:
                 return  # a newer state is already written, and this one may contain partitions deleted since

@@ -1,8 +1,8 @@
-"""Runs one compaction pass over one log: chooses the log, and performs the file operations around
-`odradek.storage.compaction`.
+"""Chooses the log to compact next, and runs one compaction pass over it. This module performs the file operations;
+`odradek.storage.compaction` decides which records to keep.
 
-`cleanable_range` decides which log to clean next, over which offsets, and how its segments are grouped. It does no I/O,
-and uses the thresholds of Kafka's cleaner.
+`cleanable_range` finds the part of a log that can be cleaned, `dirtiest` chooses the log to clean next, and
+`group_segments` decides which segments are merged. They use the thresholds of Kafka's cleaner.
 
     CleanerPass(…)        loop     captures the current segments of the log
     build_offset_map()    thread   finds the latest offset of each key
@@ -89,7 +89,7 @@ def cleanable_range(
 ) -> CleanableRange:
     """Returns the part of a log that can be cleaned now.
 
-    segments     ascending, with the active one last, which is never cleaned
+    segments     in ascending order; the last one is the active segment, which is never cleaned
     cleaned_to   offset in the cleaner checkpoint; None if the log was never cleaned
     """
     first_dirty = cleaned_to
@@ -119,8 +119,8 @@ def cleanable_range(
 
 
 def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> int | None:
-    """Returns the next time at which a `min.compaction.lag.ms` or `max.compaction.lag.ms` ends, so that more of the log
-    may become cleanable. Returns None if there is no such time."""
+    """Returns the next time (ms) at which `min.compaction.lag.ms` or `max.compaction.lag.ms` ends for a segment, so
+    that more of the log may become cleanable. Returns None if there is no such time."""
     times_ms: list[int] = []
     for segment in segments[:-1]:
         if config.min_compaction_lag_ms > 0:
@@ -162,7 +162,7 @@ def group_segments(
 
 
 def _from(segments: Sequence[S], offset: int) -> Sequence[S]:
-    """Returns the segments, beginning with the one that contains `offset`."""
+    """Returns the segment that contains `offset`, and all later segments."""
     first = max((at for at, segment in enumerate(segments) if segment.base_offset <= offset), default=0)
     return segments[first:]
 
@@ -189,7 +189,9 @@ class CleanerPass:
         key_map_bytes: int,
         throttle: Callable[[int], None] = no_throttle,
     ) -> None:
-        """segments   segments of the log, the active one last
+        """Prepares a pass over the segments of a log.
+
+        segments   segments of the log; the last one is the active segment
         throttle   called with the number of bytes read or written; may block to slow the pass down
         """
         self._disk = disk

@@ -4,7 +4,8 @@ time, and does not access files.
 A pass reads the log twice. First it reads everything since the last pass (`collect_keys`), to find the latest offset of
 each key; then it reads everything from the start of the log (`RecordFilter.filtered`). The whole pass uses a single
 `PassTransactions`, because a transaction may begin in one segment and end in a later one. Source:
-docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner. The tests compare the two cleaners.
+docs/spec/transactions.md#s7, and the output of Kafka 4.3.1's cleaner. The tests compare the output of this cleaner with
+that of Kafka's.
 """
 
 from collections import deque
@@ -29,16 +30,16 @@ class PassTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
-        self._aborting: dict[int, AbortedTxn] = {}  # by producer id, aborted transactions whose marker is still to come
+        self._aborting: dict[int, AbortedTxn] = {}  # by producer id, aborted transactions whose marker is not read yet
         self._aborted_seen: set[int] = set()  # producers in `_aborting` with at least one record so far
-        self._committed_seen: set[int] = set()  # producers with committed records whose marker is still to come
+        self._committed_seen: set[int] = set()  # producers with committed records whose marker is not read yet
         # Aborted transactions that still have records, for the new transaction index. Each is added when its marker is
         # read.
         self.still_indexed: list[AbortedTxn] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Returns whether the transaction of this data batch was aborted. The method also remembers that the
-        transaction has data."""
+        """Returns whether the transaction of this data batch was aborted. Also remembers that the transaction has
+        data."""
         self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -78,7 +79,8 @@ class PassTransactions:
             self._aborting.setdefault(txn.producer_id, txn)
 
 
-# The log may contain batches that decompress to more than this broker accepts, because Kafka accepted them.
+# The log may contain batches that decompress to more than this broker accepts from a producer, because Kafka wrote
+# them.
 OPENED_LIMIT_BYTES = 2**31 - 1
 
 BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of the batch including the header
@@ -103,7 +105,7 @@ class PassRules:
     now_ms               start time of the pass
     delete_retention_ms  how long tombstones and markers are kept after the first pass that finds them superfluous
     producers            last batches of the active producers, by producer id
-    max_record_bytes     maximum size of one record of a compressed batch when decompressed
+    max_record_bytes     maximum decompressed size of one record of a compressed batch
     """
 
     end_offset: int
@@ -120,8 +122,8 @@ def collect_keys(
     first_dirty_offset: int,
     max_record_bytes: int = NO_RECORD_LIMIT_BYTES,
 ) -> bool:
-    """Finds the latest offset of each key from `first_dirty_offset` on. Records of aborted transactions and control
-    records do not count.
+    """Finds the latest offset of each key at or above `first_dirty_offset`. Ignores control records and the records of
+    aborted transactions.
 
     returns   False if the map is full; `keys.end_offset` is then the offset at which the scan stopped, possibly within
               a batch
@@ -262,7 +264,7 @@ def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterato
 
 def _build_batch(header: BatchHeader, opened: bytes, retained: list[_RecordPart], horizon_ms: int | None) -> bytearray:
     """Returns a batch that contains only these records. Its header still covers the offsets and sequences of the
-    removed ones."""
+    removed records."""
     has_append_time = header.is_log_append_time
     timestamps = [
         header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in retained
@@ -290,6 +292,6 @@ def _build_batch(header: BatchHeader, opened: bytes, retained: list[_RecordPart]
 
 
 def _empty_batch(header: BatchHeader) -> bytearray:
-    """Returns a batch without records, which preserves its producer state, offsets and sequences."""
+    """Returns a batch without records. Its header preserves the producer state, offsets and sequences."""
     kept_bits = header.attributes & ~(DELETE_HORIZON | 0x07) & 0x7F
     return pack_batch(replace(header, attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")

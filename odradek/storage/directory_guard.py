@@ -1,7 +1,7 @@
 """Prevents background threads from changing files of a deleted partition.
 
-These threads open files by name. A new partition with the same name may be created immediately after the deletion, and
-its files would have the names that a thread still uses.
+These threads open files by name. A new partition with the same name may be created immediately after the deletion. A
+thread that still works for the deleted partition would then change files of the new one.
 """
 
 import errno
@@ -17,7 +17,7 @@ class DirectoryGone(OSError):
 
 
 class DirectoryGuard:
-    """Protects the directory of one log from concurrent renaming: within `with guard:`, the directory belongs to this
+    """Protects the directory of one log from concurrent renaming. Inside `with guard:`, the directory belongs to this
     log. Keep that block short, because the loop may be waiting for it."""
 
     __slots__ = ("_is_deleted", "_lock")
@@ -27,7 +27,7 @@ class DirectoryGuard:
         self._lock = Lock()
 
     def take_away(self) -> None:
-        """Marks the directory as gone. Must be called before the directory is renamed."""
+        """Marks the directory as no longer belonging to this log. Must be called before the directory is renamed."""
         with self._lock:
             self._is_deleted = True
 

@@ -125,7 +125,8 @@ class Disk(Protocol):
         ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
-        """Returns the total space, and the space available to this user, of the file system that contains `path`."""
+        """Returns the total size of the file system that contains `path`, and the space in it that is available to this
+        user, in bytes."""
         ...
 
     def lock(self, path: str) -> HeldLock:
@@ -189,7 +190,7 @@ class RealFile:
             return self.read_at(size_bytes, position)
         if size_read < size_bytes:
             if position + size_read < os.fstat(self._fd).st_size:
-                raise WouldBlock  # only the first of these pages were cached
+                raise WouldBlock  # only the first of these pages are cached
             del data[size_read:]
         return data
 
@@ -285,7 +286,7 @@ class RealDisk:
     def make_directory(self, path: str) -> None:
         try:
             os.mkdir(path, DIRECTORY_MODE)
-        except (FileExistsError, FileNotFoundError):  # cheaper than makedirs, which checks for the parent first
+        except (FileExistsError, FileNotFoundError):  # makedirs alone is slower: it looks for the parent first
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -324,7 +325,7 @@ class ChangeTrackingDisk(RealDisk):
     time can be corrected. Does not record writes to files that were already open."""
 
     def __init__(self) -> None:
-        self._noted: set[str] | None = None  # also changed by threads
+        self._noted: set[str] | None = None  # threads add paths to it, too
 
     def begin_notes(self) -> None:
         self._noted = set()

@@ -14,8 +14,8 @@ _HASH_BYTES: Final = 16
 
 
 class KeyMap:
-    """A map from keys to offsets. It stores keys below 16 bytes unchanged, and 16-byte hashes of all others. Like
-    Kafka, it assumes that no two 128-bit hashes collide."""
+    """A map from keys to offsets. It stores keys of fewer than 16 bytes unchanged, and a 16-byte hash of every other
+    key. Like Kafka, it assumes that no two 128-bit hashes collide."""
 
     __slots__ = ("_capacity", "_latest", "end_offset")
 

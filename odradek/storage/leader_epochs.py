@@ -1,6 +1,6 @@
 """Keeps the first offset of each leader epoch in memory. The file that stores them is `leader-epoch-checkpoint`.
 
-The file may lag behind the log: recovery reads the epochs of unflushed batches from their headers.
+The file may lag behind the log, because recovery reads the epochs of unflushed batches from their headers.
 """
 
 from bisect import bisect_right
@@ -28,7 +28,7 @@ class LeaderEpochs:
         return list(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Adds an epoch that begins at `start_offset`. Does nothing if it is not newer than the latest one."""
+        """Adds an epoch that begins at `start_offset`. Does nothing unless the epoch is newer than the latest one."""
         if self._entries and epoch <= self._entries[-1][0]:
             return
         while self._entries and self._entries[-1][1] >= start_offset:

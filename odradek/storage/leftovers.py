@@ -1,5 +1,5 @@
-"""Handles the traces that earlier processes left in a partition's directory. Interrupted operations are completed. A
-damaged log that was refused stays refused.
+"""Handles the files that earlier processes left behind in a partition's directory. Completes interrupted operations,
+and continues to refuse a damaged log.
 
     .deleted           no longer part of the log: unlinked
     .tmp               a checkpoint that was not renamed to its final name: unlinked
@@ -11,9 +11,9 @@ A compaction that creates several segments renames them to `.swap` from the last
 higher offset than a `.cleaned` file therefore belongs to an unfinished compaction, and is unlinked too, because all old
 segments still exist.
 
-A log that was refused as damaged stays refused until a person decides, even across several starts. The start that finds
-the damage removes the mark of the clean shutdown. Without the refusal file, the next start would therefore assume a
-crash, and truncate the log at the damaged batch.
+A log that was refused as damaged stays refused until a person decides what to do, even across several starts. The start
+that finds the damage removes the mark of the clean shutdown. Without the refusal file, the next start would therefore
+assume a crash, and truncate the log at the damaged batch.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
                 disk.unlink(f"{directory}/{old}")
     for name in others:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
-    # The log file is renamed last: until then, the next start repeats all these steps. Once it has its final name, no
-    # index of the old segment may reappear.
+    # Rename the log files last, because the next start repeats all these steps until they have their final names. Sync
+    # first, so that no index of an old segment can reappear after that.
     disk.sync_directory(directory)
     for name in logs:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")

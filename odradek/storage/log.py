@@ -87,7 +87,7 @@ class Log:
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
-        # The values of the last stable offset at the high watermark and at the end of the running sync.
+        # The last stable offset at the high watermark, and at the end offset of the running sync.
         self._stable_offset = self._stable_at_sync = self.last_stable_offset
         self._replacement: SegmentReplacement | None = None  # the segment replacement that was started last
         self._guard = DirectoryGuard()
@@ -318,8 +318,8 @@ class Log:
 
     @property
     def has_rolled(self) -> bool:
-        """Whether finished segments are not synced yet. No request waits for this sync, but it should happen soon:
-        until then, recovery after a crash reads these segments."""
+        """Whether the log has finished segments that are not synced yet. No request waits for their sync, but it should
+        happen soon, because until then a recovery after a crash must read these segments."""
         return bool(self._unsynced.rolled)
 
     @property
@@ -358,7 +358,7 @@ class Log:
         """Moves the log start offset forward to `offset`. The next `retention` removes the files.
 
         returns   the log start offset, which never moves backwards
-        raises    KafkaError OFFSET_OUT_OF_RANGE above the high watermark
+        raises    KafkaError OFFSET_OUT_OF_RANGE if `offset` is negative or above the high watermark
         """
         if offset > self.high_watermark or offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -371,12 +371,12 @@ class Log:
             self.leader_epochs.truncate_from_start(offset)
 
     def retention(self, now_ms: int, relied_on: Container[int] = frozenset()) -> SegmentRemoval | None:
-        """Removes the segments that retention allows to be deleted. The log starts after them immediately; their files
-        are removed later.
+        """Removes the oldest segments that may be deleted. The log start offset moves past them immediately; a thread
+        removes their files later.
 
-        relied_on  producers whose open transactions are kept, regardless of the log's age and size
-        returns    the remaining file operations, to be run in a thread; None if no segment can be removed, or if a sync
-                   or a replacement that may include these segments is running
+        relied_on  ids of producers whose open transactions are kept, regardless of the log's age and size
+        returns    the remaining file operations, to be run in a thread; None if no segment can be removed now, for
+                   example because a sync or a replacement is running
         raises     LogFailed if a new segment is needed and cannot be created
         """
         if self.is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
@@ -466,7 +466,7 @@ class Log:
         self._staging.continue_in(segment, self.log_end_offset)
 
     def expire_producers(self, now_ms: int) -> list[int]:
-        """Forgets producers that have been idle for longer than `producer.id.expiration.ms`. Returns their ids."""
+        """Forgets producers that have been idle for at least `producer.id.expiration.ms`. Returns their ids."""
         return self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def producers_expire_ms(self) -> int | None:

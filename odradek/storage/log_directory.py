@@ -66,7 +66,8 @@ class WrongDirectory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DirectoryId:
-    """The identity of the broker that opens a data directory. A directory without an id is given `new_directory_id`.
+    """The identity of the broker that opens a data directory. A new directory gets `new_directory_id`. It also gets
+    `new_cluster_id`, unless `cluster_id` is set.
 
     releases  the broker's own release, and the oldest release that can read what the broker writes
     """
@@ -101,7 +102,7 @@ class LogDirectory:
         self.releases: Releases = NONE  # the releases recorded in the directory when it was opened
         self.last_broker_epoch: int | None = None  # broker epoch of the last process, if that was recorded
         self.logs: dict[TopicPartition, Log] = {}
-        self.failed: dict[TopicPartition, str] = {}  # for each log that could not be opened, the reason
+        self.failed: dict[TopicPartition, str] = {}  # why a log could not be opened, by partition
         self._tail_cache = tail_cache
         self._jitter_ms: Callable[[int], int] = no_jitter
         self._left = left
@@ -110,7 +111,7 @@ class LogDirectory:
         self._topic_ids: dict[TopicPartition, bytes] = {}  # the topic ids stored in these directories
         self._copied_states: dict[TopicPartition, CopiedLogState] = {}
         self._prepared: NewDirectories | None = None
-        # For each deleted partition whose directory is not renamed yet, the new path of that directory.
+        # The new path of the directory of each deleted partition, if the directory is not renamed yet.
         self._not_renamed: dict[TopicPartition, str] = {}
 
     @classmethod
@@ -163,8 +164,8 @@ class LogDirectory:
     def _record_release(self, own: Releases) -> None:
         """Records that this release uses the directory, before writing anything that only this release may understand.
 
-        Must be called after the mark of a clean shutdown is durably removed. If the mark were still present, a start
-        would compare the file with the manifest, and find it changed.
+        Must be called after the mark of a clean shutdown is durably removed. If a crash left the mark behind, the next
+        start would compare the file with the manifest, and find it changed.
         """
         file = f"{self.path}/{META_PROPERTIES}"
         data = self._disk.read_bytes(file)
@@ -204,7 +205,7 @@ class LogDirectory:
         return known
 
     def open_log(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, *, now_ms: int) -> Log:
-        """Opens a log that has a directory.
+        """Opens a log whose directory exists.
 
         topic_id   id in the metadata; written into the directory if it contains none
         raises     KafkaError KAFKA_STORAGE_ERROR if the log is damaged or cannot be read; `failed` then contains the
@@ -237,7 +238,7 @@ class LogDirectory:
 
     def prepare(self, partitions: Iterable[tuple[str, int, bytes]]) -> NewDirectories:
         """Returns the directories that `create_log` is about to need, so that a thread can create them. Leaves out
-        names that the directory of a deleted partition may still have.
+        partitions that already have a directory, and names that a deleted partition may still use.
 
         partitions   tuples of topic, partition and topic id
         """
@@ -253,8 +254,8 @@ class LogDirectory:
         """Creates a new partition's directory and its log. The directory survives a power failure once the log has been
         synced.
 
-        raises   KafkaError KAFKA_STORAGE_ERROR, also if a deleted partition's directory still has this name and cannot
-                 be renamed
+        raises   KafkaError KAFKA_STORAGE_ERROR if the disk fails, for example if a deleted partition's directory
+                 still has this name and cannot be renamed
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
@@ -292,7 +293,7 @@ class LogDirectory:
         object must not be used again.
 
         offset   batches that are not entirely below this offset are removed
-        raises   KafkaError OFFSET_OUT_OF_RANGE, without any change; KAFKA_STORAGE_ERROR, like `open_log`
+        raises   KafkaError OFFSET_OUT_OF_RANGE, and leaves the log unchanged; KAFKA_STORAGE_ERROR, as in `open_log`
         """
         key = (topic, partition)
         log = self.logs[key]
@@ -316,8 +317,7 @@ class LogDirectory:
 
         unique_hex   32 hexadecimal digits
         returns      the files to remove after `file.delete.delay.ms`
-        raises       OSError; the directory is then renamed later: before a partition of this name is created, or at the
-                     next start
+        raises       OSError; the directory is renamed when a partition with this name is created, or at the next start
         """
         log = self.logs.pop((topic, partition), None)
         if log is not None:
@@ -368,7 +368,7 @@ class LogDirectory:
         self.checkpoint().run()
 
     def space_bytes(self) -> tuple[int, int]:
-        """Returns the total and the available space of its file system. Raises OSError."""
+        """Returns the total and the available space of the directory's file system, in bytes. Raises OSError."""
         return self._disk.space_bytes(self.path)
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
@@ -389,7 +389,7 @@ class LogDirectory:
             pass
 
     def closing(self, broker_epoch: int) -> Iterator[None]:
-        """Does the same as `close`, one step at a time: each iteration runs one step."""
+        """Closes the directory as `close` does, one step per iteration."""
         try:
             failure: LogFailed | None = None
             tickets: list[tuple[Log, SyncTicket]] = []
@@ -421,7 +421,7 @@ class LogDirectory:
         yield from self.steps_of_abandon()
 
     def steps_of_abandon(self) -> Iterator[None]:
-        """Closes every log without writing, one step at a time: each iteration runs one step."""
+        """Closes every log without writing, one step per iteration, and then releases the lock."""
         for log in list(self.logs.values()):
             log.abandon()
             for segment in log.segments:
@@ -447,7 +447,7 @@ class NewDirectories:
     """
 
     def __init__(self, disk: Disk, directories: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """wanted   path and topic id for each directory"""
+        """directories   path and topic id of each directory, by partition"""
         self._disk = disk
         self._directories = directories
         self._made: set[TopicPartition] = set()
@@ -478,7 +478,7 @@ def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> 
 class DeletedLog:
     """A deleted log whose files still have to be removed.
 
-    path   the path of its directory after the last renaming
+    path   the path of the log's directory after its last renaming
     """
 
     path: str
@@ -502,7 +502,7 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
         disk.replace(file, with_releases(encode_meta_properties(meta), identity.releases))
         return meta
     data = disk.read_bytes(file)
-    if is_as_left(left, META_PROPERTIES, data):  # otherwise the line may be damaged
+    if is_as_left(left, META_PROPERTIES, data):  # otherwise the lines with the releases may be damaged
         _require_readable(path, releases_in(data), identity.releases)
     try:
         meta = decode_meta_properties(data)

@@ -30,7 +30,7 @@ class ReadResult:
     size_bytes  total size of all chunks
     end_offset  an offset above every record in `chunks`. As in Kafka, it may be higher than necessary, and
                 `aborted_transactions` must list everything below it
-    in_file     position of the bytes in the file, for callers that asked for it; `chunks` is then empty
+    in_file     position of the bytes in the file, for callers that can send from files; `chunks` is then empty
     """
 
     chunks: list[Buffer]
@@ -369,11 +369,11 @@ class LogReader:
         return found
 
     def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
-        """Returns the first record below `end_offset` (default: high watermark) whose timestamp (ms) is at least
-        `timestamp`.
+        """Returns the first record whose timestamp (ms) is at least `timestamp`, or None if there is no such record
+        below `end_offset` (default: high watermark).
 
         May decompress a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged, and
-        INVALID_RECORD if it is too large (docs/spec/kafka-4.4.md#s4-3, M4).
+        INVALID_RECORD if one of its records is too large (docs/spec/kafka-4.4.md#s4-3, M4).
         """
         log = self._log
         try:

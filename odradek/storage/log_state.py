@@ -1,4 +1,4 @@
-"""The initial state of a log: found by recovery, copied from another log together with its files, or empty."""
+"""The initial state of a log. It is found by recovery, copied from another log together with the files, or empty."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LogState:
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
     manifest_facts: dict[str, str] = field(
         default_factory=dict
-    )  # facts about its files in the manifest of a clean shutdown
+    )  # facts about the log's files in the manifest of a clean shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CopiedLogState:
     """The state of a log with one segment at the time when its files were copied.
 
     Recovery would find the same state in the copy, which therefore need not be read. For 100 logs of 100 KB, reading
-    the copies would take longer than copying.
+    the copies would take longer than copying the files.
     """
 
     topic_id: bytes | None
@@ -121,7 +121,8 @@ class CopyableLog(Protocol):
 
 
 class CopiedLogs:
-    """The logs whose files are being copied, with their known states and the changes since they were examined."""
+    """The logs whose files are being copied. Keeps their known states, and finds the logs that have changed since they
+    were examined."""
 
     def __init__(self, logs: Mapping[TopicPartition, CopyableLog]) -> None:
         self._logs = logs
@@ -135,8 +136,8 @@ class CopiedLogs:
             yield
 
     def look_again(self) -> list[str]:
-        """Examines the logs again, and updates their known states. Returns the files that have changed since the first
-        examination, except files that were renamed."""
+        """Examines the logs again, and updates their known states. Returns the paths of the `.log` files that may have
+        changed since the last examination."""
         changed: list[str] = []
         for key, log in self._logs.items():
             examined = self._examined.get(key)
@@ -161,8 +162,7 @@ class CopiedLogs:
 
 
 class ExaminedLog(NamedTuple):
-    """The facts about a log when it was examined: its start and end offset, and the base offset of its active
-    segment."""
+    """The start offset, end offset and base offset of the active segment that a log had when it was examined."""
 
     log: CopyableLog
     offsets: tuple[int, int]

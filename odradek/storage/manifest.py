@@ -26,7 +26,7 @@ from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
 CHANGE_ADVICE = f"If it was changed on purpose, remove {MANIFEST} in the data directory and start again"
-READ_BACK_BYTES = 64 * 1024 * 1024  # maximum size of all files of other processes that are read at shutdown
+READ_BACK_BYTES = 64 * 1024 * 1024  # maximum total size of the files with unknown facts that a shutdown reads
 
 
 def read_manifest(disk: Disk, path: str) -> dict[str, dict[str, str]]:
@@ -67,7 +67,8 @@ class ManifestMaker:
             for suffix in (
                 (OFFSET_INDEX, TIME_INDEX, TXN_INDEX) if len(segment.txn_index) else (OFFSET_INDEX, TIME_INDEX)
             ):
-                # Its path may still end in `.swap`; the next start renames it.
+                # The path may still end in `.swap`. The manifest contains the final name, because the next start
+                # renames the file.
                 files.append((offset_file(base_offset, suffix), segment.path(suffix)))
         self.directories[directory.rpartition("/")[2]] = logs | self._facts(files, noted)
 

@@ -66,7 +66,7 @@ class CachedBatch:
 class ProducerEntry:
     producer_id: int
     producer_epoch: int
-    last_timestamp: int  # timestamp of its last record, which may differ greatly from the clock
+    last_timestamp: int  # timestamp of its last batch, which may differ greatly from the clock
     coordinator_epoch: int | None = None  # coordinator epoch in the last marker
     current_txn_first_offset: int | None = None
     batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all with producer_epoch
@@ -114,14 +114,14 @@ class CompletedTxn:
     is_aborted: bool
 
 
-# The data with which one applied batch can be undone: (producer id, its previous entry, first offset of the transaction
-# that the batch opened, the transaction that it completed). A plain tuple for speed, because every batch needs one.
+# The data needed to undo one applied batch: (producer id, its previous entry, first offset of the transaction that the
+# batch opened, the transaction that it completed). This is a plain tuple for speed, because every batch needs one.
 _Change: TypeAlias = tuple[int, ProducerEntry | None, int | None, CompletedTxn | None]
 
 
 def duplicate_of(entry: ProducerEntry | None, header: BatchHeader) -> CachedBatch | None:
-    """Returns the written batch that this one repeats, or None. Only the producer's last five batches with the current
-    epoch are known."""
+    """Returns the earlier batch that this batch repeats, or None. Only the producer's last five batches with the
+    current epoch are known."""
     if entry is None or not entry.batches or entry.producer_epoch != header.producer_epoch:
         return None
     last = entry.batches[-1]
@@ -211,8 +211,8 @@ def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_versio
     if entry is None:
         return
     epoch, stored = marker.producer_epoch, entry.producer_epoch
-    # With transaction version 2, a marker has a new epoch. A marker with the epoch of the open transaction arrived
-    # late.
+    # With transaction version 2, a marker has a higher epoch than the transaction that it ends. A marker with the epoch
+    # of the open transaction therefore arrived late, unless the epoch cannot be increased any further.
     is_late = (
         transaction_version >= 2
         and epoch == stored
@@ -266,7 +266,7 @@ class ProducerStates:
         return dict(self._entries)
 
     def load(self, entries: list[ProducerEntry]) -> None:
-        """Replaces the state with that of a snapshot."""
+        """Replaces the state with the entries of a snapshot."""
         self._entries = {entry.producer_id: entry for entry in entries}
         opened = ((e.current_txn_first_offset, e.producer_id) for e in entries)
         self._ongoing = dict(sorted((first, pid) for first, pid in opened if first is not None))
@@ -321,7 +321,8 @@ class ProducerStates:
     def apply_emptied_marker(self, header: BatchHeader) -> None:
         """Applies a marker whose record compaction has removed, because no record of its transaction is left.
 
-        The marker ends the transaction if an older snapshot contains it as open. There is nothing left to abort.
+        If an older snapshot contains the transaction as open, the marker ends it. The marker is applied as a commit,
+        because there are no records left to abort.
         """
         before = self._entries.get(header.producer_id)
         if before is None or before.current_txn_first_offset is None:
@@ -345,7 +346,8 @@ class ProducerStates:
         return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
 
     def accept(self) -> None:
-        """Makes everything applied so far permanent. Called when all of it is below the high watermark."""
+        """Makes everything applied so far permanent. Called once everything applied so far is below the high
+        watermark."""
         self._changes.clear()
         if self._unreplicated:
             self._unreplicated.clear()
@@ -395,11 +397,11 @@ class ProducerStates:
 
 
 class LogProducers:
-    """The producers of one log: their state including staged batches, and their verifications.
+    """The producers of one log, with their state (including staged batches) and their verifications.
 
     The `check_…` methods decide whether a batch may be appended, and change nothing; the `apply_…` methods apply it. As
-    in `ProducerStates`, `accept` is called when everything applied has been written, and `roll_back` when none of it
-    has.
+    in `ProducerStates`, `accept` is called after everything applied was written, and `roll_back` after the write
+    failed.
     """
 
     __slots__ = ("_verifications", "has_changed", "states")
@@ -434,8 +436,8 @@ class LogProducers:
         return marker
 
     def check_data(self, header: BatchHeader, origin: Origin, guard: VerificationGuard | None) -> CachedBatch | None:
-        """Returns the batch in the log that this one repeats, or None if it is new. Raises KafkaError if it may not be
-        appended."""
+        """Returns the batch in the log that this batch repeats, or None if the batch is new. Raises KafkaError if it
+        may not be appended."""
         producer_id = header.producer_id
         entry = self.states.get(producer_id)
         if origin is Origin.CLIENT:
@@ -477,7 +479,7 @@ class LogProducers:
         return self.states.expire(now_ms, expiration_ms)
 
     def expires_ms(self, expiration_ms: int) -> int | None:
-        """Returns the time at which `expire` will next find a producer or a verification to forget, or None if there is
-        none."""
+        """Returns the time (ms) at which `expire` will next find a producer or a verification to forget, or None if
+        there is nothing to forget."""
         oldest_ms = min([*self.states.idle_since_ms(), *self._verifications.created_ms()], default=None)
         return None if oldest_ms is None else oldest_ms + expiration_ms

@@ -34,7 +34,7 @@ def record_errors(
     """Returns the errors of all invalid records of a batch, or None if all are valid.
 
     needs_key            whether the topic is compacted
-    is_log_append_time   whether the topic sets timestamps itself, so that a producer must not claim to have done so
+    is_log_append_time   whether the topic's timestamp type is LogAppendTime; only the broker may then set it in a batch
     reads_all            whether Kafka reads these records completely, including keys and values, which affects its
                          error texts
     """
@@ -86,5 +86,5 @@ def _shown(record: Record, is_whole: bool) -> str:
 
 
 def _int64(value: int) -> int:
-    """Wraps a sum that overflows 64 bits, like Java's addition."""
+    """Returns the value that a 64-bit addition in Java would have, which wraps on overflow."""
     return (value + 2**63) % 2**64 - 2**63

@@ -1,10 +1,10 @@
-"""Opens a log: derives its state from its files.
+"""Opens a log by deriving its state from its files.
 
-After a clean shutdown the files are trusted: their sizes, the end of the last segment, and the newest producer
-snapshot. Otherwise recovery reads every batch after the recovery point and checks its CRC, up to the first incomplete
-batch. It truncates the rest, since a power failure may have lost any part of the unsynced data. Indexes, transaction
-indexes and producer state are rebuilt in the same pass. Below the recovery point everything was synced: a bad batch
-there is damage, which is reported (`CorruptLog`) and never truncated.
+After a clean shutdown, the files are trusted. Only the sizes of the log files, the end of the last segment and the
+newest producer snapshot are checked. Otherwise, recovery reads every batch after the recovery point and checks its CRC,
+up to the first incomplete batch. It truncates the rest, because a power failure may have lost any part of the unsynced
+data. Indexes, transaction indexes and producer state are rebuilt in the same pass. Everything below the recovery point
+was synced. An invalid batch there is therefore damage, which is reported (`CorruptLog`) and never truncated.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """The log is damaged below its recovery point. It is not served, because that would hide the loss of acknowledged
-    records."""
+    """The log is damaged below its recovery point. The broker does not open such a log, because that would hide the
+    loss of acknowledged records."""
 
 
 class RefusedLog(CorruptLog):
-    """The log is still refused, because an earlier start has found it damaged."""
+    """An earlier start found the log damaged, so this start refuses it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class CheckpointFacts:
     recovery_point: int | None = None  # None if unknown
     log_start_offset: int = 0
     is_clean: bool = False  # whether the last process closed this log properly
-    # Facts about its files at the last clean shutdown, by file name; empty if there is no manifest.
+    # Facts about the log's files at the last clean shutdown, by file name; empty if there is no manifest.
     left: dict[str, str] = field(default_factory=dict)
     copied_state: CopiedLogState | None = None  # state of the original, if this log is a copy
 
@@ -84,9 +84,9 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
         start_offset,
         ProducerStates(),
         LeaderEpochs(),
-        last_snapshot_offset=-1 if start_offset else 0,  # there are no producers before the first record
+        last_snapshot_offset=-1 if start_offset else 0,  # at 0 there are no producers, so no snapshot is needed
         is_new=True,
-        active_is_saved=not start_offset,  # without a log file there are no index files either
+        active_is_saved=not start_offset,  # if the log begins at 0, no file exists yet, so there are no indexes to save
     )
 
 
@@ -139,7 +139,7 @@ class _Loader:
 
     def _new_log_state(self, start_offset: int) -> LogState:
         state = new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=start_offset)
-        if self._checkpointed.is_clean and not start_offset:  # nothing was written before the shutdown, either
+        if self._checkpointed.is_clean and not start_offset:  # the log was empty at the shutdown, too
             self._segments = state.segments
             state.leader_epochs = self._read_epochs()
             state.is_new = False
@@ -205,8 +205,8 @@ class _Loader:
             for segment in self._segments:
                 for _, header in segment.headers(0, segment.size_bytes):
                     if header.leader_epoch >= 0:
-                        # Compaction may have removed the first batches, whose epoch was not later than that of this
-                        # batch.
+                        # Compaction may have removed the first batches of the log. Assume that they had the same epoch
+                        # as the first remaining batch.
                         is_first = epochs.latest is None
                         epochs.assign(header.leader_epoch, first_offset if is_first else header.base_offset)
         except CorruptSegment:
@@ -372,7 +372,7 @@ class _Loader:
 
     def _apply(self, header: BatchHeader, batch: memoryview) -> AbortedTxn | None:
         """Applies a batch without checking it, because it was checked before it was written. If the batch is a marker
-        that aborts a transaction, returns that transaction."""
+        that aborts a transaction, returns the entry for the transaction index."""
         if not header.is_control:
             self._producers.apply_data(header, header.base_offset)
             return None
@@ -401,8 +401,8 @@ class _Loader:
             self._producers.accept()
 
     def _load_snapshot(self, limit: int) -> int:
-        """Loads the newest readable snapshot at or below `limit`, and deletes unreadable snapshots. Returns its offset,
-        or -1 if there is none."""
+        """Loads the newest readable snapshot at or below `limit`, and deletes unreadable newer ones. Returns the offset
+        of the loaded snapshot, or -1 if there is none."""
         for offset in reversed([offset for offset in self._snapshots if offset <= limit]):
             path = f"{self._directory}/{offset_file(offset, SNAPSHOT)}"
             try:
@@ -418,8 +418,8 @@ class _Loader:
         return -1
 
     def _remove_snapshots_above(self, offset: int) -> None:
-        """Removes snapshots above `offset`, which may describe a different end of the log. Those that are needed are
-        written again."""
+        """Removes snapshots above `offset`, which may describe a different end of the log. Recovery writes new ones
+        where they are needed."""
         for above in [snapshot for snapshot in self._snapshots if snapshot > offset]:
             self._disk.unlink(f"{self._directory}/{offset_file(above, SNAPSHOT)}")
             self._snapshots.remove(above)

@@ -4,8 +4,8 @@ The indexes of the active segment are in memory; their files are written when th
 clean shutdown. After a crash they are rebuilt from the log, for every segment that is not entirely below the recovery
 point. Indexes of older segments are read on first use.
 
-Only the loop thread changes the segments of a log, and it always replaces the whole `SegmentRow`. A reading thread gets
-`all` once, and keeps using that row.
+Only the loop thread changes the segments of a log, and it always replaces the whole `SegmentRow`. A thread that reads
+gets `Segments.all` once, and keeps using that row.
 """
 
 import logging
@@ -70,7 +70,7 @@ class Segment:
         file_suffix: str = "",
         left: FactsByName = NO_FACTS,
     ) -> None:
-        """left   facts about its index files in the manifest of a clean shutdown, if there is a manifest"""
+        """left   facts about the segment's index files in the manifest of a clean shutdown; empty without a manifest"""
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
@@ -103,8 +103,8 @@ class Segment:
     ) -> "Segment":
         """Returns an empty segment. Its file is created by `create_file`, or automatically on first use.
 
-        is_log  whether this is the only segment of a log that may stay empty, so that memory for indexes is only
-                allocated for its first batch
+        is_log  whether this is the only segment of a log that may stay empty; memory for its indexes is then
+                allocated only when its first batch is added
         """
         segment = cls(
             disk,
@@ -199,14 +199,14 @@ class Segment:
 
     def _as_left(self, suffix: str) -> bytes:
         """Returns the content of an index file. Raises CorruptIndex if the file has changed since the clean shutdown,
-        and FileNotFoundError."""
+        and FileNotFoundError if it does not exist."""
         data = self._disk.read_bytes(self.path(suffix))
         if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
             raise CorruptIndex("it has changed since the clean stop")
         return data
 
     def forget_absent_txn_index(self) -> None:
-        """Marks the transaction index as empty, so that its file is not searched for. Called if the directory listing
+        """Marks the transaction index as empty, so that nothing looks for its file. Called if the directory listing
         does not contain the file."""
         self._txn_index = TxnIndex()
 
@@ -258,7 +258,7 @@ class Segment:
         self.size_bytes = position
 
     def note_batch(self, position: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Like `note_batches`, but adds one batch that is already in the file."""
+        """Like `note_batches`, but adds a single batch, of which only the header is needed."""
         noted = StagedBatch(b"", header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
         self.note_batches(position, [noted], index_interval_bytes)
 
@@ -282,8 +282,8 @@ class Segment:
 
     @property
     def max_timestamp_and_offset(self) -> tuple[int, int]:
-        """The largest timestamp of its batches, and the last offset of the first batch with that timestamp. The
-        timestamp is -1 if there are no batches."""
+        """The largest timestamp in the segment, and the last offset of the first batch with that timestamp. The
+        timestamp is -1 if no record has one."""
         largest = self._max_timestamp
         if largest is None:
             if self._time_index is None:
@@ -294,7 +294,8 @@ class Segment:
         return largest
 
     def _last_time_entry(self) -> tuple[int, int] | None:
-        """Reads only the last entry of the time index file. Returns None if the whole file must be read instead."""
+        """Returns the last entry of the time index, reading only that entry from the file. Returns None if the whole
+        file must be read instead."""
         try:
             file = self._disk.open_for_reading(self.path(TIME_INDEX))
         except FileNotFoundError:
@@ -308,11 +309,11 @@ class Segment:
             return None
         return TimeIndex.from_bytes(
             self.base_offset, data
-        ).last_entry  # None if it is all zeros: after a crash, Kafka leaves the preallocated file
+        ).last_entry  # None if the entry is all zeros: after a crash, Kafka leaves the file preallocated
 
     def largest_timestamp(self) -> int:
-        """Returns the timestamp that counts for retention by time: the largest one, or the file's modification time if
-        no record has a timestamp."""
+        """Returns the timestamp that retention by time uses. This is the largest timestamp in the segment, or the
+        file's modification time if no record has a timestamp."""
         timestamp = self.max_timestamp_and_offset[0]
         return timestamp if timestamp > NO_TIMESTAMP else self._disk.modified_ms(self.path())
 
@@ -378,21 +379,22 @@ class Segment:
     # --- closing
 
     def keep_open(self) -> None:
-        """Opens its file, so that current readers can continue after the segment is removed."""
+        """Opens the segment's file, so that current readers can continue after the segment is removed."""
         if self.size_bytes:
             _ = self.file
 
     def close_for_removal(self) -> None:
-        """Closes its file once current reads have finished. Later reads fail. Called before the file is unlinked."""
+        """Closes the segment's file once current reads have finished. Later reads fail. Called before the file is
+        unlinked."""
         if self.size_bytes:
             self._file = None
 
     def close_file(self) -> None:
-        """Closes its file when the log is closed."""
+        """Closes the segment's file. Called when the log is closed."""
         self._file = None
 
     def existing_files(self) -> list[str]:
-        """Returns the paths of its existing files, `.log` first."""
+        """Returns the paths of the segment's existing files, with `.log` first."""
         suffixes = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
         return [path for path in map(self.path, suffixes) if self._disk.exists(path)]
 

@@ -1,5 +1,5 @@
-"""Removes segments from a log. One part decides, without I/O and in Kafka's order, which of the oldest segments can be
-deleted. The other part runs in a thread, and removes the files or replaces them with compacted ones.
+"""Removes segments from a log. One part applies Kafka's retention rules in Kafka's order, to decide which of the oldest
+segments can be deleted. The other part runs in a thread, and removes the files or replaces them with compacted ones.
 
 Deleted files keep their content under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
@@ -30,8 +30,8 @@ def count_deletable(
     2. as many as possible while at least `retention.bytes` remain,
     3. segments whose largest timestamp is older than `retention.ms`.
 
-    relied_on_from  offset from which nothing is deleted by size or age, because an external coordinator has not decided
-                    the transaction that begins there
+    relied_on_from  offset of the first record that size and age must not delete, because an external coordinator has
+                    not decided the transaction that begins there
     """
     next_bases = [segment.base_offset for segment in segments[1:]]
 
@@ -73,8 +73,8 @@ def deletable_from_ms(
     now_ms: int,
     relied_on_from: int | None = None,
 ) -> int | None:
-    """Returns the earliest time from `now_ms` on at which `count_deletable` will be above 0, if nothing else changes.
-    Returns None if it never will."""
+    """Returns the earliest time, at or after `now_ms`, at which `count_deletable` will be above 0 if nothing else
+    changes. Returns None if it never will."""
 
     def count(at_ms: int) -> int:
         return count_deletable(
@@ -134,8 +134,8 @@ class SegmentRemoval:
             with self.guard:
                 self._disk.unlink(path)
         self._renamed = []
-        # This usually closes the files, and thereby frees the pages of up to a gigabyte, which is too slow for the
-        # loop.
+        # Dropping the segments usually closes their files, which frees the pages of up to a gigabyte. That would take
+        # too long on the loop.
         self.segments = ()
 
 
@@ -172,8 +172,8 @@ class SegmentReplacement:
             self._disk.sync_directory(self._directory)
 
     def belongs_to(self, guard: DirectoryGuard) -> None:
-        """Hands the new segments to the log. From now on, their file operations stop if the log's directory
-        disappears."""
+        """Hands the new segments to the log. From now on, the file operations of this replacement stop if the log's
+        directory disappears."""
         for removal in self._removals:
             removal.guard = guard
         self._guard = guard
@@ -199,8 +199,8 @@ class SegmentReplacement:
             removal.unlink()
 
     def _rename(self, segment: Segment, file_suffix: str) -> None:
-        """Renames the files of a segment, ending with the log file: while that has its old suffix, a restart treats the
-        renaming as unfinished."""
+        """Renames the files of a segment, the log file last. As long as the log file has its old suffix, a restart
+        treats the renaming as unfinished."""
         paths = sorted(segment.existing_files(), key=lambda path: path == segment.path(LOG))
         old_suffix = segment.file_suffix
         for path in paths:

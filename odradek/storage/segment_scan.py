@@ -23,7 +23,8 @@ def whole_batches(segment: Segment, first_offset: int) -> Iterator[tuple[int, Ba
     portion, portion_position = memoryview(b""), 0
 
     def read(wanted_bytes: int) -> memoryview:
-        # The end is the initial size, because the caller may be rebuilding the segment, and changing its size.
+        # Do not read beyond the initial size. The caller may be rebuilding the segment, which changes
+        # `segment.size_bytes`.
         return memoryview(segment.read(min(wanted_bytes, size_bytes - position), position, cached=False))
 
     while position + HEADER_BYTES <= size_bytes:

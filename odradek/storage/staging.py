@@ -150,7 +150,8 @@ def _no_run(now_ms: int) -> StagedRun:
 
 
 def first_timestamp(run: StagedRun) -> int | None:
-    """Returns the largest timestamp of the segment's first batch, written or staged."""
+    """Returns the largest timestamp of the segment's first batch, which may be written or staged. Returns None if the
+    segment is empty."""
     if run.position:
         return run.segment.first_timestamp()
     return run.batches[0].max_timestamp if run.batches else None
@@ -193,8 +194,8 @@ class TailCache:
     """The most recently appended batches of all logs. They stay in the buffers in which they arrived, so that consumers
     at the end of a log can be served without a system call.
 
-    One byte budget serves all logs of the process, each through a `LogTail`. The oldest batches are evicted first,
-    regardless of their log.
+    All logs of the process share one byte budget; each log adds its batches through its own `LogTail`. The oldest
+    batches are evicted first, regardless of their log.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
@@ -224,7 +225,7 @@ class TailCache:
 
 
 class LogTail:
-    """The last batches of one log's active segment, up to its end and without gaps."""
+    """The last batches of one log's active segment, without gaps, up to the end of the log."""
 
     __slots__ = ("_base_offsets", "_batches", "_cache", "_cleared", "_end_position", "_head", "_positions")
 
@@ -259,9 +260,9 @@ class LogTail:
         self._head = 0
 
     def read(self, start_offset: int, end_offset: int | None, max_bytes: int) -> tuple[list[Buffer], int, int] | None:
-        """Returns the data from the batch that contains `start_offset` up to `end_offset` (None means the end of the
-        log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch, but contains at least
-        the complete first batch.
+        """Returns the data that begins with the batch that contains `start_offset`, and ends at `end_offset` (None
+        means the end of the log). As in a read of the file, the data is cut off at `max_bytes`, even within a batch,
+        but contains at least the complete first batch.
 
         returns   the buffers, their size, and the file position of the first; None if `start_offset` is not in memory
         """

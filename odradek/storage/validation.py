@@ -42,7 +42,7 @@ from odradek.protocol.record_walk import RecordSurvey, check_record_sizes, surve
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
-FIRST_VERSION_WITH_ZSTD: Final = 7  # first version of Produce with zstd
+FIRST_VERSION_WITH_ZSTD: Final = 7  # first version of Produce that allows zstd
 # Reading records from bytes is faster than from a memoryview. If the records are small, and the batch is at most this
 # large, that outweighs the cost of copying the batch.
 FASTER_AS_BYTES: Final = 64 * 1024
@@ -68,7 +68,7 @@ class RefusedRecords(KafkaError):
     message         text for the client; only with `record_errors`, as in Kafka, because otherwise the client receives
                     only the code
     reason          reason for the refusal, for the broker's own log; always present
-    record_errors   pairs of index in the batch, and error of that record
+    record_errors   (index in the batch, error text) of each invalid record
     found_by_log    False if Kafka finds the error before it uses the log, so that its response lacks the log start
                     offset
     """
@@ -92,7 +92,7 @@ class RefusedRecords(KafkaError):
 class BatchRules:
     """The topic's settings for batches that are produced to one of its partitions."""
 
-    topic_partition: str  # name in messages: "orders-0"
+    topic_partition: str  # name in error messages, such as "orders-0"
     max_message_bytes: int
     segment_bytes: int
     timestamp_before_max_ms: int
@@ -324,7 +324,7 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
         raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
     if (
         version < FIRST_VERSION_WITH_ZSTD and codec > Compression.ZSTD.value
-    ):  # Kafka raises this error when it looks up zstd
+    ):  # Kafka fails on an unknown codec while it checks for zstd
         raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown compression type {codec}")
     try:
         has_another = _batch_size_at(records, size) is not None
@@ -368,8 +368,8 @@ def _decompressed_records(
 ) -> bytes | memoryview:
     """Returns the decompressed records.
 
-    Stops once there are more bytes than this number of records can have at their maximum size. At least one record is
-    then too large, or there are bytes after the last one. Both are refused with INVALID_RECORD
+    Stops as soon as there are more bytes than `record_count` records of the maximum size can have. In that case, at
+    least one record is too large, or there are bytes after the last record. Either error is refused with INVALID_RECORD
     (docs/spec/kafka-4.4.md#s4-3).
     """
     source = header.compression
@@ -440,7 +440,8 @@ def _in_place(batch: memoryview, header: BatchHeader, rules: BatchRules, max_tim
 def _recompress(
     opened: Bytes, header: BatchHeader, rules: BatchRules, target: Compression, max_timestamp: int
 ) -> bytearray:
-    """Returns the same records, recompressed as the topic requires. Meaningless attribute bits are dropped."""
+    """Returns a batch with the same records, recompressed as the topic requires. Drops attribute bits that have no
+    meaning."""
     attributes = target.value | header.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if rules.is_log_append_time else 0)
     rewritten = pack_batch(
         replace(header, attributes=attributes, max_timestamp=max_timestamp),

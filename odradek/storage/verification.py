@@ -1,9 +1,9 @@
-"""Keeps the verification guards of one partition, that is, the producers that are being verified with the transaction
-coordinator.
+"""Keeps the verification guards of one partition. A guard belongs to a producer whose transaction is being verified
+with the transaction coordinator.
 
 A transactional batch may be written while its transaction is open in this partition, or with the guard of a
 verification that the coordinator has confirmed. A marker invalidates the guard, because the confirmed transaction may
-end, and another one begin, before the batch is appended. The batch then belongs to neither.
+end, and another one begin, before the batch is appended. The batch would then belong to neither transaction.
 
 Guards exist only in the leader's memory: after a restart, producers are verified again. Source:
 docs/spec/transactions.md#s4-6.
@@ -19,8 +19,8 @@ class VerificationGuard:
     __slots__ = ()
 
 
-# Stands for "no verification needed", because the transaction was open. It is not valid if that transaction has ended
-# since.
+# The guard of a batch that needs no verification, because its transaction was already open. It is no longer valid if
+# that transaction has ended since.
 NO_GUARD: Final = VerificationGuard()
 
 
@@ -55,7 +55,7 @@ class Verifications:
     def start_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Returns the guard with which a batch may be written once the coordinator has confirmed its transaction."""
+        """Returns the guard that allows a batch to be written once the coordinator has confirmed its transaction."""
         current = self._by_producer.get(producer_id)
         if current is None:
             current = Verification(VerificationGuard(), now_ms, sequence, producer_epoch, supports_epoch_bump)
