@@ -1,5 +1,5 @@
-"""Hides differences between Linux, macOS and Windows: there is one function for each feature, with a fallback for
-systems that lack it.
+"""Hides differences between Linux, macOS and Windows. Each feature is a single function, with a fallback for systems
+that lack it.
 
 The functions are chosen when a module of this package is imported, so that support for other systems costs nothing on
 Linux. The modules are not compiled, because mypyc would evaluate `sys.platform` at compile time.

@@ -1,11 +1,12 @@
 """Operations on files, by descriptor or by path. Every function may raise OSError.
 
 pread, pwrite, pwritev  as in `os`; on Windows, they move the position of the descriptor, under a lock
-read_if_cached          preadv with RWF_NOWAIT; BlockingIOError on other systems, so that the caller reads in a thread
-send_file               sendfile to a socket; ENOSYS on other systems, so that the caller reads and writes
+read_if_cached          preadv with RWF_NOWAIT; raises BlockingIOError on other systems, so that the caller reads in a
+                        thread
+send_file               sendfile to a socket; raises ENOSYS on other systems, so that the caller reads and writes
 sync                    fdatasync; F_FULLFSYNC on macOS; FlushFileBuffers on Windows
 copy_range              copies from a position of one file to the current position of another; returns the number of
-                        bytes, which is 0 only at the end of the source
+                        bytes copied, which is 0 only at the end of the source
 open_file               like os.open; on Windows, the file can be renamed and removed while it is open
 """
 
@@ -32,7 +33,7 @@ send_file: Callable[[int, int, int, int], int]
 copy_range: Callable[[int, int, int, int], int]
 sync: Callable[[int], None]
 
-# Two threads that read different files rarely share a lock.
+# Locks for the functions that seek first, chosen by descriptor. Two threads that use different files rarely share one.
 _locks: Final = [Lock() for _ in range(64)]
 
 
@@ -93,7 +94,7 @@ if sys.platform == "win32":
     _OPEN_ALWAYS: Final = 4
     _TRUNCATE_EXISTING: Final = 5
     _FILE_ATTRIBUTE_NORMAL: Final = 0x80
-    # On Windows, other processes cannot read locked bytes, so the byte that is locked lies beyond any content.
+    # On Windows, other processes cannot read locked bytes, so `lock` locks a byte beyond any content.
     _LOCKED_AT: Final = 1 << 30
 
     def _open_shared(path: str, flags: int, mode: int) -> int:
@@ -126,7 +127,7 @@ if sys.platform == "win32":
     def lock(descriptor: int, *, waits: bool = False) -> bool:
         """Locks an open file for this process until the file is closed. Returns False if another process has locked it.
 
-        waits  waits up to ten seconds for the other process
+        waits  whether to wait for the other process, for up to ten seconds
         """
         os.lseek(descriptor, _LOCKED_AT, os.SEEK_SET)
         try:
@@ -180,7 +181,7 @@ else:
     def lock(descriptor: int, *, waits: bool = False) -> bool:
         """Locks an open file for this process until the file is closed. Returns False if another process has locked it.
 
-        waits  waits for the other process
+        waits  whether to wait for the other process
         """
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
@@ -247,7 +248,8 @@ copy_range = _read_and_write if send_file is _cannot_send else send_file
 
 
 def space_bytes(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Returns the total space, and the space available to this user, of the file system that contains `path`."""
+    """Returns the total size of the file system that contains `path`, and the space in it that is available to this
+    user, in bytes."""
     import shutil  # imported here so that it does not slow down the start
 
     found = shutil.disk_usage(path)

@@ -22,7 +22,7 @@ MACOS_OPEN_FILES: Final = 10_240  # OPEN_MAX, which applies on macOS even if the
 WINDOWS_OPEN_FILES: Final = 8_192  # limit of the C library
 
 # A terminal sends SIGINT for Ctrl-C. Windows sends SIGBREAK for Ctrl-Break, which another process can also trigger. On
-# Windows, SIGTERM ends a process immediately, without a signal.
+# Windows, SIGTERM ends a process immediately, without calling a signal handler.
 STOP_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT)
 if sys.platform == "win32":
     STOP_SIGNALS = (*STOP_SIGNALS, signal.SIGBREAK)
@@ -56,7 +56,8 @@ def on_stop(loop: asyncio.AbstractEventLoop, action: Callable[[signal.Signals], 
 
 
 def _on_stop_by_a_socket(loop: asyncio.AbstractEventLoop, action: Callable[[signal.Signals], None]) -> None:
-    """Makes Python write the number of each signal to a socket, which wakes up the loop."""
+    """Makes Python write the number of each signal to a socket, which wakes up the loop. The loop then calls
+    `action`."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)

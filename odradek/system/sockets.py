@@ -44,7 +44,7 @@ else:
     send_buffers = socket.socket.sendmsg
     _UNREAD: Final = array("i", [0])
     if sys.platform == "linux":
-        _FIONREAD = 0x541B  # termios also defines this constant, but would have to be imported
+        _FIONREAD = 0x541B  # the value of termios.FIONREAD, without importing termios
     else:
         from termios import FIONREAD as _FIONREAD
 
