@@ -1,7 +1,7 @@
 """Encodes and decodes Kafka's small text files: offsets per partition, leader epochs, the topic id of a partition, the
 ids of a data directory, and the mark of a clean shutdown. Does no I/O. Layouts: docs/formats/checkpoints.md.
 
-An empty checkpoint file means "no entries": Kafka creates the file before it first writes to it.
+An empty checkpoint file has no entries. Kafka creates the file before it first writes to it.
 """
 
 import base64
@@ -29,7 +29,7 @@ class MetaProperties(NamedTuple):
 
 
 def _rows(data: bytes) -> list[list[str]]:
-    """Returns the rows that follow the version and the count, each split at spaces."""
+    """Returns the rows of a checkpoint, each split at spaces, without the version and the count at the beginning."""
     if not data:
         return []
     try:
@@ -49,7 +49,7 @@ def _text(rows: Iterable[str]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Decodes the offset of each partition. Raises CorruptCheckpoint."""
+    """Returns the offset of each partition in an offset checkpoint. Raises CorruptCheckpoint."""
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(data)}
     except ValueError as error:
@@ -61,7 +61,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Decodes pairs of leader epoch and first offset, both ascending. Raises CorruptCheckpoint."""
+    """Returns the leader epochs with their first offsets, both in ascending order. Raises CorruptCheckpoint."""
     try:
         entries = [(int(epoch), int(start)) for epoch, start in _rows(data)]
     except ValueError as error:
@@ -92,7 +92,7 @@ def topic_id_bytes(text: str) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> bytes:
-    """Decodes the topic id in a partition.metadata file. Raises CorruptCheckpoint, also if the file is empty."""
+    """Returns the topic id in a partition.metadata file. Raises CorruptCheckpoint, for example if the file is empty."""
     fields = dict(line.partition(": ")[::2] for line in data.decode("utf-8", "replace").splitlines())
     if fields.get("version") != _VERSION or "topic_id" not in fields:
         raise CorruptCheckpoint("partition.metadata lacks version 0 or a topic id")

@@ -130,7 +130,7 @@ class TimeIndex:
 
     @property
     def last_entry(self) -> tuple[int, int] | None:
-        """The entry (timestamp, offset) with the largest indexed timestamp."""
+        """The last entry as (timestamp, offset), which has the largest timestamp, or None if the index is empty."""
         if not self._timestamps:
             return None
         return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
@@ -214,7 +214,7 @@ class TxnIndex:
     def collect(self, start_offset: int, end_offset: int, found: list[AbortedTxn]) -> bool:
         """Adds to `found` all transactions that overlap [start_offset, end_offset).
 
-        returns   whether later segments cannot contain any more of them
+        returns   True if later segments cannot contain any more of these transactions
         """
         for at in range(bisect_left(self._last_offsets, start_offset), len(self._last_offsets)):
             if self._first_offsets[at] < end_offset:

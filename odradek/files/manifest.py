@@ -1,8 +1,8 @@
 """Encodes and decodes the manifest of a clean shutdown, which contains the size and CRC-32C of each file that has no
 checksum of its own.
 
-Facts are kept as text, as in the manifest: `size/crc`. They are only compared as text, and every start reads the facts
-about all files of all logs, so converting them to numbers would be a waste of time. Layout:
+Facts are kept in the form that they have in the manifest, which is `size/crc`. They are only compared as strings, and
+every start reads the facts about all files of all logs, so converting them to numbers would be a waste of time. Layout:
 docs/formats/checkpoints.md.
 """
 

@@ -1,5 +1,5 @@
 """The names that Kafka uses for the files of a data directory, for partition directories, and for the files in
-these."""
+partition directories."""
 
 import re
 from typing import Final
@@ -11,7 +11,7 @@ TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"  # suffix of a file that is about to be unlinked
 CLEANED: Final = ".cleaned"  # a segment that compaction is still writing
-SWAP: Final = ".swap"  # a segment that compaction has finished, and that is about to replace the old ones
+SWAP: Final = ".swap"  # a compacted segment that is about to replace the old ones
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
@@ -37,8 +37,8 @@ _MAX_DIRECTORY_NAME: Final = 255
 
 
 def offset_file(offset: int, suffix: str) -> str:
-    """Returns a file name such as `00000000000000000123.log`. It has twenty digits, so that names sort in the order of
-    offsets."""
+    """Returns a file name such as `00000000000000000123.log`. The offset has twenty digits, so that names sort in the
+    order of offsets."""
     return f"{offset:020d}{suffix}"
 
 
@@ -60,7 +60,7 @@ def partition_of(directory: str) -> tuple[str, int] | None:
 
 
 def doomed_directory(topic: str, partition: int, unique_hex: str) -> str:
-    """Returns the name of a deleted partition's directory, which it has until its files are removed.
+    """Returns the name that a deleted partition's directory has until its files are removed.
 
     unique_hex  32 hexadecimal digits
 

@@ -31,15 +31,15 @@ class Releases(NamedTuple):
         return Releases(max(self.newest, own.newest, key=release_order), max(self.since, own.since, key=release_order))
 
 
-# Raise `since` in the same commit that begins to write a file which earlier releases cannot read (docs/formats). A
-# record or a level that depends on a feature needs no such change, because the feature's level is checked.
+# Raise `since` in the commit that first writes a file that earlier releases cannot read (docs/formats). Records that
+# depend on a feature level need no such change, because each release checks the feature levels.
 OWN: Final = Releases(newest=__version__, since="0.1.0")
 NONE: Final = Releases("", "")
 
 
 def release_order(release: str) -> tuple[int, ...]:
-    """Returns a value by which releases can be compared. A string that is not a release counts as newer than all
-    releases, because only a later Odradek can have written it. An empty string counts as older than all of them."""
+    """Returns a sort key for a release. A string that is not a release counts as newer than all releases, because only
+    a later Odradek can have written it. An empty string counts as older than all of them."""
     if not release:
         return ()
     parts = release.split(".")

@@ -1,9 +1,9 @@
 """Describes the fixed-size structures in Kafka's files: the entries of indexes and of producer snapshots.
 
-A structure is a list of fields. `Structure.packed` is its fast form, with which the storage package reads and writes
-whole files. `Structure.to_construct` converts it for the library construct, with which `odradek inspect` shows the
-fields of entries by name. Only that method imports construct, because the import takes 12 ms, and a broker does not
-need it to start.
+A structure is a list of fields. `Structure.packed` is the fast form that the storage package uses to read and write
+whole files. `Structure.to_construct` converts the structure for the library construct, which `odradek inspect` uses to
+show the fields of entries by name. Only that method imports construct, because the import takes 12 ms, and a broker
+does not need it to start.
 
 All numbers are big-endian. The meaning of each field is described in docs/formats/indexes.md, transaction-index.md and
 producer-snapshot.md.
@@ -24,7 +24,7 @@ INT16, UINT32, INT32, INT64 = "h", "L", "l", "q"  # `struct` codes of standard s
 class Structure:
     """A structure of fixed size.
 
-    fields   type of each field by its name, which is in Kafka's camelCase; in the order of the bytes
+    fields   type of each field by name (in Kafka's camelCase), in the order of the bytes
     """
 
     def __init__(self, fields: Mapping[str, str]) -> None:

@@ -65,8 +65,8 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
-    """Returns the topic and partition of a directory. Returns None if its name is not a partition's, or if it contains
-    no log. An empty log is allowed."""
+    """Returns the topic and partition of a directory. Returns None if its name is not that of a partition directory, or
+    if it contains no log. An empty log is allowed."""
     named = names.partition_of(directory.name)
     if named is None:
         return None
@@ -86,7 +86,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
         directories = [Path(match).absolute() for match in matches if os.path.isdir(match)]
         if not directories:
             raise NoLogs(f"{text}: there is no such directory")
-        if has_magic(local):  # the pattern also matches deleted topics
+        if has_magic(local):  # a pattern may also match the directories of deleted topics
             directories = [each for each in directories if any(_below(each))]
             if not directories:
                 raise NoLogs(f"{text}: no matching directory contains a partition's log")

@@ -1,4 +1,5 @@
-"""Finds the valid segments of a partition, the position of an offset in a segment, and the index and snapshot files.
+"""Finds the valid segments of a partition, and the position of an offset in a segment. Also reads index and snapshot
+files.
 
 The formats are described in docs/formats/log-segment.md, transaction-index.md and producer-snapshot.md.
 """
@@ -146,8 +147,8 @@ def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
 
 
 def _entries(path: Path, entry: Structure) -> list[tuple[int, int]]:
-    """Reads index entries, and stops at the first one that does not ascend, because Kafka preallocates its indexes with
-    zeros."""
+    """Reads index entries, and stops at the first entry that is not in ascending order, because Kafka preallocates its
+    indexes with zeros."""
     try:
         data = path.read_bytes()
     except OSError:

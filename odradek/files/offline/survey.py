@@ -65,9 +65,10 @@ def survey(
 ) -> PartitionSurvey:
     """Surveys a partition.
 
-    cut_bytes   distance between `places`
+    cut_bytes   minimum distance between `places` in a segment
     by_index    whether to trust the transaction indexes and snapshots of finished segments, and to read only the last
-                segment. All segments are read if timestamps are requested or the files do not exist.
+                segment. All segments are read if timestamps are requested, if the snapshot is missing, or if a file is
+                damaged.
 
     Raises DamagedLog through `on_damage`; FileNotFoundError if the partition is deleted.
     """

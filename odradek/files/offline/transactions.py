@@ -1,8 +1,8 @@
-"""Determines the transactions of a partition from its batches. Does no I/O: callers pass headers and markers in the
-order of the log.
+"""Determines the transactions of a partition from its batches. Does no I/O. Callers pass the batch headers and control
+batches in the order of the log.
 
 A transaction begins with a transactional batch of a producer that has no open transaction, and ends with a marker of
-that producer. Readers of committed records see no aborted transaction, and nothing at or above the last stable offset,
+that producer. A read_committed consumer sees no aborted transaction, and nothing at or above the last stable offset,
 which is the first offset of the oldest open transaction. Source: docs/spec/transactions.md#s4-9.
 """
 
@@ -19,7 +19,7 @@ from odradek.protocol.struct import Buffer
 
 
 class AbortedRange(NamedTuple):
-    """An aborted transaction: the batches of its producer from its first offset to its marker."""
+    """An aborted transaction. It consists of the producer's batches from the first offset to the marker."""
 
     producer_id: int
     first_offset: int
@@ -28,9 +28,10 @@ class AbortedRange(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionTransaction:
-    """One transaction in one partition, as far as its batches are still in the log.
+    """One transaction in one partition. It describes only the batches that are still in the log.
 
-    `marker` is None while the transaction is open. Sizes are sums over its batches; timestamps are in ms.
+    `marker` is None while the transaction is open. `records` and `size_bytes` are sums over the batches. Timestamps are
+    in ms.
     """
 
     producer_id: int

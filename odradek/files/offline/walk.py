@@ -1,5 +1,5 @@
-"""Walks over the segments of a log batch by batch. Yields either headers only, or complete batches, about a megabyte at
-a time."""
+"""Walks over the segments of a log batch by batch. `headers` yields batch headers, and `stretches` yields complete
+batches, about 8 megabytes at a time."""
 
 from __future__ import annotations
 
@@ -87,8 +87,7 @@ class Stretch:
 def headers(
     segment: SegmentFile, position: int = 0, next_offset: int = 0, *, on_damage: OnDamage = refuse
 ) -> Iterator[tuple[int, BatchHeader, memoryview | None]]:
-    """Yields the position and header of each batch, and the bytes of control batches. Reads nothing else, and checks no
-    CRCs.
+    """Yields the position and header of each batch, and also the bytes of each control batch. Checks no CRCs.
 
     next_offset   smallest valid offset at `position`
     on_damage     if this function returns, the walk continues with the next batch that can be found
@@ -138,12 +137,12 @@ def stretches(
     on_damage: OnDamage = refuse,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Iterator[Stretch]:
-    """Yields the batches with start_offset <= offset < end_offset, including control batches, a few megabytes at a
-    time.
+    """Yields the batches with start_offset <= offset < end_offset, including control batches, about `stretch_bytes` at
+    a time.
 
-    The first and the last batch may also contain other offsets. If compaction or retention changes the files meanwhile,
-    they are listed again. Offsets that no longer exist are left out; the caller can detect this from `first_offset` and
-    `next_offset`.
+    The first and the last batch may also contain other offsets. If compaction or retention changes the files in the
+    meantime, they are listed again. Offsets that no longer exist are left out; the caller can detect this from
+    `first_offset` and `next_offset`.
 
     hint   base offset and inode of a segment, and a position in it at which a batch begins at or before `start_offset`
 
