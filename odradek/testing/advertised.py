@@ -1,4 +1,4 @@
-"""Extracts the broker addresses from responses to clients, and compares them with the addresses of listeners."""
+"""Extracts the addresses of brokers from responses to clients, and checks whether an address reaches a listener."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _addresses(message: object) -> Iterator[Address]:
 
 
 async def is_same_place(address: Address, listener: Address) -> bool:
-    """Returns whether connections to `address` reach `listener`. The host of `listener` may be a wildcard for all
-    addresses of this machine."""
+    """Returns whether a connection to `address` reaches `listener`. The host of `listener` may be a wildcard, which
+    means every address of this machine."""
     (host, port), (listens, listens_at) = address, listener
     if port != listens_at or host == listens:
         return port == listens_at

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from odradek.testing import sync
 from odradek.testing.sync import Json
 
-MAX_CALLS = 256  # maximum number of concurrent calls; further calls wait
+MAX_CALLS = 256  # maximum number of concurrent calls; any further call waits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class RunsInThreads(Protocol):
 
 
 class InThread(Generic[P, R]):
-    """A method of the blocking interface as a coroutine function, which runs the method in a thread."""
+    """Turns a method of the blocking interface into a coroutine function that runs the method in a thread."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -54,7 +54,11 @@ async def run(threads: ThreadPoolExecutor, call: Callable[[], R]) -> R:
 
 
 class Odradek:
-    """A process with the control interface. `host` and `port` are the address of its HTTP port."""
+    """An Odradek process with its control interface. `host` and `port` are the address of the process's HTTP port.
+
+    Use `start` to run a new process, or the constructor to connect to a running one. An `async with` statement stops
+    the process at its end if `start` created it.
+    """
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.plain = sync.Odradek(host, port, token=token)
@@ -63,7 +67,7 @@ class Odradek:
     @classmethod
     async def start(cls, **settings: str) -> Odradek:
         """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed when the
-        process ends."""
+        process ends. `settings` are settings of the broker. Raises RuntimeError if the process does not start."""
         plain = await asyncio.to_thread(sync.Odradek.start, **settings)
         started = cls(plain.host, plain.port)
         started.plain = plain
@@ -78,6 +82,7 @@ class Odradek:
         await self.stop()
 
     async def stop(self) -> None:
+        """Stops the process if `start` created it. Call this last: no other method works afterwards."""
         await run(self.threads, self.plain.stop)
         self.threads.shutdown(wait=False)
 
@@ -94,6 +99,7 @@ class Odradek:
 
     @property
     async def default(self) -> Cluster:
+        """The cluster that exists from the start of the process. This property returns an awaitable."""
         return Cluster(self.threads, await run(self.threads, lambda: self.plain.default))
 
     async def cluster(
@@ -110,8 +116,8 @@ class Odradek:
         users: Mapping[str, str] | None = None,
         seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
-        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are the same as in
-        `odradek.testing.sync`."""
+        """Creates a fresh cluster, or a copy of the cluster `fork`. The arguments are those of
+        `odradek.testing.sync.Odradek.cluster`."""
         source = None if fork is None else fork.plain
         make = partial(
             self.plain.cluster,
@@ -130,8 +136,11 @@ class Odradek:
 
 
 class Cluster:
-    """A cluster that runs in an Odradek process. When used in an `async with` statement, it is deleted at the end,
-    which may raise `Unused`."""
+    """A cluster that runs in an Odradek process. Its attributes and methods are those of
+    `odradek.testing.sync.Cluster`, and its methods are coroutines.
+
+    An `async with` statement deletes the cluster at its end. It raises `Unused` if a fault rule had no effect.
+    """
 
     def __init__(self, threads: ThreadPoolExecutor, plain: sync.Cluster) -> None:
         self.plain = plain
@@ -198,6 +207,7 @@ class Clock:
 
     @property
     def now_ms(self) -> Awaitable[int]:
+        """The time of the cluster. This property returns an awaitable."""
         return run(self.threads, lambda: self.plain.now_ms)
 
     freeze = InThread(sync.Clock.freeze)

@@ -1,13 +1,15 @@
-"""Defines fixtures for pytest: `kafka`, a fresh cluster for each test, and `odradek`, the process in which all clusters
-run.
+"""Defines fixtures for pytest: `kafka` is a fresh cluster for each test, and `odradek` is the process in which all
+clusters run.
 
     def test_a_commit_that_is_refused_is_repeated(kafka):
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         pay(kafka.bootstrap)
 
-pytest finds the fixtures through the package's entry point. The process is started when a test first needs it, once for
-all workers of pytest-xdist. The report of a failed test ends with the last exchanges of its cluster. This module
-imports everything else on first use, because every run of pytest imports it in an environment with this package.
+pytest finds the fixtures through the package's entry point. The first test that needs the process starts it, and all
+workers of pytest-xdist share it. The report of a failed test ends with the last exchanges of its cluster.
+
+Every run of pytest imports this module if the package is installed, even a run without Odradek. Therefore the module
+imports the rest of the package only on first use.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ MARK = "kafka"  # name of the marker and of the fixture
 ASYNC_MARK = "async_kafka"
 FUNCTION = "function"  # scope of a fixture
 OPTION = "--odradek"
-CONTROL = "ODRADEK_CONTROL"  # environment variable that replaces the option, for runs in several languages
+CONTROL = "ODRADEK_CONTROL"  # environment variable with the same meaning, for test runs in several languages
 TOKEN = "ODRADEK_TOKEN"
-ADDRESS = "odradek_address"  # key in pytest-xdist's `workerinput`
-MAX_EXCHANGES = 20  # number of exchanges at the end of a report
+ADDRESS = "odradek_address"  # key of the shared process's address in pytest-xdist's `workerinput`
+MAX_EXCHANGES = 20  # maximum number of exchanges at the end of a report
 MAX_LENGTH = 400  # maximum number of characters for one exchange
 SHARED_PROCESS = pytest.StashKey["SharedProcess"]()
 CLUSTER = pytest.StashKey["Cluster"]()
@@ -42,9 +44,11 @@ Address = tuple[str, int]
 
 
 class SharedProcess:
-    """A listening socket in the main process of pytest. The workers of pytest-xdist connect to it, and receive the
-    address of the control interface as a line of JSON. The first connection starts the Odradek process, which stops
-    after the tests."""
+    """Starts one Odradek process for all workers of pytest-xdist.
+
+    It listens on a socket in the main process of pytest. Each worker connects to the socket and receives the address of
+    the control interface as JSON. The first connection starts the Odradek process, which is stopped after the tests.
+    """
 
     def __init__(self, start: Callable[[], Odradek]) -> None:
         self._start_odradek = start
@@ -81,7 +85,8 @@ class SharedProcess:
 
 
 def shared_odradek(port: int) -> Odradek:
-    """Returns the Odradek process that all workers share. Raises RuntimeError if that process did not start."""
+    """Returns the Odradek process that all workers share, for the port of its `SharedProcess`. Raises RuntimeError if
+    the process did not start."""
     from odradek.testing.sync import Odradek
 
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answer:
@@ -110,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Sends a worker of pytest-xdist the port at which it can request the address of the shared process."""
+    """Tells a worker of pytest-xdist the port of the `SharedProcess`."""
     from odradek.testing.sync import Odradek
 
     config: pytest.Config = node.config
@@ -126,15 +131,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Sets up the cluster before the test's other function-scoped fixtures, so that it is torn down after them.
-    Otherwise, a fixture that closes consumers would have to depend on the cluster, because a consumer that is closed
-    after its cluster waits for a coordinator that no longer exists."""
+    """Sets up the cluster before the test's other function-scoped fixtures, so that it is torn down after them. A
+    consumer that is closed after its cluster was deleted waits for a coordinator that no longer exists. Without this
+    hook, every fixture that closes a consumer would have to depend on `kafka`."""
     names: list[str] = getattr(item, "fixturenames", [])
     if MARK not in names:
         return
     definitions: Mapping[str, Sequence[Any]] = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
     if not any(each.func.__module__ == __name__ for each in definitions[MARK]):
-        return  # the project has its own fixture of this name
+        return  # the project has its own fixture `kafka`
     ours = [name for name in (MARK, ASYNC_MARK) if name in names]
     others = [name for name in names if name not in ours]
     scopes = [definitions[name][-1].scope if name in definitions else None for name in others]
@@ -144,7 +149,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
-    """The process in which the clusters of this test session run."""
+    """The process in which the clusters of this test session run. It is a new process, unless `--odradek` or the
+    environment variable ODRADEK_CONTROL gives the address of a running one."""
     from odradek.testing.sync import Odradek
 
     config = request.config
@@ -164,12 +170,12 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
 
 @pytest.fixture
 def kafka(odradek: Odradek, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A fresh cluster for the test. Its options come from the marker `kafka` and from an indirect parameter. The
-    cluster is deleted after the test. If the test passed but a fault rule never matched, an error is raised."""
+    """A fresh cluster for the test, which is deleted after the test. Its options come from the marker `kafka`, and from
+    an indirect parameter. If the test passed but a fault rule had no effect, the fixture fails the test."""
     from odradek.testing.sync import Refused, Unused
 
     options: dict[str, Any] = {}
-    for mark in reversed(list(request.node.iter_markers(MARK))):  # nearest marker last, so that it overrides the others
+    for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest marker overrides the others
         options |= mark.kwargs
     options |= getattr(request, "param", {})
     cluster = odradek.cluster(**options)
@@ -213,8 +219,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def describe_cluster(cluster: Cluster) -> str:
-    """Describes the state of a cluster: the clients that wait at each hold, the number of matches of each rule, and the
-    last exchanges, oldest first."""
+    """Describes the state of a cluster for the report of a failed test: the number of requests that wait at each hold,
+    the number of matches of each rule, and the last exchanges, oldest first."""
     lines = [f"{waiting} requests or steps wait at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
     exchanges = cluster.requests()[-MAX_EXCHANGES:]
@@ -241,8 +247,8 @@ def shortened_json(value: Json) -> str:
 
 
 def errors_in(answer: Json) -> list[str]:
-    """Returns the names of the error codes in a response, without duplicates. Returns the number instead if Kafka has
-    no such code, because a fault rule may produce any code."""
+    """Returns the names of the error codes in a response, without duplicates. A code that Kafka does not define, which
+    a fault rule may produce, is returned as a number."""
     from odradek.protocol.errors import ErrorCode
 
     codes = {code.value: code.name for code in ErrorCode}

@@ -1,8 +1,8 @@
-"""Runs a proxy in front of any Kafka broker, which records requests and responses like `odradek serve --record`.
+"""A proxy in front of any Kafka broker, which records requests and responses like `odradek serve --record`.
 
-Clients only use the proxy if the broker advertises the proxy's address. If a response gives them another address, they
-bypass the proxy, and the recording mentions that. The proxy forwards bytes as they arrive, and parses frames
-separately. It reads from each side no faster than it can write to the other side.
+Clients keep using the proxy only if the broker advertises the proxy's address. If a response gives them another
+address, they bypass the proxy, and the recording notes this address. The proxy forwards bytes as they arrive, and
+parses frames separately. It reads from each side no faster than it can write to the other side.
 """
 
 from __future__ import annotations
@@ -31,14 +31,23 @@ CORRELATION_ID: Final = slice(4, 8)  # position of the correlation id in a reque
 
 
 class RecordingProxy:
-    """A proxy that serves until it is closed. `start` sets `port`. `exchanges` counts requests. `bypassing_addresses`
-    lists the advertised addresses that do not belong to the proxy."""
+    """A proxy that serves clients from `start` until `close`.
+
+    `port` is the port on which it listens, and `exchanges` is the number of requests so far. `bypassing_addresses`
+    lists the advertised addresses that do not belong to the proxy.
+    """
 
     def __init__(
         self, recording: Path, upstream: tuple[str, int], warn: Callable[[Address], None] = lambda _: None
     ) -> None:
-        """Creates a proxy that has not started. `warn` is called once for each advertised address that bypasses the
-        proxy. Raises OSError if the recording cannot be written."""
+        """Creates a proxy that has not started yet.
+
+        recording  the file to write
+        upstream   host and port of the broker
+        warn       function that is called once for each advertised address that bypasses the proxy
+
+        Raises OSError if the recording cannot be written.
+        """
         self.broker_address = upstream
         self.bypassing_addresses: list[Address] = []
         self._warn = warn
@@ -58,7 +67,7 @@ class RecordingProxy:
         self._sides: set[_ProxySide] = set()
 
     async def start(self, host: str, port: int) -> None:
-        """Starts listening. If `port` is 0, chooses a free port. Raises OSError."""
+        """Starts listening. If `port` is 0, the system chooses a free port. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._host = host
         self._server = await loop.create_server(self._accept, host, port)
@@ -81,7 +90,7 @@ class RecordingProxy:
         self._file.close()
 
     def check_advertised(self, addresses: Iterable[Address]) -> None:
-        """Checks whether the addresses that a response gave to clients belong to the proxy."""
+        """Checks whether the advertised addresses in a response belong to the proxy."""
         for address in addresses:
             if address not in self._addresses and len(self._addresses) < MAX_ADDRESSES:
                 self._addresses.add(address)
@@ -107,8 +116,8 @@ class RecordingProxy:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
     def earliest_arrival_us(self) -> int:
-        """Returns the earliest time at which the bytes being handled now may have arrived. This is the time of the
-        second-to-last tick, because everything that arrived earlier has been handled."""
+        """Returns the earliest time at which the bytes that are being handled may have arrived. This is the time of the
+        second-to-last tick, because all bytes that had arrived before then have already been handled."""
         return min(self.now_us(), self._ticks_us[0])
 
     def add_entry(self, entry: RecordingEntry) -> None:
@@ -131,8 +140,7 @@ class RecordingProxy:
 
 
 class _ProxySide(asyncio.Protocol):
-    """One of the two connections that the proxy uses for a client. The bytes that it receives are written to
-    `other`."""
+    """One of the two connections that the proxy uses for a client. It writes the bytes that it receives to `other`."""
 
     def __init__(self, proxy: RecordingProxy) -> None:
         self.proxy = proxy
@@ -189,7 +197,7 @@ class _UnansweredRequest:
 
 
 class _ClientSide(_ProxySide):
-    """The connection to a client. `is_authenticated` is False during a login."""
+    """The connection to a client. `is_authenticated` is False while a SASL login is in progress."""
 
     def __init__(self, proxy: RecordingProxy, number: int) -> None:
         super().__init__(proxy)
@@ -243,8 +251,8 @@ class _ClientSide(_ProxySide):
         self.unanswered.append(waiting)
 
     def record_response(self, frame: bytes) -> None:
-        """Records a response. Responses arrive in the order of their requests, so earlier requests without a response
-        will never get one."""
+        """Records a response. Responses arrive in the order of their requests, so an earlier request that is still
+        unanswered will never get a response."""
         while self.unanswered:
             request = self.unanswered.popleft()
             if request.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
@@ -266,7 +274,7 @@ class _ClientSide(_ProxySide):
             return
 
     def record_written(self) -> None:
-        """Records the responses that have been sent completely."""
+        """Records which responses have been sent to the client completely."""
         if self.transport is not None and not self.transport.is_closing():
             if self.transport.get_write_buffer_size() == 0:
                 for exchange in self._unwritten:

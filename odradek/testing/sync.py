@@ -4,8 +4,8 @@
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
         my_client(kafka.bootstrap)
 
-Each method makes one of the calls in `odradek/control_calls/table.py`. If the broker refuses the call, the method
-raises `Refused` with the broker's message.
+Each method makes one of the calls in `odradek/control_calls/table.py`, and returns when the broker has responded. If
+the broker refuses the call, the method raises `Refused` with the broker's message.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ POLL_INTERVAL_S = 0.005
 
 
 class Refused(Exception):
-    """The broker refused a call. `status` is the HTTP status, and `problem` is the problem document. If access is
-    denied, older brokers send a document that contains only `error`."""
+    """The broker refused a call.
+
+    status   the HTTP status
+    problem  the problem document; if access is denied, older brokers send a document that contains only `error`
+    detail   the broker's message
+    """
 
     def __init__(self, status: int, problem: Mapping[str, Json]) -> None:
         self.detail = str(problem.get("detail", problem.get("error", problem)))
@@ -53,9 +57,11 @@ class Unmet(Exception):
 
 
 class Unused(Exception):
-    """Fault rules had no effect, so the test did not produce the situation for which it was written. `rules` contains
-    the names of these rules. `unmade` contains the reasons for rules that matched requests whose responses could not be
-    edited."""
+    """Fault rules had no effect, so the test did not produce the situation for which it was written.
+
+    rules   the names of these rules
+    unmade  for each rule that matched requests but could not edit their responses, the reason
+    """
 
     def __init__(self, rules: Sequence[str], unmade: Mapping[str, str] | None = None) -> None:
         self.rules = rules
@@ -67,7 +73,11 @@ class Unused(Exception):
 
 
 class Odradek:
-    """A process with the control interface. `host` and `port` are the address of its HTTP port."""
+    """An Odradek process with its control interface. `host` and `port` are the address of the process's HTTP port.
+
+    Use `start` to run a new process, or the constructor to connect to a running one. A `with` statement stops the
+    process at its end if `start` created it.
+    """
 
     def __init__(self, host: str, port: int, *, token: str | None = None, process: Process | None = None) -> None:
         self.host = host
@@ -78,7 +88,7 @@ class Odradek:
     @classmethod
     def start(cls, **settings: str) -> Odradek:
         """Starts `odradek serve --control` on free ports, with a temporary data directory that is removed when the
-        process ends."""
+        process ends. `settings` are settings of the broker. Raises RuntimeError if the process does not start."""
         process = Process(settings)
         return cls("127.0.0.1", process.ready["http_port"], process=process)
 
@@ -89,14 +99,15 @@ class Odradek:
         self.stop()
 
     def stop(self) -> None:
+        """Stops the process if `start` created it."""
         if self._process is not None:
             self._process.stop()
 
     def call(
         self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
     ) -> tuple[int, Json]:
-        """Sends a request to a path below /control/v1. Returns the status and the decoded response. `also` lists error
-        statuses that are returned instead of raised. Raises Refused, OSError."""
+        """Sends a request to a path below /control/v1. Returns the status and the decoded response. Raises Refused for
+        an error status that is not in `also`. Raises OSError if the connection fails."""
         connection = HTTPConnection(self.host, self.port, timeout=610)
         try:
             text = None if body is None else json.dumps(body)
@@ -110,12 +121,12 @@ class Odradek:
         return response.status, answer
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes a call of the control interface with these values for its fields, and returns the response."""
+        """Makes a call of the control interface with `values` as its fields. Returns the decoded response."""
         return self.call(*call.request(values))[1]
 
     def stream(self, path: str) -> HTTPResponse:
-        """Sends a GET request to a path below /control/v1, and returns its response before the body has arrived. Raises
-        Refused, OSError."""
+        """Sends a GET request to a path below /control/v1. Returns the response when its headers have arrived, so that
+        the caller can read the body as a stream. Raises Refused, OSError."""
         connection = HTTPConnection(self.host, self.port)
         connection.request("GET", BASE + path, headers={**self._headers, "Connection": "close"})
         response = connection.getresponse()
@@ -126,6 +137,7 @@ class Odradek:
 
     @property
     def default(self) -> Cluster:
+        """The cluster that exists from the start of the process."""
         return Cluster(self, "default", self._ask(table.SHOW))
 
     def cluster(
@@ -144,13 +156,14 @@ class Odradek:
     ) -> Cluster:
         """Creates a fresh cluster, or a copy of the cluster `fork`.
 
+        settings   settings of the brokers
         ttl_s      time in seconds after which the cluster is deleted; never if None
-        nodes      the number of nodes, or their ids
+        nodes      the number of nodes, or a list of their ids
         topics     topics to create, with their numbers of partitions
-        preset     the name of a rare state in which the cluster starts, or its name and parameters
-        emulate    a release of Kafka, such as "4.0"
-        listeners  ports, TLS and logins of the listeners, as in `[{"protocol": "SASL_SSL", "port": 9093}]`; see
-                   docs/testing.md
+        preset     the name of a rare state in which the cluster starts, or a pair of its name and its parameters
+        emulate    a release of Kafka that the cluster emulates, such as "4.0"
+        listeners  ports, TLS and SASL settings of the listeners, such as `[{"protocol": "SASL_SSL", "port": 9093}]`;
+                   see docs/testing.md
         users      passwords by user name
         seed       topics with records, groups with offsets, users and ACLs to create: an object, a string of JSON or
                    YAML, or the path of such a file; see docs/seed.md
@@ -178,14 +191,14 @@ def _sent(seed: str | Path | Mapping[str, Json] | None) -> Json:
 
 
 class Cluster:
-    """A cluster that runs in an Odradek process. When used in a `with` statement, it is deleted at the end, which may
-    raise `Unused`.
+    """A cluster that runs in an Odradek process. A `with` statement deletes the cluster at its end. It raises `Unused`
+    if a fault rule had no effect.
 
     bootstrap            address of the first listener
     listeners            the listeners by name, each with `name`, `protocol`, `bootstrap` and `mechanisms`
-    ca_certificate       certificate (PEM) of the authority that clients must trust; None if no certificate was created
-                         for this cluster
-    client_certificates  key and certificate (PEM) of each user, if a listener requests client certificates
+    ca_certificate       PEM certificate of the CA that clients must trust; None if no certificate was created for
+                         this cluster
+    client_certificates  for each user, the key and certificate in PEM, if a listener requests client certificates
     schema_registry      URL of the schema registry; None if the cluster has none
     """
 
@@ -213,14 +226,16 @@ class Cluster:
     def call(
         self, method: str, path: str, body: Json = None, *, also: frozenset[int] = frozenset()
     ) -> tuple[int, Json]:
+        """Sends a request to a path below the path of this cluster, like `Odradek.call`."""
         return self._odradek.call(method, f"/clusters/{self.id}{path}", body, also=also)
 
     def _ask(self, call: ControlCall, /, **values: Json) -> Json:
-        """Makes a call of the control interface with these values for its fields, and returns the response."""
+        """Makes a call of the control interface for this cluster, with `values` as its fields. Returns the decoded
+        response."""
         return self.call(*call.request(values))[1]
 
     def fault(self, rule: Mapping[str, Json]) -> str:
-        """Adds a fault rule and returns its name."""
+        """Adds a fault rule and returns its name. docs/testing.md describes the fields of a rule."""
         name: str = self._ask(table.FAULT, rule=rule)[0]["name"]
         return name
 
@@ -230,14 +245,16 @@ class Cluster:
         return rules
 
     def check_faults(self) -> None:
-        """Raises Unused if a rule matched no request, or if its edits applied to no response."""
+        """Raises Unused if any fault rule matched no request, or could edit none of the responses. Rules with
+        `"unused": "ok"` are not checked."""
         unused = [each for each in self.faults() if each.get("unused") != "ok" and not each["matched"] - each["unmade"]]
         if unused:
             unmade = {each["name"]: each["unmade_because"] for each in unused if each["unmade"]}
             raise Unused([each["name"] for each in unused], unmade)
 
     def clear_faults(self, name: str | None = None) -> None:
-        """Removes one fault rule, or all of them. Requests that wait at the holds of these rules continue."""
+        """Removes the fault rule with this name, or all fault rules if `name` is None. Requests that wait at the holds
+        of a removed rule continue."""
         self._ask(table.CLEAR, name=name)
 
     def holds(self) -> dict[str, int]:
@@ -245,13 +262,13 @@ class Cluster:
         return {each["name"]: each["waiting"] for each in self._ask(table.HOLDS)}
 
     def release(self, hold: str) -> int:
-        """Releases a hold. Returns the number of requests that continue."""
+        """Releases a hold. Returns the number of requests that were waiting at it, which now continue."""
         count: int = self._ask(table.RELEASE, name=hold)["released"]
         return count
 
     def wait(self, /, *, timeout_s: float = 10, **condition: Json) -> Mapping[str, Json]:
-        """Waits until a condition is true, as in `wait(transaction="t", state="PrepareCommit")`. Returns the state that
-        fulfils the condition. Raises Unmet on timeout."""
+        """Waits until a condition is true, such as `wait(transaction="t", state="PrepareCommit")`. Returns the state
+        that fulfils the condition. Raises Unmet if this takes longer than `timeout_s`."""
         asked = table.WAIT.request({**condition, "timeout_ms": int(timeout_s * 1000)})
         status, facts = self.call(*asked, also=frozenset({408}))
         if status == 408:
@@ -260,26 +277,27 @@ class Cluster:
         return answer
 
     def requests(self, /, *, since: int = 0, **where: str) -> list[Mapping[str, Json]]:
-        """Returns the last exchanges, decoded, oldest first. `since` selects the exchanges after that `number`, and
-        `api` and `client_id` restrict the result further."""
+        """Returns the most recent exchanges, decoded, oldest first. `since` selects the exchanges whose `number` is
+        higher. The arguments `api` and `client_id` restrict the result further."""
         found: list[Mapping[str, Json]] = self._ask(table.REQUESTS, since=since, **where)
         return found
 
     def partitions(self) -> list[Mapping[str, Json]]:
-        """Returns the leader, epoch and offsets of each partition."""
+        """Returns the leader, leader epoch and offsets of each partition."""
         return self._rows(table.PARTITIONS)
 
     def transactions(self) -> list[Mapping[str, Json]]:
-        """Returns all transactional ids, each with `state`, producer, and the `partitions` of its transaction."""
+        """Returns all transactional ids, each with its `state`, its producer, and the `partitions` of its
+        transaction."""
         return self._rows(table.TRANSACTIONS)
 
     def groups(self) -> list[Mapping[str, Json]]:
-        """Returns the groups of all types, each with `state` and `members`."""
+        """Returns the groups of all types, each with its `state` and `members`."""
         return self._rows(table.GROUPS)
 
     def share_partitions(self) -> list[Mapping[str, Json]]:
-        """Returns the share partitions with their `records` in flight. These come from memory, or from the stored state
-        if no member fetches the partition."""
+        """Returns the share partitions with their `records` in flight. If no member fetches a partition, its records
+        come from the stored state instead of from memory."""
         return self._rows(table.SHARE_PARTITIONS)
 
     def producers(self) -> list[Mapping[str, Json]]:
@@ -291,7 +309,8 @@ class Cluster:
         return self._rows(table.SESSIONS)
 
     def connections(self) -> list[Mapping[str, Json]]:
-        """Returns the open connections, each with `client_id`, `software`, and the number of requests `in_flight`."""
+        """Returns the open connections, each with its `client_id`, its `software`, and the number of requests
+        `in_flight`."""
         return self._rows(table.CONNECTIONS)
 
     def _rows(self, call: ControlCall) -> list[Mapping[str, Json]]:
@@ -303,20 +322,23 @@ class Cluster:
                 return rows
 
     def preset(self, name: str, /, **parameters: Json) -> Mapping[str, Json]:
-        """Puts the cluster into a rare state, as in `preset("open-transaction", topic="orders")`. Returns facts about
+        """Puts the cluster into a rare state, such as `preset("open-transaction", topic="orders")`. Returns facts about
         that state."""
         facts: Mapping[str, Json] = self._ask(table.PRESET, **parameters, name=name)
         return facts
 
     def presets(self) -> list[Mapping[str, Json]]:
-        """Returns the rare states that are available, with their parameters."""
+        """Returns the rare states that `preset` offers, with their parameters."""
         presets: list[Mapping[str, Json]] = self._ask(table.PRESETS)
         return presets
 
     def odd(self, seed: int | None = None, percent: Mapping[str, int] | None = None) -> Mapping[str, Json]:
-        """Makes the broker give rare but valid responses from now on, chosen by `seed`. If `seed` is 0, stops doing so;
-        if it is None, changes nothing. `percent` overrides the usual frequency of some oddities. Returns `seed` and
-        `oddities`, each with `name`, `percent`, and the number of times it was `done`."""
+        """Makes the broker give rare but valid responses. With the same `seed`, the same oddities occur.
+
+        seed     0 stops the rare responses; None changes nothing
+        percent  percentages that replace the default percentages of the named oddities
+        returns  `seed` and `oddities`, each with its `name`, its `percent`, and the number of times that it was `done`
+        """
         if seed is None:
             answer: Mapping[str, Json] = self._ask(table.ODDITIES)
         else:
@@ -324,18 +346,20 @@ class Cluster:
         return answer
 
     def checkpoint(self, name: str) -> None:
+        """Saves the log and the clock of the cluster under this name, for `rewind`."""
         self._ask(table.CHECKPOINT, name=name)
 
     def rewind(self, name: str) -> None:
-        """Restores the state of a checkpoint. Closes all connections, but keeps the port."""
+        """Restores the state of the cluster at a checkpoint. This closes all connections, but the cluster keeps its
+        ports."""
         self._ask(table.REWIND, name=name)
 
     def crash(self) -> None:
-        """Kills the broker like `kill -9`, without a clean shutdown."""
+        """Kills the cluster's broker as `kill -9` would, without a clean shutdown. Call `restart` to start it again."""
         self._ask(table.CRASH)
 
     def restart(self, *, clean: bool = True) -> None:
-        """Restarts the broker on the same port."""
+        """Restarts the broker on the same ports. If `clean` is False, the broker is killed instead of shut down."""
         self._ask(table.RESTART, clean=clean)
 
     def nodes(self) -> list[Mapping[str, Json]]:
@@ -344,34 +368,37 @@ class Cluster:
         return nodes
 
     def stop_node(self, node: int, *, clean: bool = True) -> None:
-        """Stops a node. If `clean`, other nodes become the leaders of its partitions. Otherwise metadata treats the
-        node as alive for another 9 s of the cluster's time."""
+        """Stops a node. If `clean`, other nodes become the leaders of its partitions first. Otherwise the node is
+        killed, and metadata lists it as alive for another 9 s on the cluster's clock."""
         self._ask(table.STOP_NODE, node=node, clean=clean)
 
     def start_node(self, node: int) -> None:
+        """Starts a stopped node on its port."""
         self._ask(table.START_NODE, node=node)
 
     def cut_off(self, node: int, client_id: str) -> None:
-        """Makes the node unreachable for this client until the fault rule is removed."""
+        """Adds a fault rule that makes the node unreachable for clients with this client id. `clear_faults` removes the
+        rule."""
         self._ask(table.CUT_OFF, node=node, client_id=client_id)
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Makes the node the leader of the partition, which begins a new leader epoch."""
+        """Makes the node the leader of the partition. This begins a new leader epoch."""
         self._ask(table.MOVE_LEADER, topic=topic, partition=partition, node=node)
 
     def put_in_rack(self, node: int, rack: str | None) -> None:
-        """Puts the node into a rack. Leaders then direct consumers in this rack to the node (KIP-392)."""
+        """Puts the node into a rack, or into no rack if `rack` is None. Leaders direct consumers in this rack to the
+        node (KIP-392)."""
         self._ask(table.RACK, node=node, rack=rack)
 
     def follow(self, topic: str, partition: int, node: int, end: int | None) -> None:
-        """Limits the log of a follower to offsets below `end`; None removes the limit."""
+        """Limits the log of a follower to offsets below `end`. If `end` is None, removes the limit."""
         self._ask(table.FOLLOWER, topic=topic, partition=partition, node=node, end=end)
 
     def truncate(self, topic: str, partition: int, offset: int, *, node: int | None = None) -> Mapping[str, Json]:
-        """Simulates an unclean leader election: batches that are not completely below `offset` are lost, and a new
+        """Simulates an unclean leader election. Batches that are not completely below `offset` are lost, and a new
         leader epoch begins.
 
-        node     the new leader; None keeps the current one
+        node     the new leader; None keeps the current leader
         returns  the partition's offsets and `leader_epoch`
         """
         facts: Mapping[str, Json] = self._ask(
@@ -380,14 +407,17 @@ class Cluster:
         return facts
 
     def move_coordinator(self, kind: str, key: str, node: int) -> None:
-        """Moves the coordinator of a key to a node. `kind` is `group` or `transaction`. The new coordinator then loads
-        its log."""
+        """Makes a node the coordinator of a key. The node then loads its state from the log.
+
+        kind  `group`, `transaction` or `share`
+        key   the id of the group, the transactional id, or `GROUP:TOPIC-ID:PARTITION`
+        """
         self._ask(table.MOVE_COORDINATOR, type=kind, key=key, node=node)
 
     def record(self, file: Path | str) -> None:
-        """Records requests and responses to a file, for `odradek judge`, until the cluster is deleted. Raises Refused,
-        or OSError if the file cannot be created."""
-        # The thread that copies the recording closes the file and the stream.
+        """Records requests and responses to a file, for `odradek judge`. The recording ends when the cluster is
+        deleted. Raises Refused. Raises OSError if the file cannot be created."""
+        # The thread that copies the recording closes both the file and the stream.
         written = Path(file).open("wb")  # noqa: SIM115
         try:
             exchanges = self._odradek.stream(f"/clusters/{self.id}{table.RECORDING.path}")
@@ -410,8 +440,8 @@ class Cluster:
         Thread(target=copy, daemon=True).start()
 
     def lease(self, ttl_s: int | None) -> None:
-        """Sets the time in seconds after which the cluster is deleted, unless `lease` is called again. None means that
-        it is never deleted."""
+        """Deletes the cluster after `ttl_s` seconds, unless `lease` is called again before then. If `ttl_s` is None,
+        the cluster is never deleted automatically."""
         self._ask(table.LEASE, ttl_s=ttl_s)
 
     def delete(self) -> None:
@@ -430,25 +460,30 @@ class Clock:
 
     @property
     def now_ms(self) -> int:
+        """The time of the cluster."""
         now_ms: int = self._cluster._ask(table.NOW)["now_ms"]
         return now_ms
 
     def freeze(self) -> None:
+        """Stops the clock."""
         self._cluster._ask(table.CLOCK, how="freeze")
 
     def resume(self) -> None:
+        """Lets the clock run again after `freeze`."""
         self._cluster._ask(table.CLOCK, how="resume")
 
     def advance(self, ms: int) -> None:
-        """Advances the clock. Returns once everything that has become due is done."""
+        """Advances the clock by `ms` milliseconds. Returns once everything that has become due is done."""
         self._cluster._ask(table.CLOCK, how="advance", ms=ms)
 
     def set(self, now_ms: int) -> None:
+        """Sets the clock to the time `now_ms`. A later time is reached as by `advance`; an earlier time does not affect
+        timers."""
         self._cluster._ask(table.CLOCK, how="set", ms=now_ms)
 
 
-# The program that the process runs. It ends when its standard input is closed, which happens however its parent ends.
-# Then it removes the folder that the parent could not remove.
+# The program that the process runs. It ends when its standard input is closed, which happens however the parent process
+# ends. It then removes the temporary folder, because a parent that was killed cannot do so.
 TETHERED = """
 import os, runpy, shutil, signal, sys, threading
 left = []
@@ -468,10 +503,11 @@ finally:
 
 class Process:
     """A process that runs `odradek serve --control --ephemeral`. It ends together with the process that started it,
-    even if that process is killed. Raises RuntimeError with the output if it does not start."""
+    even if that process is killed. `ready` contains the addresses from the ready file."""
 
     def __init__(self, settings: Mapping[str, str], record: Path | None = None) -> None:
-        """Starts the process. If `record` is given, requests and responses are recorded to this file."""
+        """Starts the process, and waits until it is ready. If `record` is given, requests and responses are recorded to
+        this file. Raises RuntimeError, with the output of the process, if it does not start."""
         self._folder = tempfile.TemporaryDirectory(prefix="odradek-testing-")
         ready = Path(self._folder.name) / "ready.json"
         words = [sys.executable, "-c", TETHERED, self._folder.name]
@@ -501,7 +537,7 @@ class Process:
 
     def stop(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # `watch` detects this on every system; on Windows there is no SIGTERM
+        self._process.stdin.close()  # `watch` notices this on every system; Windows has no SIGTERM
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

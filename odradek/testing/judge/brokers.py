@@ -1,5 +1,5 @@
-"""Recognises connections between brokers. A recording made in front of Apache Kafka contains such connections, but
-brokers are not judged."""
+"""Recognises connections between brokers. A recording that was made in front of Apache Kafka contains such connections,
+but brokers are not judged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.testing.judge.exchanges import Connection, Exchange
 
-BATCHED_ADD_PARTITIONS: Final = 4  # from this version on, AddPartitionsToTxn is only sent by brokers
-# APIs that only brokers use. APIs that tools also use, such as DescribeQuorum, are not listed.
+BATCHED_ADD_PARTITIONS: Final = 4  # only brokers send AddPartitionsToTxn in this version or later
+# APIs that only brokers use. APIs such as DescribeQuorum are missing, because tools use them too.
 BROKER_APIS: Final = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
@@ -40,8 +40,8 @@ GREETINGS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey
 
 
 def note_sender(connection: Connection, exchange: Exchange) -> None:
-    """Records the evidence in a request that a broker uses the connection. WriteTxnMarkers is only evidence if the
-    connection carries nothing else, because an admin client that aborts a transaction sends it too."""
+    """Records any evidence in a request that the sender is a broker. WriteTxnMarkers is evidence only if the connection
+    carries nothing else, because an admin client that aborts a transaction sends it too."""
     api = exchange.api
     if api is ApiKey.WRITE_TXN_MARKERS:
         connection.sends_markers = True

@@ -1,4 +1,4 @@
-"""Defines the exchanges that rules examine. An exchange is a decoded request with its times, its response, and its
+"""Defines the exchanges that the rules examine. An exchange is a decoded request with its times, its response and its
 outcome."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.protocol.primitives import records_size
 from odradek.protocol.struct import Message, RecordChunks
 from odradek.testing.judge.topics import Topic, Topics
 
-GRACE_US: Final = 50_000  # after this time, a client is assumed to have read a response
+GRACE_US: Final = 50_000  # a client is assumed to have read a response after this time
 UNKNOWN: Final = "unknown"
 
 
@@ -35,10 +35,10 @@ class AnswerStatus(Enum):
 class Connection:
     """A connection of a client.
 
-    is_pipelined  whether the client ever sent a request before it had read the response to the previous one
+    is_pipelined  whether the client ever sent a request before the response to the previous request
     first_us      arrival time of the first request
     last_us       arrival time of the last request
-    shows_broker  evidence about the sender, like `sends_markers` and `sends_others`; see `brokers.py`
+    shows_broker  evidence that the sender is a broker, as are `sends_markers` and `sends_others`; see `brokers.py`
     """
 
     number: int
@@ -67,8 +67,8 @@ class Connection:
 
     @property
     def similarity(self) -> tuple[str, str, str, str | None]:
-        """A key for similar connections: connections with equal keys may belong to one client. Equal keys are never
-        enough evidence against a client."""
+        """A key for connections that may belong to one client. Two connections with equal keys need not belong to one
+        client, so equal keys alone never prove that a client broke a rule."""
         return self.host, self.software, self.software_version, self.client_id
 
 
@@ -76,11 +76,12 @@ class Connection:
 class Batch:
     """A batch in a Produce request.
 
-    is_sound  whether its CRC and its length are correct
-    is_alone  whether it is the request's only batch for the partition
-    continues whether its sequence may continue the sequence of another topic. That is possible if the client only knows
-    the name of a topic that was deleted and created again, or if it is unknown which requests were for this topic.
-    content   checksum of its records as sent, without the header; None if the recording does not contain them
+    is_sound   whether its CRC and its length are correct
+    is_alone   whether it is the request's only batch for the partition
+    continues  whether its sequence may continue the sequence of another topic. That is possible if the client only
+               knows the name of a topic that was deleted and created again, or if it is unknown which requests were for
+               this topic.
+    content    checksum of its records as sent, without the header; None if the recording does not contain the records
     """
 
     topic: Topic
@@ -100,11 +101,12 @@ class Batch:
 class Exchange:
     """A request and its response.
 
-    request        None if the request is masked, or cannot be read; `unreadable` then contains the reason
+    request        the decoded request; None if it is masked or cannot be read
+    unreadable     the reason why the request cannot be read
     earliest_us    the earliest time at which the client may have sent the request
     lacks_records  whether the recording left out the records, after checking the CRCs of their batches
     is_behind      whether the request was sent before the response to the previous request
-    is_unsure      whether it is unknown if the request was sent before that response
+    is_unsure      whether it is unknown if the request was sent before the response to the previous request
     """
 
     number: int
@@ -152,7 +154,8 @@ class Exchange:
 
     @property
     def batches(self) -> list[Batch]:
-        """The batches of a Produce request: for each partition, the first batch that can be read."""
+        """The first batch of each partition in a Produce request, without the partitions whose batches cannot be
+        parsed. Empty for a request of another API."""
         if self._batches is None:
             self._batches = _batches(self, self.request) if isinstance(self.request, ProduceRequest) else []
         return self._batches
@@ -181,8 +184,8 @@ def _batches(exchange: Exchange, request: ProduceRequest) -> list[Batch]:
 
 
 def forget_records(message: Message | None) -> None:
-    """Replaces a message's records with zeros in a shared buffer. Exchanges are kept for longer than their records are
-    needed, so this saves memory."""
+    """Replaces the records in a message with a view of shared zeros. This saves memory, because exchanges are kept for
+    longer than their records are needed."""
     if isinstance(message, ProduceRequest):
         for topic in message.topic_data:
             for partition in topic.partition_data:
@@ -207,8 +210,11 @@ _shared_zeros: Final = [memoryview(b"")]
 
 
 def knows_response(request: Exchange, answered: Exchange) -> bool:
-    """Returns whether the client must have known the response to `answered` when it sent `request`. Returns False if
-    that response was not written completely, or was written shortly before its connection was closed."""
+    """Returns whether the client must have known the response to `answered` when it sent `request`.
+
+    Returns False if that response was not written completely, or if its connection was closed shortly after it was
+    written.
+    """
     written_us, closed_us = answered.written_us, answered.connection.closed_us
     if answered.status is not AnswerStatus.ANSWERED or written_us is None or request.number == answered.number:
         return False

@@ -1,4 +1,4 @@
-"""Converts the entries of a recording into exchanges, and passes the exchanges to the rules of each family."""
+"""Converts the entries of a recording into exchanges, and passes the exchanges to the functions of the rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek.testing.judge.topic_names import note_topics
 from odradek.testing.judge.topics import Topics
 
 CORRELATION_BYTES: Final = 4
-# API key, version and correlation id, which are recorded even if the request is masked.
+# API key, version and correlation id. A recording contains these fields even if it masks the request.
 FRAME_START: Final = Packing(">hhi")
 MASKED_BYTES: Final = FRAME_START.size
 BOOTSTRAP_APIS: Final = frozenset(
@@ -47,10 +47,11 @@ def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
 
 
 class JudgedRecording:
-    """One pass over a recording. `exchanges` counts the judged exchanges.
+    """One pass over a recording.
 
-    bypassing_addresses   addresses that clients received and that bypass the recording
-    is_of_bootstrap_only  whether the clients have only sent the requests that they send to any broker before they
+    exchanges             number of exchanges so far
+    bypassing_addresses   addresses that clients received, and that do not belong to the recording proxy
+    is_of_bootstrap_only  whether the clients have sent only the requests that they send to any broker before they
                           connect to leaders and coordinators
     """
 
@@ -61,7 +62,7 @@ class JudgedRecording:
         self.is_of_bootstrap_only = True
         self._pipelined = pipelined_connections
         self._connections: dict[int, Connection] = {}
-        self._open: dict[int, Exchange] = {}  # exchanges without a written response, by number
+        self._open: dict[int, Exchange] = {}  # exchanges by number, until the response was written
         self._all_sent = [function for family in FAMILIES for function in family.on_every_request]
         self._all_answered = [function for family in FAMILIES for function in family.on_every_response]
         self._sent: dict[ApiKey, list[RuleFunction]] = {}
@@ -126,7 +127,7 @@ class JudgedRecording:
         self._apply_rules(self._all_sent, exchange)
         if exchange.api is not None and exchange.request is not None:
             self._apply_rules(self._sent.get(exchange.api, ()), exchange)
-        if exchange.batches:  # `batches` has decoded the records, which are no longer needed
+        if exchange.batches:  # `batches` has parsed the records, which are no longer needed
             forget_records(exchange.request)
         connection.requests += 1
         connection.waiting[exchange.number] = self._open[exchange.number] = exchange
@@ -196,7 +197,7 @@ def _exchange(entry: RecordingEntry, connection: Connection, topics: Topics) -> 
 
 
 def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
-    """Parses a response. Returns None if it is masked or cannot be read."""
+    """Parses a response. Returns None if the response is masked or cannot be read."""
     if exchange.api is None or len(entry.body) <= CORRELATION_BYTES:
         return None
     version = exchange.version

@@ -12,13 +12,17 @@ from odradek.testing.judge.exchanges import Exchange
 from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
-# XML attributes, and the names of the elements that they count.
+# For each attribute in JUnit XML that counts elements, the name of these elements.
 COUNTED_ELEMENTS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
-    """Yields one line for each rule that was exercised, then one line that lists the other rules. With `everything`,
-    yields one line for each rule. `ignored` contains the reasons for ignoring rules."""
+    """Yields the lines of a report for a terminal. For each software, there is one line for each rule that was
+    exercised, and one line that lists the other rules.
+
+    ignored     the reasons for ignoring rules, by rule
+    everything  whether to yield a line for every rule
+    """
     for software in found:
         yield f"{software.title}: {software.clients} clients, {software.connections} connections"
         for verdict in software.verdicts.values():
@@ -74,12 +78,12 @@ def junit(
     found: Iterable[Software], ignored: Mapping[str, str], *, failure: str = "", took_s: float = 0.0, strict: bool
 ) -> str:
     """Formats a JUnit report. It contains a suite for each software, with a test case for each rule, and a test case
-    for the judged command.
+    for the judged command. A broken rule is a failure only if its level counts.
 
-    A broken rule is not a failure if its level does not count.
-
-    failure  reason why the command failed, reported as an error
-    took_s   duration of the command; the duration of a suite is the time from the software's first to its last request
+    failure  reason why the command failed, which is reported as an error
+    took_s   duration of the command. The duration of a suite is the time from the software's first request to its last
+             request.
+    strict   whether the level SHOULD counts
     """
     suites = []
     for software in found:
@@ -104,8 +108,7 @@ class _Suite:
 
 
 def _counts(cases: list[str], took_s: float) -> str:
-    """Returns the attributes that a suite and the whole report have in common: the numbers of elements in `cases`, and
-    the time."""
+    """Returns the attributes of a suite or of the whole report: the numbers of elements in `cases`, and the time."""
     ends = {name: sum(f"<{element}" in case for case in cases) for name, element in COUNTED_ELEMENTS.items()}
     counts = " ".join(f'{name}="{count}"' for name, count in ends.items())
     return f'tests="{len(cases)}" {counts} time="{took_s:.3f}"'

@@ -1,4 +1,4 @@
-"""Defines rules as data, and families of rules with the functions that decide them."""
+"""Defines the classes of rules, and of families of rules with the functions that decide them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Level(Enum):
-    """The severity of a violation. LOSS marks a MUST rule whose violation loses records that the application believes
-    to be stored, or hides their loss."""
+    """How serious a violation is. LOSS marks a MUST rule whose violation loses records that the application believes to
+    be stored, or hides that they were lost."""
 
     LOSS = "L"
     MUST = "M"
@@ -29,11 +29,10 @@ L, M, S, I = Level.LOSS, Level.MUST, Level.SHOULD, Level.INFO  # noqa: E741 (as 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolRule:
-    """A rule of the protocol for clients.
+    """A rule of the protocol for clients. docs/spec/client-rules.md contains its reason and its source, in the row to
+    which `clause` links.
 
-    Its clause, with the reason and the source, is the row of docs/spec/client-rules.md to which `clause` links.
-
-    when   precondition: the event that allows a decision
+    when   the event that allows a decision
     needs  what a decision needs besides traffic; None if traffic is enough
     """
 
@@ -60,8 +59,10 @@ RuleFunction: TypeAlias = "Callable[[Exchange, Scene], None]"
 class Family:
     """A group of rules that are decided by the same functions.
 
-    on_request, on_response              functions by API, called when a request arrives, or when its response is sent
-    on_every_request, on_every_response  functions called for the requests and responses of all APIs
+    on_request         functions by API, called when a request arrives
+    on_response        functions by API, called when the response to a request is sent
+    on_every_request   functions called when a request of any API arrives
+    on_every_response  functions called when the response to a request of any API is sent
     """
 
     rules: tuple[ProtocolRule, ...]

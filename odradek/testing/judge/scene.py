@@ -1,9 +1,10 @@
 """Stores the state that rules keep between exchanges, and the results of the rules.
 
-State is looked up by type and key (a connection, a producer id and epoch, a transactional id, a member, a session). The
-MAX_STATES most recently used states of each type are kept. The same limit applies to ids that join connections.
-Results are stored with the connection of the judged request. Connections with the same producer id and epoch, member
-id, or telemetry client instance id are treated as one client.
+State is looked up by its type and a key. Keys are connections, producer ids and epochs, transactional ids, members, and
+sessions. For each type, the MAX_STATES most recently used states are kept.
+
+Results are stored for the connection of the judged request. Connections that use the same producer id and epoch, member
+id, or telemetry client instance id are treated as one client. The MAX_STATES most recently used ids are kept.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from odradek.testing.judge.topics import Topics
 
 T = TypeVar("T")
 MAX_STATES: Final = 20_000
-MAX_PROOF_EXCHANGES: Final = 4  # maximum number of exchanges in a proof
+MAX_PROOF_EXCHANGES: Final = 4  # maximum number of exchanges in the proof of a violation
 
 
 @dataclass(slots=True)
 class Finding:
-    """The first violation of a rule. `proof` lists earlier exchanges, followed by the exchange that breaks the rule. It
-    is empty if the violation was reported by the application, and is not visible in the traffic."""
+    """The first violation of a rule.
+
+    proof  earlier exchanges, followed by the exchange that breaks the rule; empty if the application reported the
+           violation, and the traffic does not show it
+    """
 
     why: str
     proof: list[Exchange]
@@ -52,7 +56,7 @@ def _number(finding: Finding) -> int:
 
 @dataclass(slots=True)
 class Client:
-    """A client, consisting of one or more connections. Its name and version come from its last ApiVersions request.
+    """A client, which consists of one or more connections. Its name and version come from its last ApiVersions request.
     `began_us` and `ended_us` are the times of its first and last request."""
 
     name: str
@@ -65,11 +69,13 @@ class Client:
 
 
 class Scene:
+    """The state and the results of one judged recording."""
+
     def __init__(self) -> None:
         self.now_us = 0
         self.topics = Topics()
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
-        self._earlier_connection: dict[int, int] = {}  # for each connection, an earlier one of the same client
+        self._earlier_connection: dict[int, int] = {}  # for each connection, an earlier connection of the same client
         self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # for each id, a connection that used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
@@ -77,7 +83,7 @@ class Scene:
         self._action_count = 0
 
     def state(self, kind: type[T], *key: Hashable) -> T:
-        """Returns the state of this type and key, and creates it on first use."""
+        """Returns the state of this type and key. Creates it on first use."""
         states = self._states.get(kind)
         if states is None:
             states = self._states[kind] = OrderedDict()
@@ -102,7 +108,8 @@ class Scene:
         self._tally(rule, exchange).kept += 1
 
     def record_broken(self, rule: str, exchange: Exchange, why: str, *before: Exchange | None) -> None:
-        """Records that an exchange breaks a rule. `before` lists the exchanges that prove it, oldest first."""
+        """Records that an exchange breaks a rule. `before` contains the earlier exchanges that prove it, oldest
+        first."""
         tally = self._tally(rule, exchange)
         tally.broken += 1
         if tally.first is None:
@@ -117,7 +124,7 @@ class Scene:
 
     def run_later(self, delay_us: int, action: Callable[[], None]) -> None:
         """Runs `action` before the first event that is at least `delay_us` later. The action never runs if the
-        recording ends first."""
+        recording ends before such an event."""
         self._action_count += 1
         heapq.heappush(self._actions, (self.now_us + delay_us, self._action_count, action))
 
@@ -128,7 +135,7 @@ class Scene:
         self.now_us = now_us
 
     def join(self, connection: Connection, *id_: Hashable) -> None:
-        """Records that the connection uses this id. All connections that use one id belong to one client."""
+        """Records that the connection uses this id. All connections that use the same id belong to one client."""
         seen_at = self._seen_at
         other = seen_at.setdefault(id_, connection.number)
         seen_at.move_to_end(id_)
@@ -154,8 +161,8 @@ class Scene:
         return tally
 
     def clients(self) -> list[Client]:
-        """Returns all clients whose requests were judged, in the order of their first connections. Brokers are left
-        out."""
+        """Returns all clients whose requests were judged, in the order of their first connections. Leaves out
+        brokers."""
         found: dict[int, Client] = {}
         for number, tallies in sorted(self._tallies.items()):
             connection = self._connections[number]

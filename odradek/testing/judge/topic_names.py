@@ -1,4 +1,4 @@
-"""Extracts the ids of topics, and the names of deleted topics, from responses."""
+"""Extracts from responses the ids of topics, and the names of topics that were deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from odradek.testing.judge.topics import Topics
 
 
 def note_topics(exchange: Exchange, topics: Topics) -> None:
-    """Records the names and ids of topics in a response, and the topics that it confirms as deleted."""
+    """Records which topic names and ids belong together according to a response, and which topics it confirms as
+    deleted."""
     if isinstance(exchange.request, DeleteTopicsRequest) and isinstance(exchange.answer, DeleteTopicsResponse):
         for each in exchange.answer.responses:
             if not each.error_code:

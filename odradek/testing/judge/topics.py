@@ -1,7 +1,8 @@
-"""Identifies topics in requests, which contain the topic's name in older versions, and its id in newer versions.
+"""Identifies topics in requests. Requests of older versions contain a topic's name, and requests of newer versions
+contain its id.
 
-Rules store a `Topic` instead of a name or an id, so that a client may switch between the two at any time. Responses
-show which id belongs to which name. A topic that was deleted and created again is a different `Topic`.
+Rules store a `Topic` instead of a name or an id, so that a client may change between names and ids at any time.
+Responses show which id belongs to which name. A topic that was deleted and created again is a different `Topic`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Topic:
 
     name        "" until its name is seen
     topic_id    zero until its id is seen
-    is_later    whether an earlier topic of this name was deleted, so that a producer that only knows names may continue
-                the earlier topic's sequences
-    is_joined   whether requests used its name and its id before a response showed that both belong together, so that
-                the order of these requests is unknown
-    is_deleted  whether a response confirmed its deletion; later responses that still list the topic are stale
+    is_later    whether an earlier topic of this name was deleted. A producer that only knows names may then continue
+                the earlier topic's sequences.
+    is_joined   whether requests used its name and its id before a response showed that they belong together. The order
+                of these requests is then unknown.
+    is_deleted  whether a response confirmed its deletion. A later response that still lists the topic is stale.
     """
 
     name: str = ""
@@ -41,21 +42,21 @@ class Topic:
 
 
 class Topics:
-    """The topics that requests contained, and the names that responses gave for other topic ids. For each of the two,
-    the `most` most recently used entries are kept."""
+    """The topics in requests, and the names and ids of other topics in responses. Each map keeps at most `most`
+    entries, and drops the entry that was used least recently."""
 
     def __init__(self, most: int = MAX_TOPICS) -> None:
         self._most = most
         self._by_name: OrderedDict[str, Topic] = OrderedDict()
         self._by_id: OrderedDict[bytes, Topic] = OrderedDict()
         self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that requests have contained
-        # Stored separately from the topics above. A response may list all topics of a cluster, and would displace the
-        # topics that clients use.
+        # These maps are separate from those above, because one response may list all topics of a cluster, and would
+        # displace the topics that clients use.
         self._name_of_id: OrderedDict[bytes, str] = OrderedDict()
         self._id_of_name: OrderedDict[str, bytes] = OrderedDict()
 
     def find(self, name: str | None, topic_id: bytes) -> Topic:
-        """Returns the topic of a request, by its name, or by its id if `name` is empty. Creates the `Topic` on first
+        """Returns the topic of a request by its name, or by its id if `name` is empty. Creates the `Topic` on first
         use."""
         if name:
             topic = _used(self._by_name, name)
@@ -105,8 +106,7 @@ class Topics:
             self._put(self._by_name, name, identified)
 
     def delete(self, name: str) -> None:
-        """Records that the topic with this name was deleted. Later requests with this name refer to a different
-        topic."""
+        """Records that the topic with this name was deleted. Later requests with this name refer to another topic."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
             topic.is_deleted = True

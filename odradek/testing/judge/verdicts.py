@@ -1,4 +1,5 @@
-"""Combines results into verdicts for reports: for each client software, whether it kept each rule, with proofs."""
+"""Combines the results of clients into verdicts: for each client software, whether it kept each rule, and the proof if
+it did not."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from odradek.testing.judge.scene import Client, Tally
 KEPT, BROKEN, NOT_EXERCISED, UNDECIDED = "kept", "broken", "not exercised", "not decided"
 Json: TypeAlias = "str | int | bool | list[Json] | dict[str, Json] | None"
 ALWAYS_COUNT: Final = frozenset({Level.LOSS, Level.MUST})
-MAX_SHOWN_ELEMENTS: Final = 40  # maximum number of elements of a list in a proof
+MAX_SHOWN_ELEMENTS: Final = 40  # maximum number of elements of a list that a proof shows
 
 
 @dataclass(slots=True)
 class RuleVerdict:
-    """The verdict on one rule. `why` and `proof` describe its first violation."""
+    """The verdict on one rule. `why` and `proof` describe the first violation of the rule."""
 
     rule: ProtocolRule
     verdict: str
@@ -47,8 +48,8 @@ class RuleVerdict:
 
 @dataclass(slots=True)
 class Software:
-    """Clients that report the same software name and version. `began_us` and `ended_us` are the times of their first
-    and last request."""
+    """Clients that report the same software name and version. `began_us` and `ended_us` are the times of the first and
+    the last request of these clients."""
 
     name: str
     version: str
@@ -83,8 +84,8 @@ class Software:
 
 
 def verdicts(clients: Iterable[Client], only: Iterable[str] = ()) -> list[Software]:
-    """Combines the results of clients by software. If `only` is given, includes only the rules whose ids have one of
-    these prefixes."""
+    """Combines the results of clients by software. If `only` is given, includes only the rules whose ids begin with one
+    of its prefixes."""
     prefixes = tuple(only)
     found: dict[tuple[str, ...], Software] = {}
     tallies: dict[tuple[str, ...], dict[str, Tally]] = {}
@@ -118,13 +119,13 @@ def _verdict(rule: ProtocolRule, tally: Tally | None) -> RuleVerdict:
 
 
 def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
-    """Returns whether the rule was broken at a level that makes the command fail."""
+    """Returns whether the rule was broken, and its level makes the command fail."""
     levels = {*ALWAYS_COUNT, Level.SHOULD} if strict else ALWAYS_COUNT
     return verdict.verdict == BROKEN and verdict.rule.level in levels
 
 
 def exchange_json(exchange: Exchange) -> dict[str, Json]:
-    """Returns a decoded exchange as JSON. Times are in ms since the start of the recording."""
+    """Returns a decoded exchange as JSON. Times are in milliseconds since the start of the recording."""
     return {
         "exchange": exchange.number,
         "connection": exchange.connection.number,

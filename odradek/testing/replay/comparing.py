@@ -1,8 +1,8 @@
-"""Compares two responses to the same request field by field, except for values that the protocol does not determine.
+"""Compares a live response with the recorded response to the same request, field by field.
 
-The protocol does not determine times, addresses, the wording of error messages, the order of lists whose elements have
-a key, and how many of the available records a Fetch returns. It does not determine ids either, but each id must always
-correspond to the same id on the other side.
+Values that the protocol does not determine are not compared. These are times, addresses, the wording of error messages,
+the order of lists whose elements have a key, and how many of the available records a Fetch returns. Ids may differ too,
+but a recorded id must always correspond to the same live id.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ComparedAnswers:
-    """The result of comparing two responses. Each error set contains the error codes of one response."""
+    """The result of comparing two responses. Each set contains the error codes of one of the two responses."""
 
     differences: list[Difference]
     recorded_errors: set[int]
@@ -164,8 +164,8 @@ def _joined(records: Any) -> bytes:
 
 
 def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Difference]:
-    """Compares records. Two responses may contain different numbers of records, but a difference is reported if only
-    one of them contains any."""
+    """Compares the records of two responses. The responses may contain different numbers of records. It is a
+    difference, however, if only one response contains any."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
     except MalformedMessage as error:
@@ -180,8 +180,8 @@ def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Diffe
 
 
 def _by_offset(data: bytes, ids: IdMap | None) -> dict[int, tuple[Any, ...]]:
-    """Returns each record by its offset, with the producer fields of its batch. Leaves out timestamps that the broker
-    sets: those of markers, and those of topics with LogAppendTime."""
+    """Returns each record, with the producer fields of its batch, by offset. Leaves out the timestamps that the broker
+    sets, which are those of markers and of topics with LogAppendTime."""
     found: dict[int, tuple[Any, ...]] = {}
     for position, header in batches(data):
         producer = header.producer_id if ids is None else ids.live("producer", header.producer_id)

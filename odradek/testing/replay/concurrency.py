@@ -1,5 +1,5 @@
-"""Finds responses that depend on the order of concurrent requests, because one request reads state that another one
-writes."""
+"""Finds responses that depend on the order of concurrent requests, because one request reads state that another request
+changes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey as Api
 
 LOG, GROUPS, OFFSETS, TOPICS, TRANSACTIONS, SHARES = "log", "groups", "offsets", "topics", "transactions", "shares"
-# For each API, the state on which its response depends, and the state that its request changes. Responses of other APIs
-# do not depend on concurrent requests.
+# For each API, the state on which its response depends, and the state that its request changes. The response of any
+# other API does not depend on concurrent requests.
 READS_AND_WRITES: Final[dict[Api, tuple[frozenset[str], frozenset[str]]]] = {
     api: (frozenset(reads), frozenset(writes))
     for apis, reads, writes in (

@@ -12,7 +12,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import ZERO_UUID, Message, Struct
 
-# The kinds of ids, by the names of Kafka's fields. Each kind has its own map.
+# The kind of id that each field contains, by Kafka's name of the field. Ids of different kinds are mapped separately.
 KINDS: Final = {
     **dict.fromkeys(("TopicId",), "topic"),
     **dict.fromkeys(("ProducerId", "OngoingTxnProducerId"), "producer"),
@@ -26,7 +26,7 @@ KINDS: Final = {
     ),
 }
 NO_IDS: Final[frozenset[Hashable]] = frozenset({None, "", 0, -1, ZERO_UUID})
-NO_PRODUCER: Final = -1  # the value for "no producer"; 0 is a valid producer id, unlike other ids
+NO_PRODUCER: Final = -1  # means "no producer"; unlike other ids, 0 is a valid producer id
 _PRODUCER_AT: Final = 43
 _CRC_AT: Final = 17
 
@@ -39,8 +39,8 @@ class IdMap:
         self._recorded: dict[str, dict[Hashable, Hashable]] = {}
 
     def agree(self, kind: str, recorded: Hashable, live: Hashable) -> bool:
-        """Returns whether the two ids correspond. If neither id was seen before, records that they correspond. One live
-        node may correspond to several recorded nodes."""
+        """Returns whether the two ids correspond. If neither id was seen before, records that they correspond. Several
+        recorded nodes may correspond to one live node."""
         if kind == "node":
             return self._live.setdefault(kind, {-1: -1}).setdefault(recorded, live) == live
         no_ids = {NO_PRODUCER} if kind == "producer" else NO_IDS
@@ -50,12 +50,12 @@ class IdMap:
         return self._recorded.setdefault(kind, {}).setdefault(live, recorded) == recorded and is_known
 
     def live(self, kind: str, recorded: Any) -> Any:
-        """Returns the live id for a recorded id. Returns the recorded id itself if no live id is known, which is the
-        case for ids that clients choose."""
+        """Returns the live id for a recorded id, or the recorded id itself if no live id is known. Ids that clients
+        choose have no other live id."""
         return self._live.get(kind, {}).get(recorded, recorded)
 
     def translate(self, request: Message, version: int) -> bool:
-        """Replaces the ids in a request with live ids, in place. Returns whether this has changed the request."""
+        """Replaces the ids in a request with live ids, in place. Returns whether this changed the request."""
         schema = load(type(request).__module__.rpartition(".")[2])
         return self._translate(request, schema.fields, schema, version)
 
@@ -82,7 +82,7 @@ class IdMap:
         return is_changed
 
     def _batches(self, records: Any) -> Any:
-        """Returns record batches with live producer ids and new CRCs."""
+        """Returns the record batches with live producer ids and with the CRCs that this requires."""
         if isinstance(records, list):
             records = b"".join(records)
         changed: bytearray | None = None

@@ -1,10 +1,11 @@
-"""Replays a recording against a broker. A request is sent once all responses that preceded it in the recording have
-arrived.
+"""Replays a recording against a live broker.
 
-This preserves the order of the recording. Its pauses are also preserved, unless they are disabled. If the live broker
-refuses a request with a temporary error such as NOT_COORDINATOR, the player repeats the request, as any client would.
-If it cannot repeat calls of the control interface, it does not send requests that have such an error in the recording,
-because a fault rule may have caused the error.
+A request is sent once all responses that preceded it in the recording have arrived, which preserves the order of the
+recording. The pauses are also preserved, unless they are disabled. If the live broker refuses a request with a
+temporary error such as NOT_COORDINATOR, the player repeats the request, as any client would.
+
+A request that was refused with a temporary error in the recording is not sent, unless the recording contains calls of
+the control interface, and the player repeats them. In that case a fault rule may have caused the error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from odradek.testing.replay.ids import IdMap
 from odradek.testing.sync import Refused
 
 Entries = Callable[[], Iterable[RecordingEntry]]
-Control = Callable[[str, str, object], object]  # method, path below the cluster's path, body; raises Refused
+# Called with the method, the path below the path of the cluster, and the body. Raises Refused.
+Control = Callable[[str, str, object], object]
 PATIENCE_S: Final = 30.0
 PAUSE_S: Final = 0.05  # pause before a request is repeated
 CORRELATION_BYTES: Final = 4
@@ -49,7 +51,7 @@ TEMPORARY_ERRORS: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     )
 )
-# The prefixes of the client ids of Kafka's own brokers, which connect to each other through their advertised listener.
+# The prefixes of the client ids that Kafka's own brokers use when they connect to each other's advertised listener.
 BROKER_CLIENT_IDS: Final = (
     "broker-",
     "AddPartitionsManager-client-",
@@ -71,8 +73,12 @@ class FoundDifference:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """The result of a replay, with numbers of exchanges. `left_out` counts, by reason, the exchanges that were not
-    replayed or not compared."""
+    """The result of a replay.
+
+    compared           number of compared exchanges
+    repeated_requests  number of times that a request was repeated after a temporary error
+    left_out           for each reason, the number of exchanges that were not replayed or not compared
+    """
 
     compared: int = 0
     repeated_requests: int = 0
@@ -82,7 +88,7 @@ class ReplayResult:
 
 @dataclass(slots=True)
 class _PlayedRequest:
-    """A request that was sent. `answer` resolves to None if the broker closes the connection."""
+    """A request that was sent to the live broker. `answer` resolves to None if the broker closes the connection."""
 
     api: ApiKey
     version: int
@@ -92,6 +98,8 @@ class _PlayedRequest:
 
 
 class RecordingPlayer:
+    """Replays one recording against a live broker."""
+
     def __init__(
         self,
         host: str,
@@ -104,9 +112,11 @@ class RecordingPlayer:
     ) -> None:
         """Creates a player for one recording.
 
-        control     function that calls the broker's control interface, for rules, holds and the clock
-        is_exact    whether requests that were refused with a temporary error are sent and compared like all others
-        patience_s  maximum time for a response
+        host, port   address of the live broker
+        control      function that calls the broker's control interface; None if these calls are not repeated
+        with_pauses  whether to wait between requests for as long as in the recording
+        is_exact     whether to send and compare even requests that were refused with a temporary error
+        patience_s   maximum time to wait for a response
         """
         self._host = host
         self._port = port
@@ -161,8 +171,8 @@ class RecordingPlayer:
                 pass
 
     async def _call(self, method: str, path: str, body: object, holds: Mapping[str, int]) -> None:
-        """Repeats a recorded call of the control interface. `holds` contains the number of clients that waited at each
-        hold when the call was recorded."""
+        """Repeats a recorded call of the control interface. `holds` contains, for each hold, the number of clients that
+        were waiting at it when the call was recorded."""
         if self._control is None:
             self._result.left_out["call the control interface"] += 1
             return
@@ -202,7 +212,8 @@ class RecordingPlayer:
             self._in_flight.begin(entry.exchange, api)
 
     def _with_live_ids(self, frame: bytes) -> tuple[bytes, int, bool]:
-        """Returns the frame with live ids, its version, and whether the broker will respond to it."""
+        """Returns the frame with live ids, the version of the request, and whether the broker will respond to the
+        request."""
         version = int.from_bytes(frame[2:4], signed=True)
         try:
             decoded = read_request(frame)
@@ -272,8 +283,8 @@ class RecordingPlayer:
         ]
 
     async def _answer_of(self, played: _PlayedRequest) -> Message | None:
-        """Returns the response. Returns None if the broker closed the connection or did not respond in time, or if the
-        response cannot be read."""
+        """Returns the response. Returns None if the broker closed the connection, if it did not respond in time, or if
+        the response cannot be read."""
         try:
             frame = await asyncio.wait_for(asyncio.shield(played.answer), self._patience_s)
         except TimeoutError:
@@ -289,15 +300,15 @@ def _client_id(frame: bytes) -> str:
 
 
 def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
-    """Returns the call of the control interface that an entry contains, or None for all other entries."""
+    """Returns the call of the control interface that an entry contains, or None if it contains none."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.EVENT else None
 
 
 def temporarily_refused(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
-    """Returns the exchanges in which every part was refused with a temporary error.
+    """Returns the numbers of the exchanges in which every part of the request was refused with a temporary error.
 
-    calls_again  whether calls of the control interface are repeated. If they are, and the recording contains any, the
-                 result is empty, because fault rules count the requests that they refuse.
+    Returns an empty set if the recording contains calls of the control interface, and the player repeats them
+    (`calls_again`). The requests must then be sent, because fault rules count the requests that they refuse.
     """
     requests: dict[int, _PlayedRequest] = {}
     found = set()
@@ -323,7 +334,8 @@ def _is_refusal(answer: Message, version: int) -> bool:
 
 
 def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:
-    """Parses a frame without its length. Returns None if that fails, for example because the frame is masked."""
+    """Parses a frame without its length. Returns None if the frame cannot be parsed, for example because it is
+    masked."""
     versions = [played.version]
     if played.api is ApiKey.API_VERSIONS:
         versions.append(0)  # the response has version 0 if the broker does not support the requested version

@@ -1,2 +1,1 @@
-"""Runs scenarios that test a client through a small driver program, for rules that cannot be decided from traffic
-alone."""
+"""Tests a client through a small driver program. Its scenarios decide the rules that traffic alone cannot decide."""

@@ -1,5 +1,5 @@
-"""Runs a driver, which is a program that controls one client by commands on its standard input
-(examples/judge_drivers)."""
+"""Runs a driver. A driver is a program that controls one client according to the commands on its standard input; see
+examples/judge_drivers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_READ_BYTES: Final = 1 << 16
 
 
 class Unimplemented(Exception):
-    """The driver does not implement a command, so the scenario decides nothing."""
+    """The driver does not implement a command that the scenario needs, so the scenario decides nothing."""
 
 
 class ApplicationFailed(Exception):
     """The application received an error, or the driver hangs or has exited. The message serves as evidence.
 
-    records  records that the same `poll` returned besides the error
+    records  the records that the same `poll` returned besides the error
     """
 
     def __init__(self, words: str, records: Sequence[str] = ()) -> None:
@@ -38,6 +38,8 @@ class DriverGone(ApplicationFailed):
 
 
 class DrivenClient:
+    """A client under test, which is controlled through its driver."""
+
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         self._process = subprocess.Popen(
             command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
@@ -46,8 +48,8 @@ class DrivenClient:
         self._time_limit_s = START_TIMEOUT_S
 
     def run_command(self, *words: str) -> list[str]:
-        """Sends a command and waits for its reply. Returns the values of the records that the application received;
-        only `poll` returns any. Raises ApplicationFailed, Unimplemented."""
+        """Sends a command and waits for its reply. Returns the values of the records that the application received,
+        which is an empty list for every command but `poll`. Raises ApplicationFailed, Unimplemented."""
         self.send_command(*words)
         return self.read_reply(" ".join(words))
 
@@ -61,8 +63,8 @@ class DrivenClient:
             raise DriverGone(f"the driver exited before the command `{words[0]}`") from None
 
     def read_reply(self, what: str) -> list[str]:
-        """Waits for the reply to the last command. Error messages use `what` as the name of that command. Returns the
-        values of received records. Raises ApplicationFailed, Unimplemented."""
+        """Waits for the reply to the last command, which error messages call `what`. Returns the values of the records
+        that the application received. Raises ApplicationFailed, Unimplemented."""
         line = self._read_line(time.monotonic() + self._time_limit_s, what)
         self._time_limit_s = PATIENCE_S
         try:
@@ -93,8 +95,8 @@ class DrivenClient:
         return line
 
     def end(self) -> None:
-        """Closes the driver's input, upon which the driver closes its client. Kills the driver if it does not exit in
-        time."""
+        """Closes the driver's input, so that the driver closes its client and exits. Kills the driver if it does not
+        exit within EXIT_TIMEOUT_S."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(OSError):

@@ -1,7 +1,8 @@
-"""Runs two drivers in one group, to check that the first driver stops fetching partitions that move to the second one.
+"""Runs two drivers in one group, to check that the first driver stops fetching partitions that move to the second
+driver.
 
-A Fetch does not contain a member id. However, all connections with a Fetch before the second driver started belong to
-the first driver.
+A Fetch does not contain a member id. However, every connection that sent a Fetch before the second driver started
+belongs to the first driver.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
-# After this time, fetches that were sent before the change have been answered, regardless of fetch.max.wait.ms.
+# After this time, the clients no longer have a Fetch in flight that they sent before the rebalance.
 REBALANCE_PAUSE_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The result of handing partitions over from one driver to another.
+    """The result of handing over partitions from one driver to another.
 
-    received       the values that both applications received
+    received       the values that the applications of both drivers received
     still_fetched  partitions that the first driver still fetches, although they now belong to the second driver
-    has_sessions   whether the first driver uses fetch sessions, which fetch a partition until the client removes it
-                   from the session
+    has_sessions   whether the first driver uses fetch sessions; a session keeps fetching a partition until the client
+                   removes the partition from the session
     """
 
     received: list[str]
@@ -58,8 +59,8 @@ class HandOver:
 
 
 def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
-    """Lets one driver read a topic of two partitions until a second driver joins. Both drivers are started with
-    `settings`. Raises Unimplemented, ApplicationFailed, Unmet."""
+    """Lets one driver read a topic with two partitions, and then lets a second driver join the group. Both drivers are
+    started with `settings`. Raises Unimplemented, ApplicationFailed, Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)
@@ -95,7 +96,8 @@ def start_member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenC
 def start_reader(
     stage: ScenarioCluster, settings: Mapping[str, str], *, partitions: int = 1, acknowledges: bool = True
 ) -> tuple[DrivenClient, list[str]]:
-    """Starts a member that receives the topic's only record. Returns its driver, and the values that it received."""
+    """Starts a member that receives the topic's only record. Returns its driver, and the values that its application
+    received."""
     stage.topic(partitions=partitions)
     stage.send("a")
     driver = start_member(stage, settings)
@@ -107,7 +109,7 @@ def start_reader(
 
 def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
     """Polls the drivers in turn until all of them are members of a stable group. Returns the values that they received.
-    Raises Unmet."""
+    Raises Unmet on timeout."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while True:
@@ -123,8 +125,8 @@ def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> li
 
 
 def fetched_partitions(fetches: Requests, since: int) -> set[int]:
-    """Returns the partitions that are fetched by Fetch requests with a number above `since`, either directly or through
-    their fetch sessions."""
+    """Returns the partitions that the Fetch requests with a number above `since` fetch. A request fetches the
+    partitions that it lists, and those that are in its fetch session."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}
     for each in fetches:
@@ -140,7 +142,8 @@ def fetched_partitions(fetches: Requests, since: int) -> set[int]:
 
 
 async def join_with_claim(kafka: Cluster, generation: int) -> None:
-    """Joins the group as a member that claims both partitions with this generation, and leaves after the rebalance."""
+    """Joins the group as a member that claims both partitions with this generation. Leaves the group after the
+    rebalance."""
     owned = frozenset(TopicPartition(TOPIC, partition) for partition in range(2))
     metadata = subscription_bytes(MemberSubscription(frozenset({TOPIC}), owned, generation))
     cluster = ClientCluster(kafka.bootstrap, client_id=CLIENT_ID)

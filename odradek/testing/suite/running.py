@@ -26,8 +26,8 @@ NO_SUCH_COMMAND: Final = "the driver does not support "
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one scenario. `broken` explains how the client broke the rule. `skipped` explains why nothing was
-    decided."""
+    """The outcome of one scenario. `broken` explains how the client broke the rule, and is None if the client kept it.
+    `skipped` explains why the scenario decided nothing, and is None if it decided the rule."""
 
     scenario: Scenario
     broken: str | None = None
@@ -42,11 +42,11 @@ class Outcome:
 def run(
     command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, on_outcome: Callable[[Outcome], None]
 ) -> Iterator[list[Client]]:
-    """Runs scenarios. For each scenario, yields the driver's clients, with the verdicts on their traffic and on the
-    results that the application received.
+    """Runs scenarios. For each scenario, yields the clients of the driver. Their tallies combine the verdicts on the
+    traffic with the result that the application received.
 
-    folder      folder for the recordings and for the standard error of the drivers
-    on_outcome  called with each outcome
+    folder      folder for the recordings, and for the standard error of the drivers
+    on_outcome  called with the outcome of each scenario
 
     Raises OSError if the command does not start.
     """
@@ -99,7 +99,7 @@ def _play(command: Sequence[str], scenario: Scenario, odradek: Odradek, recordin
 
 
 class _Reader:
-    """A thread that writes the broker's recording of one cluster to a file, until the cluster is deleted."""
+    """A thread that writes a cluster's recording to a file, until the cluster is deleted."""
 
     def __init__(self, odradek: Odradek, kafka: Cluster, path: Path) -> None:
         self._connection = HTTPConnection(odradek.host, odradek.port)

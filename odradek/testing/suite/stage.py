@@ -1,4 +1,4 @@
-"""Provides the environment of one scenario: a fresh cluster, the driver, and the suite's own clients."""
+"""Provides the environment of one scenario: a fresh cluster, the drivers, and the suite's own clients."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ READ_TIMEOUT_S: Final = 5.0
 
 
 class ScenarioCluster:
+    """The cluster of one scenario, and the drivers that were started for it."""
+
     def __init__(
         self, kafka: Cluster, start: Callable[[dict[str, str], IO[bytes]], DrivenClient], log: IO[bytes]
     ) -> None:
@@ -35,7 +37,7 @@ class ScenarioCluster:
         self.drivers: list[DrivenClient] = []
 
     def driver(self, **environment: str) -> DrivenClient:
-        """Starts a driver. Settings such as `group="g"` become environment variables such as ODRADEK_GROUP."""
+        """Starts a driver. Each keyword becomes an environment variable: `group="g"` sets ODRADEK_GROUP."""
         variables = {f"ODRADEK_{name.upper()}": value for name, value in environment.items()}
         driver = self._start({"ODRADEK_BOOTSTRAP": self.kafka.bootstrap, **variables}, self._log)
         self.drivers.append(driver)
@@ -59,7 +61,7 @@ class ScenarioCluster:
         self._run_admin_call(lambda admin: admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]}))
 
     def commit(self, *groups: str) -> None:
-        """Commits an offset for each of these groups, which have no members."""
+        """Commits an offset for each of `groups`, as an administrator can do for a group without members."""
         for group in groups:
             self._run_admin_call(partial(_commit_start, group=group))
 
@@ -73,8 +75,8 @@ class ScenarioCluster:
         return _run(act())
 
     def remove_members(self) -> None:
-        """Removes the members of the classic group, as an administrator would. The members learn of this from the reply
-        to their next request."""
+        """Removes all members of the classic group, as an administrator would. The members learn of this when their
+        next request is refused."""
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
@@ -101,7 +103,7 @@ class ScenarioCluster:
         _run(send())
 
     def transaction(self, *values: str, commits: bool) -> None:
-        """Writes a transaction that consists of compressed batches."""
+        """Writes the values in one transaction, in compressed batches, and then commits or aborts it."""
         from odradek.client import Producer
 
         async def send() -> None:
@@ -122,8 +124,8 @@ class ScenarioCluster:
         _run(send())
 
     def leave_offsets_open(self, group: str) -> None:
-        """Begins a transaction that contains an offset of the group, and leaves it open. Its producer is never
-        closed."""
+        """Begins a transaction that contains an offset of the group. Its producer is never closed, so the transaction
+        stays open."""
         from odradek.client import OffsetAndMetadata, Producer, TopicPartition
 
         async def send() -> None:
@@ -136,8 +138,7 @@ class ScenarioCluster:
         _run(send())
 
     def end_open_transaction(self) -> None:
-        """Aborts the transaction that `leave_offsets_open` has begun, by starting another producer with its
-        transactional id. No member's session times out in the meantime."""
+        """Aborts the transaction of `leave_offsets_open`, by starting another producer with its transactional id."""
         from odradek.client import Producer
 
         async def end() -> None:
@@ -149,7 +150,8 @@ class ScenarioCluster:
         _run(end())
 
     def committed(self, count: int) -> list[str]:
-        """Reads the values of `count` committed records. Returns fewer if no more arrive for a while."""
+        """Reads the values of `count` committed records. Returns fewer values if no further record arrives within
+        READ_TIMEOUT_S."""
         from odradek.client import Consumer, TopicPartition
 
         async def read() -> list[str]:
@@ -168,13 +170,13 @@ class ScenarioCluster:
 
 
 def poll_values(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
-    """Polls until the application has received `count` records, and another `more` times after that. Returns all
-    received values."""
+    """Polls until the application has received `count` records, and then polls `more` times. Returns all received
+    values."""
     return poll_drivers([driver], count, more)
 
 
 def poll_drivers(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> list[str]:
-    """Like `poll_values`, but polls several applications in turn."""
+    """Polls several applications in turn, like `poll_values`. Returns the values that they received."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while (len(received) < count or more) and time.monotonic() < until_s:

@@ -1,8 +1,8 @@
 """Rules GRP.8 and GRP.9: the partitions that members of classic groups claim, and their assignment by the group's
 leader (KIP-429, KIP-792).
 
-Subscriptions and assignments are opaque to the broker. Groups with the protocol type `consumer` use Kafka's own format
-for them.
+The broker does not interpret subscriptions and assignments. Groups with the protocol type `consumer` encode them in
+Kafka's own format, so only these groups are judged.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ RULES = (
 
 @dataclass(slots=True)
 class HeldPartitions:
-    """The partitions of a member in its last assignment, which `response` contained, and in the assignment before
-    that."""
+    """The partitions in the last assignment of a member, which `response` contained, and the partitions in the
+    assignment before it."""
 
     response: Exchange | None = None
     partitions: Owned = frozenset()
@@ -55,7 +55,8 @@ class HeldPartitions:
 
 @dataclass(slots=True)
 class Claims:
-    """The claims that the leader of a group received, as generations and members by partition."""
+    """The claims of all members, as the leader of a group received them. `by_partition` contains the generation and the
+    member id of each claim."""
 
     response: Exchange | None = None
     protocol: str = ""
@@ -129,8 +130,8 @@ def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
-    """Returns the generation in a subscription (-1 if it contains none) and the partitions that it claims. Returns no
-    partitions if the subscription is in another format."""
+    """Returns the generation in a subscription, and the partitions that the subscription claims. The generation is -1
+    if the subscription contains none. If the subscription is in another format, there are no partitions either."""
     claim_response = _parse(ConsumerProtocolSubscription, metadata)
     if claim_response is None:
         return -1, frozenset()
@@ -147,8 +148,8 @@ def assigned_partitions(assignment: Buffer) -> Owned:
 
 
 def _parse(kind: type[T], data: Buffer) -> T | None:
-    """Parses a subscription or an assignment. Like Kafka, parses a version newer than the last known one as that
-    version."""
+    """Parses a subscription or an assignment, or returns None if that fails. Like Kafka, parses unknown newer versions
+    as the newest known version."""
     version = int.from_bytes(data[:VERSION_BYTES], signed=True)
     if len(data) < VERSION_BYTES or version < 0:
         return None

@@ -45,12 +45,16 @@ class ThrottledConnection:
 
 @dataclass(slots=True)
 class SaslSession:
-    """The login state of a connection. `login` is the exchange of the last successful login. `is_raw` means that bare
-    tokens, which are not recorded, follow SaslHandshake v0."""
+    """The login state of a connection.
+
+    login             the exchange of the last successful login
+    reauthentication  the handshake of a re-authentication that is in progress
+    is_raw            whether SaslHandshake v0 was sent; the bare tokens that follow it are not recorded
+    """
 
     login: Exchange | None = None
     lifetime_us: int = 0
-    reauthentication: Exchange | None = None  # the handshake of a re-authentication that is in progress
+    reauthentication: Exchange | None = None
     is_raw: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Rules 848: members of consumer groups (KIP-848), by group and member id."""
+"""Rules 848: the members of consumer groups (KIP-848), which are identified by group and member id."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ COMMITS: Final = CommitRules("848.13", "848.9", "848.8", "848.7")
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """A member of a consumer group. `epoch` is the epoch in `last_response`, the last response without an error; it is
-    -1 if there is no such response."""
+    """A member of a consumer group. `epoch` is the epoch in `last_response`, which is the last response without an
+    error. If there is no such response, `epoch` is -1."""
 
     epoch: int = -1
     last_response: Exchange | None = None
@@ -78,7 +78,7 @@ class ConsumerMember:
     fatal_response: Exchange | None = None
     stale_commit: Exchange | None = None
     late_heartbeat: Exchange | None = None  # a heartbeat that was answered after the member had left
-    is_assigned: bool = False  # whether the last response contained an assignment to acknowledge
+    is_assigned: bool = False  # whether the last response contained an assignment that the member must acknowledge
 
 
 def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
@@ -191,7 +191,8 @@ def _check_next_heartbeat(
     passed_us = exchange.received_us - last_heartbeat.earliest_us
     if reports or member.is_assigned:
         scene.record_kept("848.4", exchange)
-    # A member whose commit was refused since its last heartbeat may send a heartbeat early, to learn its new epoch.
+    # A member whose commit was refused after its last heartbeat may send the next heartbeat early, to learn its new
+    # epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_heartbeat.received_us
     ):

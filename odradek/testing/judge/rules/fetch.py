@@ -1,4 +1,4 @@
-"""Rules FET: fetch sessions, and fetch positions as far as responses reveal them."""
+"""Rules FET: fetch sessions, and fetch positions where responses reveal them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MAX_REPETITIONS: Final = 5
 MAX_FETCHES_WITHOUT_PAUSE: Final = 20
 AT_ONCE_US: Final = 5_000
 PACED_US: Final = (
-    # If the broker delayed the response by at least this time, it paced the client. The delay need not be longer,
-    # because other partitions may have records.
+    # A response that the broker held for at least this long has paced the client. A longer limit would be wrong,
+    # because the broker responds early if another partition has records.
     50_000
 )
 EARLIEST: Final = -2
@@ -69,7 +69,7 @@ RULES = (
 
 @dataclass(slots=True)
 class FetchSession:
-    """A fetch session of one connection. `epoch` is the epoch of `last_fetch`."""
+    """A fetch session on one connection. `epoch` is the epoch of `last_fetch`."""
 
     epoch: int = 0
     last_fetch: Exchange | None = None
@@ -78,13 +78,13 @@ class FetchSession:
 
 @dataclass(slots=True)
 class ConnectionFetches:
-    """The fetches of one connection, which several consumers may share.
+    """The fetches on one connection, which several consumers may share.
 
-    sessions         open sessions by id; id 0 is used for fetches without a session
+    sessions         open sessions by id; fetches without a session have the id 0
     unused_session   the last response that opened a session, until a request uses that session
-    unused_sessions  number of consecutive sessions that the client opened and did not use
+    unused_sessions  number of consecutive sessions that the client opened without using them
     isolation        the last Fetch, which contains the isolation level
-    is_mixed         whether there were fetches with both isolation levels
+    is_mixed         whether there were fetches with each of the two isolation levels
     """
 
     sessions: dict[int, FetchSession] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class ConnectionFetches:
 
 @dataclass(slots=True)
 class StuckPartition:
-    """Counts, for one partition on a connection, how often fetches from the same offset returned only control batches,
-    or only empty batches."""
+    """Counts how often fetches of one partition, from the same offset, returned only control batches or only empty
+    batches."""
 
     offset: int = -1
     end: int = -1
@@ -147,7 +147,7 @@ def on_fetch(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_session(exchange: Exchange, request: FetchRequest, state: ConnectionFetches, scene: Scene) -> None:
-    """Decides FET.6 and FET.7 for the session that a request uses. A full fetch may replace any session."""
+    """Decides FET.6 and FET.7 for the session of a request. A full fetch may replace any session."""
     epoch = request.session_epoch
     session = state.sessions.get(request.session_id)
     if epoch in (FULL, FINAL):

@@ -1,4 +1,4 @@
-"""Rules GRP: members of classic groups, by group and member id."""
+"""Rules GRP: the members of classic groups, which are identified by group and member id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
 MAX_COMMITS: Final = 10
 MAX_UNCLAIMED_IDS: Final = 100
 MAX_REASON_LENGTH: Final = 255
-EARLY: Final = 0.8  # a heartbeat before this share of its interval counts as early
+EARLY: Final = 0.8  # a heartbeat is early if less than this share of its interval has passed
 NOISE_US: Final = 100_000
 NEEDS_APPLICATION_VIEW: Final = "a driver: only the application sees whether the client waited or gave up"
 ASSIGNMENT: Final = "two drivers in a group: a Fetch does not show which member sent it"
@@ -77,23 +77,24 @@ RULES = (
 def is_early(passed_us: int, interval_us: int) -> bool:
     """Returns whether a heartbeat arrived clearly before its interval had passed.
 
-    `passed_us` is the time from the earliest time at which the client may have sent the first heartbeat to the arrival
-    of the second one. If a busy machine delays the first one on its way to the broker, the second seems to be early.
-    Therefore a heartbeat may be early by NOISE_US, which is more than a fifth of a short interval.
+    `passed_us` is the time between two heartbeats. It begins at the earliest time at which the client may have sent the
+    first heartbeat, and ends when the second heartbeat arrived. If a busy machine delays the first heartbeat on its way
+    to the broker, the second one seems to be early. Therefore a heartbeat may be early by NOISE_US, which is more than
+    a fifth of a short interval.
     """
     return passed_us < min(EARLY * interval_us, interval_us - NOISE_US)
 
 
 @dataclass(slots=True)
 class GroupMembers:
-    """The members that have joined a group and have not left it, as far as responses show."""
+    """The members that have joined a group and have not left it, according to requests and responses."""
 
     members: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class ClassicMember:
-    """A member of a classic group. `generation` is the generation in `join_response`, the last response to
+    """A member of a classic group. `generation` is the generation in `join_response`, which is the last response to
     JoinGroup."""
 
     join_response: Exchange | None = None
@@ -101,7 +102,7 @@ class ClassicMember:
     session_us: int = 0
     rebalance_us: int = 0
     last_request: Exchange | None = None
-    rebalancing: Exchange | None = None  # last response REBALANCE_IN_PROGRESS, until the member reacts to it
+    rebalancing: Exchange | None = None  # last response with REBALANCE_IN_PROGRESS, until the member reacts to it
     fencing: Exchange | None = None
     commits: int = 0
     joining: Exchange | None = None
@@ -113,8 +114,8 @@ class GroupOnConnection:
     """The responses about a group on one connection, which several members may share.
 
     assigned_ids   responses with MEMBER_ID_REQUIRED, by the member id that they contain
-    unclaimed_ids  those ids whose response may have crossed another JoinGroup, so that the client need not use them
-    rejections     responses with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION, by member id
+    unclaimed_ids  the assigned ids whose response may have crossed another JoinGroup; the client need not use these ids
+    rejections     responses with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION, and the error code, by member id
     members        ids of the members that have joined on this connection
     """
 
@@ -125,7 +126,7 @@ class GroupOnConnection:
     heartbeat_failed: Exchange | None = None
 
     def belongs_to_another(self, name: str, member: str) -> bool:
-        """Returns whether a JoinGroup with the id `name` may come from a member on this connection other than
+        """Returns whether a JoinGroup with the id `name` may come from another member on this connection than
         `member`."""
         others = (self.members | self.unclaimed_ids | self.assigned_ids.keys() | self.rejections.keys()) - {member}
         return name in others if name else bool(others)
@@ -189,7 +190,7 @@ def on_join_group(exchange: Exchange, scene: Scene) -> None:
 
 
 def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> None:
-    """Decides GRP.1 for the member that sent a JoinGroup request."""
+    """Decides GRP.1 for a JoinGroup request with the member id `name`."""
     if group_here.assigned_ids.pop(name, None) is not None or name in group_here.unclaimed_ids:
         group_here.unclaimed_ids.discard(name)
         scene.record_kept("GRP.1", exchange)
@@ -207,9 +208,10 @@ def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnectio
 
 
 def _check_after_rejection(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> bool:
-    """Decides GRP.5 and GRP.20 for the member that sent a JoinGroup request. Returns whether a rule was decided."""
+    """Decides GRP.5 or GRP.20 for a JoinGroup request with the member id `name`. Returns whether the request reacted to
+    a rejection."""
     for member, (rejected, code) in list(group_here.rejections.items()):
-        begins_anew = code == UNKNOWN and not name  # every member may begin anew with an empty id
+        begins_anew = code == UNKNOWN and not name  # every member may join again with an empty id
         if member != name and not begins_anew and group_here.belongs_to_another(name, member):
             continue
         del group_here.rejections[member]
@@ -224,7 +226,7 @@ def _check_after_rejection(exchange: Exchange, name: str, group_here: GroupOnCon
 def _check_after_rebalance(
     exchange: Exchange, request: JoinGroupRequest, group_here: GroupOnConnection, scene: Scene
 ) -> None:
-    """Decides GRP.4 for the member that sent a JoinGroup request."""
+    """Decides GRP.4 for a JoinGroup request."""
     name = request.member_id
     for each in list(group_here.members):
         member = scene.state(ClassicMember, request.group_id, each)
@@ -282,7 +284,7 @@ def on_join_group_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def on_response(exchange: Exchange, scene: Scene) -> None:
-    """Examines responses to Heartbeat, SyncGroup and OffsetCommit."""
+    """Examines the responses to Heartbeat, SyncGroup and OffsetCommit."""
     member_key, answer = member_of(exchange), exchange.answer
     if member_key is None:
         return

@@ -1,4 +1,4 @@
-"""Rules IDM: sequence numbers and epochs of idempotent and transactional producers."""
+"""Rules IDM: the sequence numbers and epochs of idempotent and transactional producers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ RULES = (
 
 @dataclass(slots=True)
 class IssuedEpochs:
-    """The epochs that responses have issued for a producer id, and the last of these responses."""
+    """The epochs that responses have issued for a producer id. `response` is the last of these responses."""
 
     epochs: set[int] = field(default_factory=set)
     response: Exchange | None = None
@@ -95,9 +95,10 @@ class IssuedEpochs:
 
 @dataclass(slots=True)
 class SentBatch:
-    """A batch that the client may retry. `first_request` contained its first copy.
+    """A batch that the client may retry.
 
-    doubtful_copies  number of copies without a response that proves that the copy was not written
+    first_request    the request with the first copy of the batch
+    doubtful_copies  number of copies that the broker may have written, because no response proves the opposite
     acknowledgement  the response that acknowledged the batch
     """
 
@@ -107,10 +108,12 @@ class SentBatch:
     acknowledgement: Exchange | None = None
 
     def differs(self, batch: Batch) -> bool:
-        """Returns whether a batch with the same sequence has different records. A client that rebuilds a batch for a
-        retry sets new timestamps in the header, but the bytes of its records stay the same. If the recording does not
-        contain the records, a difference is only certain if the timestamps are equal or the first batch was
-        acknowledged."""
+        """Returns whether `batch`, which has the same sequence, contains other records.
+
+        A client that rebuilds a batch for a retry sets new timestamps in the header, but the bytes of the records stay
+        the same. If the recording does not contain the records, a difference is only certain if the timestamps are
+        equal, or if the first batch was acknowledged.
+        """
         before = self.batch
         if before is None or before.header.crc == batch.header.crc:
             return False
@@ -122,7 +125,7 @@ class SentBatch:
 
     @property
     def is_refused(self) -> bool:
-        """Whether all copies were refused, so that the sequence may be used for other records."""
+        """Whether all copies were refused, so that the client may use the sequence for other records."""
         return self.batch is not None and self.doubtful_copies == 0 and self.acknowledgement is None
 
 
@@ -136,16 +139,15 @@ class PartitionSequence:
     last_request: Exchange | None = None
     record_counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
     is_split: bool = False
-    fatal_response: Exchange | None = None  # response after which the producer must bump the epoch
+    fatal_response: Exchange | None = None  # a response after which the producer must increase its epoch
     duplicates: dict[int, Exchange] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class WithoutTopic:
-    """The sequences of one producer id and epoch, for one partition index, that were sent after the topic had been
-    deleted. A retry keeps its sequence (IDM.3), even if it becomes the first batch of a topic that was created
-    again."""
+    """The sequences that one producer id and epoch used for a partition index after the topic had been deleted. A retry
+    keeps its sequence (IDM.3), even if its batch becomes the first batch of a topic that was created again."""
 
     sequences: set[int] = field(default_factory=set)
 
@@ -202,7 +204,7 @@ def _epoch_violation(
 
 
 def _sequence_key(batch: Batch) -> tuple[Hashable, ...]:
-    """Returns the key of a batch's PartitionSequence. A topic that was created again has a different key, so its
+    """Returns the key of the PartitionSequence of a batch. A topic that was created again has a different key, so its
     sequences may start at 0."""
     return batch.header.producer_id, batch.header.producer_epoch, *batch.place
 
@@ -262,9 +264,12 @@ def _check_retry(
     last: Exchange | None,
     scene: Scene,
 ) -> None:
-    """Decides IDM.3 for a batch whose sequence was used before, and IDM.2 if the earlier batch was acknowledged.
-    `first_count` is the number of records in the earlier batch. It is None if batches were split, because the first
-    part of a split batch has the same sequence."""
+    """Decides IDM.3 for a batch whose sequence was used before. Also decides IDM.2, if the batch has other records
+    although the earlier batch was acknowledged.
+
+    first_count  the number of records in the earlier batch. It is None if the client splits batches, because the first
+                 part of a split batch has the sequence of the whole batch.
+    """
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
     differs = sent_batch.differs(batch)
     if first_count is not None:
@@ -346,8 +351,8 @@ def on_produce_response(exchange: Exchange, scene: Scene) -> None:
             if len(sequences) < MAX_REMEMBERED_BATCHES:
                 sequences.add(header.base_sequence)
         elif code == UNKNOWN_PRODUCER and (batch.place in without_log_start_offset or header.base_sequence == 0):
-            # Kafka's own client repeats the request until a response contains the log start offset. It also repeats a
-            # batch whose sequence is 0, because a broker accepts the first batch of any producer.
+            # Kafka's own client repeats the batch until a response contains the log start offset. It also repeats a
+            # batch whose sequence is 0, because a broker accepts this sequence from any producer.
             continue
         elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_oldest:
             order.fatal_response = exchange

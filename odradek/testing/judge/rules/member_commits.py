@@ -1,6 +1,6 @@
 """Rules about OffsetCommits of members with epochs, in consumer groups (KIP-848) and streams groups (KIP-1071).
 
-Members of both kinds commit with OffsetCommit v9+, and obey the same rules about epochs. Only the ids of the rules
+Both kinds of members use OffsetCommit v9 or later, and obey the same rules about epochs. Only the ids of the rules
 differ.
 """
 
@@ -15,15 +15,15 @@ from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.scene import Scene
 
 STALE: Final = ErrorCode.STALE_MEMBER_EPOCH.value
-WITH_EPOCHS: Final = 9  # first version of OffsetCommit with member epochs
+WITH_EPOCHS: Final = 9  # first version of OffsetCommit that has member epochs
 
 
 class EpochMember(Protocol):
     """The state of a member that the rules examine.
 
-    epoch          the epoch in `last_response`, which is the last response without an error; -1 if there is none
-    departure      the heartbeat with which the member left
-    stale_commit   the last commit, if its response was STALE_MEMBER_EPOCH
+    epoch         the epoch in `last_response`, which is the last response without an error; -1 if there is none
+    departure     the heartbeat by which the member left
+    stale_commit  the last commit, if its response was STALE_MEMBER_EPOCH
     """
 
     epoch: int
@@ -34,7 +34,7 @@ class EpochMember(Protocol):
 
 
 class CommitRules(NamedTuple):
-    """The ids of the rules for one kind of group."""
+    """The ids of the rules about commits, for one kind of group."""
 
     holds_epoch: str
     sends_nothing_after_leaving: str
@@ -51,7 +51,7 @@ def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: C
     epoch = request.generation_id_or_member_epoch
     scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.last_heartbeat)
     if member.departure is not None and exchange.earliest_us > member.departure.received_us:
-        if epoch >= 0:  # a commit with -1 does not claim membership, so only `holds_epoch` applies to it
+        if epoch >= 0:  # a commit with -1 does not claim membership
             why = f"the member commits with epoch {epoch} after it has left"
             scene.record_broken(rules.sends_nothing_after_leaving, exchange, why, member.departure)
         return

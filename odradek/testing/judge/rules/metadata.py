@@ -37,12 +37,12 @@ STALE_LEADER: Final = frozenset(
 )
 STALE_ID: Final = frozenset({E.UNKNOWN_TOPIC_ID.value, E.INCONSISTENT_TOPIC_ID.value})
 NO_COORDINATOR: Final = frozenset({E.NOT_COORDINATOR.value, E.COORDINATOR_NOT_AVAILABLE.value})
-FETCHES_GROUPS: Final = 8  # the first version of OffsetFetch that names several groups
+FETCHES_GROUPS: Final = 8  # the first version of OffsetFetch that can name several groups
 FIRST_VERSIONS_WITH_ID: Final = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 MAX_REPEATS: Final = 2
 MAX_REQUESTS_PER_SECOND: Final = 50
 SECOND_US: Final = 1_000_000
-GROUP: Final = 0  # a key type of FindCoordinator, like the next constant
+GROUP: Final = 0  # a key type of FindCoordinator, like TRANSACTION
 TRANSACTION: Final = 1
 KEY_TYPES: Final = (GROUP, TRANSACTION, 2)
 JITTER: Final = 0.45
@@ -86,13 +86,13 @@ RULES = (
 # fmt: on
 
 Place: TypeAlias = tuple[Topic, int]
-CoordinatorKey: TypeAlias = tuple[int, str]  # the key type of FindCoordinator, and a group or a transactional id
+CoordinatorKey: TypeAlias = tuple[int, str]  # the key type of FindCoordinator, and the group id or transactional id
 
 
 @dataclass(slots=True)
 class SimilarConnections:
-    """Connections that may belong to one client, with the times of their last requests for metadata and for
-    coordinators."""
+    """Connections that may belong to one client, with the times at which they last requested metadata, and coordinators
+    by key."""
 
     metadata_us: int = -1
     coordinators: dict[CoordinatorKey, int] = field(default_factory=dict)
@@ -100,8 +100,8 @@ class SimilarConnections:
 
 @dataclass(slots=True)
 class FailedRequests:
-    """An error for a partition or a coordinator key on a connection. `repetitions` counts the requests since then, as
-    long as the client has not requested metadata or sent FindCoordinator."""
+    """An error for a partition or for a coordinator key, on one connection. `repetitions` counts the requests that the
+    client has sent since then without requesting metadata or sending FindCoordinator."""
 
     response: Exchange | None = None
     rule: str = ""
@@ -189,8 +189,7 @@ def on_leader_response(exchange: Exchange, scene: Scene) -> None:
 
 
 def _forget_failure(exchange: Exchange, failure: FailedRequests | None) -> None:
-    """Forgets a failure once a request that was sent after it has succeeded, because a new look-up is no longer
-    needed."""
+    """Forgets a failure once a later request has succeeded, because the client then need not look up the node again."""
     if failure is not None and failure.response is not None and exchange.number > failure.response.number:
         failure.response, failure.repetitions = None, 0
 
@@ -221,14 +220,14 @@ def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
 
 
 def _coordinator_keys(exchange: Exchange) -> list[CoordinatorKey]:
-    """Returns the groups or the transactional id whose coordinator the request needs. Only DescribeShareGroupOffsets
-    and OffsetFetch may have several."""
+    """Returns the keys whose coordinator must answer the request. Only DescribeShareGroupOffsets and OffsetFetch may
+    have several keys."""
     request = exchange.request
     if isinstance(request, DescribeShareGroupOffsetsRequest):
         return [(GROUP, group.group_id) for group in request.groups]
     if isinstance(request, OffsetFetchRequest) and exchange.version >= FETCHES_GROUPS:
         return [(GROUP, group.group_id) for group in request.groups]
-    if not isinstance(request, TxnOffsetCommitRequest):  # The coordinator of the group answers TxnOffsetCommit.
+    if not isinstance(request, TxnOffsetCommitRequest):  # the coordinator of the group answers TxnOffsetCommit
         found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
         if isinstance(found, str) and found:
             return [(TRANSACTION, found)]
@@ -237,7 +236,7 @@ def _coordinator_keys(exchange: Exchange) -> list[CoordinatorKey]:
 
 
 def _coordinator_codes(exchange: Exchange) -> Mapping[CoordinatorKey, int]:
-    """Returns the error code of each group or transactional id in a response."""
+    """Returns the error code for each group or transactional id of an exchange."""
     answer = exchange.answer
     if isinstance(answer, DescribeShareGroupOffsetsResponse):
         return {(GROUP, group.group_id): group.error_code for group in answer.groups}
@@ -246,14 +245,14 @@ def _coordinator_codes(exchange: Exchange) -> Mapping[CoordinatorKey, int]:
     code = getattr(answer, "error_code", None)
     if code in (None, 0):
         codes = _codes_of_partitions(answer)
-        # Other errors of partitions decide nothing, because a node may check partitions before it checks whether it is
-        # the coordinator.
+        # Other errors of partitions show nothing about the coordinator, because a node may check partitions before it
+        # checks whether it is the coordinator.
         code = next(iter(codes & NO_COORDINATOR or codes & {0}), code)
     return {} if code is None else dict.fromkeys(_coordinator_keys(exchange), code)
 
 
 def _codes_of_partitions(answer: object) -> Set[int]:
-    """Returns the error codes of all partitions in a response, if it is a response with such codes."""
+    """Returns the error codes of all partitions in a response, or an empty set if the response has no such codes."""
     if isinstance(answer, AddPartitionsToTxnResponse):
         topics = answer.results_by_topic_v3_and_below
         return {partition.partition_error_code for topic in topics for partition in topic.results_by_partition}

@@ -1,4 +1,4 @@
-"""Rules PRD: batches of Produce requests."""
+"""Rules PRD: the batches in Produce requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RULES = (
 
 @dataclass(slots=True)
 class TooLargeBatch:
-    """A batch that was refused as too large. Its CRC is part of the key of this state."""
+    """A batch that the broker refused as too large. The key of this state contains the CRC of the batch."""
 
     refusal: Exchange | None = None
     repetitions: int = 0

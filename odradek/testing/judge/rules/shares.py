@@ -1,4 +1,4 @@
-"""Rules SHR: sessions, acknowledgements and heartbeats of share groups (KIP-932)."""
+"""Rules SHR: the sessions, acknowledgements and heartbeats of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -72,14 +72,19 @@ RULES = (
 
 @dataclass(slots=True)
 class ShareSession:
-    """The share session of a member on one connection. `epoch` is the epoch of `last_request`."""
+    """The share session of a member on one connection.
+
+    epoch        the epoch of `last_request`
+    is_sure      whether the broker and the client agree on the epoch
+    acquired     the first and last offsets of acquired ranges, by topic id and partition
+    is_followed  whether `acquired` is known to be right, so that acknowledgements can be judged
+    """
 
     epoch: int = -1
     last_request: Exchange | None = None
-    is_sure: bool = False  # whether the broker and the client agree on the epoch
+    is_sure: bool = False
     session_error: Exchange | None = None
     session_limit: Exchange | None = None
-    # First and last offsets of acquired ranges, by topic id and partition.
     acquired: dict[tuple[bytes, int], dict[int, int]] = field(default_factory=dict)
     is_followed: bool = True
 
@@ -164,7 +169,8 @@ def _batches_violation(found: Batches, exchange: Exchange) -> str | None:
 def _check_acknowledgements(
     exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene
 ) -> None:
-    """Removes the acknowledged offsets from the acquired ones, except renewed offsets."""
+    """Decides SHR.5 for the acknowledgements of one partition. Removes the acknowledged offsets from the acquired
+    offsets, unless the acknowledgement renews them."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
         missing = batch.first_offset
@@ -202,7 +208,7 @@ def _remove_offsets(acquired: dict[int, int], first: int, end: int) -> None:
 
 
 def _has_refused(answer: Message | None) -> bool:
-    """Returns whether the broker refused the acknowledgements for any partition."""
+    """Returns whether the broker refused the acknowledgements for any partition, or the response cannot show this."""
     if isinstance(answer, ShareFetchResponse):
         return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)
     if isinstance(answer, ShareAcknowledgeResponse):

@@ -1,5 +1,5 @@
-"""Rules STG.1 to STG.19: epochs, heartbeats and commits of members of streams groups (KIP-1071), by group and member
-id."""
+"""Rules STG.1 to STG.19: the epochs, heartbeats and commits of members of streams groups (KIP-1071), which are
+identified by group and member id."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ FINAL: Final = frozenset(
     )
 )
 SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
-# The statuses MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS, MISSING_INTERNAL_TOPICS and ASSIGNMENT_DELAYED:
-# while a response has one of these, the group is not ready.
+# The statuses MISSING_SOURCE_TOPICS, INCORRECTLY_PARTITIONED_TOPICS, MISSING_INTERNAL_TOPICS and ASSIGNMENT_DELAYED.
+# The group is not ready while its responses have one of these statuses.
 NOT_READY: Final = frozenset({1, 2, 3, 5})
-SILENT: Final = 2  # heartbeat intervals of silence after which a removal is the member's fault
+SILENT: Final = 2  # if a member is silent for this number of heartbeat intervals, it causes its own removal
 NEEDS_CLOSING_DRIVER: Final = "a driver: only the application knows whether it closes or will come back"
 
 # fmt: off
@@ -93,13 +93,14 @@ class JudgedStreamsMember:
     epoch              the epoch in `last_response`, which is the last response without an error; -1 if there is none
     earlier_heartbeat  the heartbeat before `last_heartbeat`
     regular_heartbeat  the last heartbeat that was not early. The interval counts from this heartbeat, because a member
-                       need not restart its timer when it sends a heartbeat early; Kafka Streams 4.4.0 does not.
+                       need not restart its timer when it sends a heartbeat early. Kafka Streams 4.4.0 does not restart
+                       it.
     late_heartbeat     a heartbeat that was answered after the member had left
     shutdown_response  the response that asked the application to shut down
-    is_ready           whether the last response says that the group is ready
-    may_acknowledge    whether the member may send a heartbeat early, to acknowledge a response with tasks, or one that
-                       changed whether the group is ready. Kafka Streams sends this heartbeat when its tasks have
-                       started, which may take longer than the interval.
+    is_ready           whether the group is ready according to the last response
+    may_acknowledge    whether the member may send a heartbeat early, to acknowledge a response. It may do so if the
+                       response contained tasks, or changed whether the group is ready. Kafka Streams sends this
+                       heartbeat when its tasks have started, which may take longer than the interval.
     fields             the last value of each field that a member may omit while its value does not change
     """
 
@@ -261,7 +262,8 @@ def _check_next_heartbeat(
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
     if reports or member.may_acknowledge:
         scene.record_kept("STG.14", exchange)
-    # A member whose commit was refused since its last heartbeat may send a heartbeat early, to learn its new epoch.
+    # A member whose commit was refused after its last heartbeat may send the next heartbeat early, to learn its new
+    # epoch.
     elif member.interval_us and not (
         member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us
     ):
@@ -275,7 +277,7 @@ def _check_next_heartbeat(
 
 
 def _is_soon(exchange: Exchange, member: JudgedStreamsMember) -> bool:
-    """Returns whether this heartbeat of a member was sent before the interval had passed."""
+    """Returns whether a member sent this heartbeat before the interval had passed."""
     return is_early(_since_regular_heartbeat_us(exchange, member), member.interval_us)
 
 

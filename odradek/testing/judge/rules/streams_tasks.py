@@ -1,4 +1,4 @@
-"""Rules STG.20 to STG.31: topologies and tasks of streams groups (KIP-1071), and descriptions of topologies
+"""Rules STG.20 to STG.31: the topologies and tasks of streams groups (KIP-1071), and the descriptions of topologies
 (KIP-1331)."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek.testing.judge.scene import Scene
 
 INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST.value
 INTERNAL: Final = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-SOURCE, PROCESSOR, SINK = 1, 2, 3  # types of nodes in a description
+SOURCE, PROCESSOR, SINK = 1, 2, 3  # types of nodes in the description of a topology
 ACTIVE, STANDBY, WARMUP = "active", "standby", "warm-up"
 DRIVER: Final = "a driver with two instances that reports what each of them has processed"
 NEEDS_REPORTING_DRIVER: Final = "a driver that reports what the application sees"
@@ -65,8 +65,8 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTopologies:
-    """The topologies with which members have joined a group. For each epoch, contains the response and a checksum of
-    the topology."""
+    """The topologies of the members that have joined a group. For each topology epoch, contains the exchange by which a
+    member joined, and a checksum of its topology."""
 
     by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 
@@ -75,13 +75,14 @@ class JudgedTopologies:
 class TaskHolder:
     """The tasks of a member of a streams group.
 
-    response             the last response that contained tasks; these are the `target_tasks`
+    response             the last response that contained tasks
+    target_tasks         the tasks in `response`
     reported_tasks       the tasks in the member's last report
     allowed_tasks        the tasks that the member may report
     revoked_tasks        the tasks that the member must release, because the response `revocation` does not contain them
     released_tasks       active tasks that the member no longer reports; maps subtopology and partition to the first
                          heartbeat without the task
-    sources              maps each topic to the subtopology that reads it, or to None if several do
+    sources              maps each topic to the subtopology that reads it, or to None if several subtopologies do
     offsets_heartbeat    the last heartbeat with offsets of tasks
     description_request  the last response that required a description of the topology
     """
@@ -108,7 +109,7 @@ class TaskHolder:
 
 
 def tasks_of(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Tasks | None:
-    """Returns the tasks in a heartbeat or in its response, or None if the message does not contain all three lists of
+    """Returns the tasks in a heartbeat or in its response, or None unless the message contains all three lists of
     tasks."""
     active, standby, warmup = message.active_tasks, message.standby_tasks, message.warmup_tasks
     if active is None or standby is None or warmup is None:
@@ -195,7 +196,7 @@ def _sources(topology: heartbeat.Topology) -> dict[str, str | None]:
 
 
 def _content(topology: heartbeat.Topology) -> int:
-    """Returns a checksum of a topology's content, which does not depend on the order of its subtopologies."""
+    """Returns a checksum of the content of a topology. It does not depend on the order of the subtopologies."""
 
     def infos(listed: list[heartbeat.TopicInfo]) -> tuple[object, ...]:
         return tuple((info.name, info.partitions, max(info.replication_factor, 0), _configs(info)) for info in listed)

@@ -39,7 +39,7 @@ COORDINATOR: Final = frozenset(
     code.value for code in (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
 )
 RETRIED: Final = COORDINATOR | {CONCURRENT}
-# Errors after which a producer must not keep sending InitProducerId.
+# The errors after which a producer must not keep sending InitProducerId, and the rules that say so.
 FATAL_INITS: Final = {
     E.INVALID_TRANSACTION_TIMEOUT.value: "TXN.14",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value: "TXN.16",
@@ -94,8 +94,9 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """The producers of a transactional id. `fatal_errors` contains, by error code, the last response with a fatal
-    error, and how often the producer has ignored it."""
+    """The producer ids and epochs that responses have issued for a transactional id, and `response`, the last response
+    to InitProducerId. `fatal_errors` contains, by error code, the last response with a fatal error, and how often the
+    client has ignored that error."""
 
     issued: set[Pair] = field(default_factory=set)
     response: Exchange | None = None
@@ -123,16 +124,18 @@ class RetriableErrors:
     """Errors after which the client must retry, by API and by the partition or group of the request.
 
     A client may pipeline requests for several APIs, so a request proves nothing about an error of another API or
-    partition. Requests with the same producer id and epoch share one RetriableErrors. InitProducerId uses one
-    RetriableErrors for each pair of a transactional id and a set of similar connections (`Connection.similarity`),
-    because other instances of the producer use the same transactional id.
+    partition. Requests with the same producer id and epoch share one RetriableErrors.
+
+    InitProducerId requests have their own RetriableErrors, for each transactional id and each set of similar
+    connections (`Connection.similarity`), because other instances of the producer use the same transactional id.
     """
 
     open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)
 
 
 def claim(exchange: Exchange) -> tuple[str, Pair] | None:
-    """Returns the transactional id, and the pair of producer id and epoch, that a request contains."""
+    """Returns the transactional id in a request, and the pair of its producer id and epoch. Returns None if the request
+    is not transactional."""
     request = exchange.request
     if isinstance(request, ProduceRequest):
         if request.transactional_id is None or not exchange.batches:
@@ -188,7 +191,8 @@ def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
 
 
 def _subjects(exchange: Exchange) -> list[Hashable]:
-    """Returns the partitions or the group of a transactional request, or [None] if it concerns neither."""
+    """Returns the partitions of a transactional request, or its group. Returns [None] if the request concerns neither
+    partitions nor a group."""
     request = exchange.request
     if isinstance(request, AddPartitionsToTxnRequest):
         topics = request.v3_and_below_topics
@@ -199,7 +203,7 @@ def _subjects(exchange: Exchange) -> list[Hashable]:
 
 
 def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
-    """Decides TXN.8 and TXN.17 for the refused requests that this request repeats, and forgets them."""
+    """Decides TXN.8 and TXN.17 for the refused requests that this request repeats, and forgets these refusals."""
     api = exchange.api
     if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
@@ -217,9 +221,11 @@ def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> N
 
 
 def _check_abandoned(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
-    """Decides TXN.8 for refused requests that the client can no longer repeat after this request. After a commit, no
-    request of the transaction can be retried. After a refused EndTxn or InitProducerId, the client may only repeat it
-    until it succeeds. An abort is always allowed."""
+    """Decides TXN.8 for refused requests that the client can no longer repeat after this request.
+
+    After a commit, the client can repeat no request of the transaction. After a refused EndTxn or InitProducerId, it
+    may only repeat that request until it succeeds. The client may always abort.
+    """
     api = exchange.api
     if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
@@ -267,8 +273,8 @@ def on_produce(exchange: Exchange, scene: Scene) -> None:
     name, pair = claimed
     open_ = scene.state(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
-        # Compare names, because AddPartitionsToTxn contains names. A topic that was created again meanwhile also
-        # matches.
+        # AddPartitionsToTxn contains the names of topics, so names are compared. A topic that was created again in the
+        # meantime also matches.
         places = [(batch.topic.name, batch.partition) for batch in exchange.batches]
         missing = [place for place in places if place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""

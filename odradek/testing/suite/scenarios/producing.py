@@ -91,8 +91,7 @@ def prepared_transaction(stage: ScenarioCluster) -> str | None:
 
 
 def refused_batch(stage: ScenarioCluster, error: str) -> None:
-    """Sends three batches, of which the broker refuses the second. The application may receive an error for that
-    batch."""
+    """Sends three batches. The broker refuses the second batch, for which the application may receive an error."""
     stage.topic()
     driver = stage.driver()
     driver.run_command("produce", TOPIC, "0", "a")
@@ -114,9 +113,9 @@ def batch_that_is_too_large(stage: ScenarioCluster) -> str | None:
 
 
 def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -> str | None:
-    """Checks that the application can abort a transaction after an error, and can commit its next transaction.
+    """Checks that the application can abort a transaction after an error, and then commit its next transaction.
 
-    since  first version of Produce with this error
+    since  the first version of Produce that has this error
     """
     stage.topic()
     driver = stage.driver(transactional_id="t")

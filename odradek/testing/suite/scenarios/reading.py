@@ -1,5 +1,4 @@
-"""Scenarios about readers: the records that they deliver, the node from which they read, and the offset at which they
-begin."""
+"""Scenarios about readers: which records they deliver, from which node they read, and at which offset they begin."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
     driver.run_command("ack")
     refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     stage.send("c")
-    # "c" may be received twice: KafkaJS joins again, and continues at the committed offset.
+    # The application may receive "c" twice, because KafkaJS joins again and continues at the committed offset.
     later = dict.fromkeys(poll_values(driver, 1))
     return difference([*received, *later], ["a", "b", "c"])
 
@@ -110,8 +109,8 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     stage.kafka.fault({"match": match, "at": "applied", "do": undefined, "times": 1})
     stage.kafka.move_leader(TOPIC, 0, 2)
     stage.send("b")
-    # A client may read again from the start, or report an error to the application. Kafka's own client treats the reply
-    # as a truncation (LogTruncationException, if it has no reset policy), and so does franz-go (ErrDataLoss).
+    # A client may read again from the start, or report an error to the application. Kafka's own client treats the
+    # response as a truncation (LogTruncationException, if it has no reset policy), and so does franz-go (ErrDataLoss).
     try:
         received += poll_values(driver, 1)
     except ApplicationFailed as errors:
@@ -120,8 +119,12 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
 
 
 def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
-    """Returns a driver that reads from node 2, which is a follower. The driver reads from it for at least a second.
-    After that its metadata expires, and the Java client contacts the leader again. Raises Unimplemented."""
+    """Returns a driver that reads from the follower on node 2. Raises Unimplemented if the client does not read from
+    followers.
+
+    The driver reads from the follower for at least a second. Then its metadata expires, and the Java client contacts
+    the leader again.
+    """
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.kafka.put_in_rack(2, "beside")
@@ -138,7 +141,7 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
     driver = beside_a_follower(stage)
     stage.kafka.stop_node(2)
     stage.send("b")
-    # "b" may be received twice if the group rebalances because racks have changed.
+    # The application may receive "b" twice, if the group rebalances because racks have changed.
     return difference(dict.fromkeys(poll_values(driver, 1)), ["b"])
 
 

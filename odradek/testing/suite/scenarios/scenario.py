@@ -1,4 +1,4 @@
-"""Defines the class of scenarios, and faults that several scenarios use."""
+"""Defines the class of scenarios, and the faults that several scenarios use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Play: TypeAlias = Callable[[ScenarioCluster], "str | None"]
 class Scenario:
     """A rule, and the function that tests it.
 
+    nodes        the number of nodes of the cluster
     settings     settings of the cluster
-    is_decisive  whether the scenario decides the rule for clients whose traffic does not decide it, although the
-                 traffic of other clients does
+    is_decisive  whether the scenario alone decides the rule. Set this if the traffic of some clients decides the rule,
+                 but not the traffic of all clients.
     """
 
     rule: str
@@ -30,8 +31,8 @@ class Scenario:
 
     @property
     def decides(self) -> bool:
-        """Whether the rule counts as kept when the application receives the expected results. If this is False, the
-        traffic must show it as well."""
+        """Whether the rule counts as kept if the application receives the expected results. If False, the rule counts
+        as kept only if the traffic shows it as well."""
         return self.is_decisive or RULES[self.rule].needs is not None
 
     @property
@@ -48,7 +49,8 @@ def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str,
 
 
 def name_old_leader(stage: ScenarioCluster, node: int) -> None:
-    """Makes Metadata name this node as the leader from now on, with a leader epoch older than all others."""
+    """Adds a rule after which Metadata names `node` as the leader, with a leader epoch that is older than all
+    others."""
     path = "Topics[*].Partitions[*]"
     changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
     match = {"api": "Metadata", "client_id": JUDGED}
@@ -56,7 +58,7 @@ def name_old_leader(stage: ScenarioCluster, node: int) -> None:
 
 
 def count_requests(stage: ScenarioCluster, api: str, node: int) -> None:
-    """Adds a rule that counts the requests of the judged client to one node from now on."""
+    """Adds a rule that counts the requests that the judged client sends to one node."""
     match = {"api": api, "node": node, "client_id": JUDGED}
     stage.kafka.fault({"name": f"{api} at {node}", "match": match, "do": {"observe": True}, "unused": "ok"})
 

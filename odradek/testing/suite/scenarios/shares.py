@@ -35,7 +35,8 @@ def start_share_consumer(stage: ScenarioCluster) -> DrivenClient:
 
 
 def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
-    """Like `poll_values`, but without additional polls, because these would acknowledge the records."""
+    """Polls until the application has received `count` records. Unlike `poll_values`, does not poll again after that,
+    because another poll would acknowledge the records."""
     received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(received) < count and time.monotonic() < until_s:
@@ -45,7 +46,7 @@ def poll_records(driver: DrivenClient, count: int = 1) -> list[str]:
 
 def start_with_acknowledged_record(stage: ScenarioCluster) -> tuple[DrivenClient, list[str]]:
     """Starts a member that receives and acknowledges the topic's only record. Returns its driver, and the values that
-    it received."""
+    its application received."""
     stage.topic()
     stage.send("a")
     driver = start_share_consumer(stage)
@@ -57,12 +58,13 @@ def start_with_acknowledged_record(stage: ScenarioCluster) -> tuple[DrivenClient
 def add_fault_once(
     stage: ScenarioCluster, do: Mapping[str, Any], api: str = "ShareFetch", at: str = "received"
 ) -> None:
-    """Adds a fault that applies once, to the driver's next request."""
+    """Adds a fault that applies once, to the driver's next request to `api`."""
     stage.kafka.fault({"name": "once", "match": {"api": api, "client_id": JUDGED}, "at": at, "do": do, "times": 1})
 
 
 def poll_past_fault(stage: ScenarioCluster, driver: DrivenClient, received: list[str]) -> str | None:
-    """Polls until the fault was applied, and then until another record arrives."""
+    """Polls until the fault was applied, and then until the application receives another record. Returns a description
+    of the difference to the expected records, or None."""
     until_s = time.monotonic() + PATIENCE_S
     while not hits(stage, "once") and time.monotonic() < until_s:
         received += driver.run_command("poll", str(POLL_MS))

@@ -13,7 +13,7 @@ from odradek.testing.suite.stage import GROUP, PATIENCE_S, POLL_MS, TOPIC, Scena
 
 LEAVE_EPOCH, TEMPORARY_LEAVE_EPOCH = -1, -2  # member epochs
 HEARTBEAT = "StreamsGroupHeartbeat"
-# A group of two members becomes stable after about four heartbeats. With the default interval, this takes 20 s.
+# A group of two members becomes stable after about four heartbeats, which take 20 s at the default interval.
 QUICK: Final[Mapping[str, str]] = {
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.min.heartbeat.interval.ms": "1000",
@@ -35,7 +35,7 @@ def member_of_a_streams_group_closes(stage: ScenarioCluster) -> str | None:
 
 def _closes(stage: ScenarioCluster, expected: int, **environment: str) -> str | None:
     """Starts an application, ends it, and compares the last epochs of its members with `expected`. Returns a
-    description of a difference, or None."""
+    description of the difference, or None."""
     earlier = {each["number"] for each in _heartbeats(stage)}
     driver = application(stage, **environment)
     poll_until_stable(stage, [driver])
@@ -61,7 +61,7 @@ def task_that_moves_to_another_instance(stage: ScenarioCluster) -> str | None:
     received += poll_until_stable(stage, drivers)
     for partition, value in enumerate("cd"):
         stage.send(value, partition=partition)
-    # If the first instance had not committed, the second one would process "a" or "b" again.
+    # If the first instance did not commit, the second instance processes "a" or "b" again.
     return difference(sorted(received + poll_drivers(drivers, 4 - len(received))), ["a", "b", "c", "d"])
 
 
