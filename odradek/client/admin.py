@@ -129,8 +129,8 @@ class Admin(ConnectedClient):
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Creates topics. Raises ClientError for the first topic that is refused (TOPIC_ALREADY_EXISTS …); the others
-        are still created."""
+        """Creates topics. Raises ClientError for the first topic that is refused (TOPIC_ALREADY_EXISTS …); the other
+        topics are still created."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -157,7 +157,7 @@ class Admin(ConnectedClient):
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increases the number of partitions of each topic to the given total. Raises ClientError for the first topic
-        that is refused (INVALID_PARTITIONS if it already has that many …); the others are still extended."""
+        that is refused (INVALID_PARTITIONS if it already has that many …); the other topics are still extended."""
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsTopic(name=topic, count=count, assignments=None) for topic, count in totals.items()
@@ -176,7 +176,7 @@ class Admin(ConnectedClient):
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
         """Deletes topics. Raises ClientError for the first topic that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the
-        others are still deleted."""
+        other topics are still deleted."""
         request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
 
         async def ask() -> DeleteTopicsResponse:
@@ -194,7 +194,8 @@ class Admin(ConnectedClient):
         return sorted(result.name or "" for result in answer if include_internal or not result.is_internal)
 
     async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        """Describes topics by name. Raises ClientError for the first topic that is refused."""
+        """Returns a description of each topic by name. Raises ClientError for the first topic that is refused
+        (UNKNOWN_TOPIC_OR_PARTITION …)."""
         found = {}
         for result in await self._metadata(list(topics)):
             check(result.error_code, f"the topic {result.name!r}")
@@ -216,8 +217,8 @@ class Admin(ConnectedClient):
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Changes individual settings (IncrementalAlterConfigs); all others keep their values. Raises ClientError
-        (INVALID_CONFIG …)."""
+        """Changes individual settings (IncrementalAlterConfigs); all other settings keep their values. Raises
+        ClientError (INVALID_CONFIG …)."""
         await administration.configs.alter_configs(self.requests, changes, validate_only=validate_only)
 
     # Groups.
@@ -366,8 +367,8 @@ class Admin(ConnectedClient):
         """Fences the producers of these transactional ids and aborts their open transactions, like
         `force_terminate_transaction` for each id. Returns the new producer id and epoch of each transactional id.
 
-        An id that no producer has used is created. Raises ClientError for the first id that is refused; other ids may
-        already have been fenced by then.
+        An id that no producer has used is created. Raises ClientError for the first id that is refused; the producers
+        of other ids may already have been fenced.
         """
         fence = administration.transactions.fence_producer
         fenced: dict[str, ProducerIdentity] = {}
@@ -426,8 +427,8 @@ class Admin(ConnectedClient):
         """Commits or aborts a transaction that another process has prepared.
 
         Returns once the transaction has this outcome, whether it was decided now or earlier. The call may be repeated
-        any number of times, provided that no other transaction begins under the transactional id. Only a return proves
-        the outcome.
+        any number of times, provided that no other transaction begins under the transactional id. The outcome is
+        certain only if the call returns.
 
         Raises ProducerFenced if the transaction did not end this way and no longer can: it had the other outcome, an
         operator or a newer producer has taken over, or another transaction has begun under the id. Raises ClientError

@@ -95,8 +95,8 @@ class Consumer(ConnectedClient):
         group_id                        the id of the consumer group; required to subscribe and to commit
         group_instance_id               makes the member static (KIP-345): its partitions stay reserved while it
                                         restarts
-        client_rack                     the rack of this client. The leader may then direct it to a follower in the same
-                                        rack (KIP-392).
+        client_rack                     the rack of this client. The leader may then direct the consumer to a follower
+                                        in the same rack (KIP-392).
         fetch_min_bytes                 how many bytes a broker collects before it answers a Fetch
         fetch_max_wait_ms               maximum time that a broker waits for `fetch_min_bytes`
         fetch_max_bytes                 size limit of a Fetch response
@@ -331,8 +331,8 @@ class Consumer(ConnectedClient):
         return await self._poll(timeout_ms, self._taker.take_batches) or {}
 
     def take_ready(self) -> ConsumerRecord | None:
-        """Returns the next record if one is ready and nothing else has to be done first. Otherwise returns None; then
-        call `wait_ready`."""
+        """Returns the next record without waiting, or None if no record is ready or the consumer has other work to do
+        first. If the result is None, call `wait_ready`."""
         return self._delivery.take()
 
     async def wait_ready(self) -> None:
@@ -544,8 +544,8 @@ class Consumer(ConnectedClient):
         return self._offsets
 
     def _progress(self) -> object:
-        """Returns a value that changes whenever the application polls or takes records, which proves that it is
-        alive."""
+        """Returns a value that changes whenever the application polls or takes records. A change proves that the
+        application is alive."""
         return object() if self._is_polling else self._delivery.progress
 
     def _wake(self) -> None:

@@ -237,13 +237,13 @@ class ShareConsumer(ConnectedClient):
             self._metrics.polls.end_poll()
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
-        changed.
+        """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then, another call can
+        change it.
 
-        With RENEW, the consumer keeps the record, and can acknowledge it again once the renewal has been sent.
+        With RENEW, the consumer keeps the record. It can be acknowledged again once the renewal has been sent.
 
         Raises IllegalState if acknowledgement is implicit, if the record does not belong to this member or has already
-        been acknowledged, or if it is acknowledged by a transaction that is not yet committed or aborted.
+        been acknowledged, or if a transaction that is still open has acknowledged it.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')

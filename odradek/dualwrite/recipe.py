@@ -2,8 +2,8 @@
 ownership of the row.
 
 `dual_write.py` performs a step, looks up the result here, and gets the next step or the end. The point of no return is
-COMMIT_DATABASE. Every failure before it rolls back both sides. Once COMMIT_DATABASE has been attempted, only the state
-stored in the database determines the outcome.
+COMMIT_DATABASE. Every failure before this step rolls back both sides. Once COMMIT_DATABASE has been attempted, only the
+state stored in the database determines the outcome.
 """
 
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ json_values      values of JSON Schemas
 protobuf_values  values of Protobuf schemas
 levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
 records          the keys and values of the topic `_schemas`
-state            subjects, versions, ids, levels and modes, which only replayed records change
-facts            parsed schemas and results of comparisons, which decisions need; computed immediately or in threads
-core             the requests: decisions over the state, which return a response and the records to write
+state            subjects, versions, ids, levels and modes; changes only when records are replayed
+facts            parses and compares schemas for decisions, either immediately or in threads
+core             decides requests; a decision returns the response and the records to write
 """

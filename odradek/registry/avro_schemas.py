@@ -31,7 +31,7 @@ OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "field": ("name", "type", "doc", "default", "order", "aliases"),
 }
 WHOLE_NUMBERS: Final = {"int": 31, "long": 63}  # number of bits without the sign
-MAX_FIELDS: Final = 10_000  # fields of one record; the library compares each name with all others
+MAX_FIELDS: Final = 10_000  # fields of one record; the library compares each name with all other names
 
 
 class AvroSchema:

@@ -249,8 +249,7 @@ def _expected_type(schema: Any) -> str:
 
 
 def _number(value: Json, logical: str | None) -> Json:
-    """Converts the text form of a logical type to the number that is stored. Returns the value itself if it is not such
-    a text."""
+    """Converts the text form of a logical type to the number that is stored. Returns any other value unchanged."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,8 +1,8 @@
 """Protobuf schemas: canonical text, and whether messages of one schema can be read with another.
 
-The rules are those that Confluent documents. Fields are identified by their numbers. Fields may be added and removed
-unless they are required. A field's type may change to one with the same encoding. A field may not leave a oneof, and at
-most one field of a message may move into a new oneof.
+The rules are documented by Confluent. Fields are identified by their numbers. Fields may be added and removed unless
+they are required. A field's type may change to one with the same encoding. A field may not leave a oneof, and at most
+one field of a message may move into a new oneof.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class SchemaRecord:
 
 @dataclass(frozen=True, slots=True)
 class SubjectDeleted:
-    """Soft-deletes all versions of the subject up to this one."""
+    """Soft-deletes all versions of the subject up to `last_version`."""
 
     subject: str
     last_version: int

@@ -61,7 +61,7 @@ OFF = 0
 
 
 class UpgradeType(Enum):
-    """The ways in which a feature level may change. The values are those of UpdateFeatures."""
+    """The ways in which a feature level may change. The values are the codes of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

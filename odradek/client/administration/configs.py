@@ -20,7 +20,7 @@ from odradek.protocol.messages.incremental_alter_configs_response import Increme
 
 
 class ConfigType(Enum):
-    """The kinds of resources that have settings. The values are those of the protocol."""
+    """The kinds of resources that have settings. The values are the codes of the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -30,8 +30,7 @@ class ConfigType(Enum):
 
 
 class ConfigResource(NamedTuple):
-    """A resource with settings. `name` is the name of a topic or group, or the id of a broker; "" stands for all
-    brokers."""
+    """A resource with settings. `name` is the name of a topic or group, or the id of a broker; "" means all brokers."""
 
     type: ConfigType
     name: str

@@ -72,7 +72,7 @@ class TransactionDescription:
         return self.timeout_ms is None
 
     def open_for_ms(self, now_ms: int) -> int | None:
-        """Returns for how many milliseconds the transaction has been open at `now_ms`, or None if no transaction is
+        """Returns how many milliseconds the transaction has been open at `now_ms`, or None if no transaction is
         open."""
         return None if self.started_ms is None or not self.partitions else max(0, now_ms - self.started_ms)
 

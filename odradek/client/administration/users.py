@@ -78,7 +78,7 @@ async def _alter(requests: AdminRequests, request: AlterUserScramCredentialsRequ
         check(result.error_code, f"the user {result.user!r}", result.error_message)
 
 
-F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # these two requests have fields with the same names
+F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # DescribeAclsRequest and DeleteAclsFilter have equal fields
 
 WITH_PATTERN_TYPES = 1  # first version of the three ACL requests that has pattern types
 

@@ -101,8 +101,8 @@ _VIEW = np.dtype(
 
 
 def gather(data: pa.Buffer, source: Bytes, starts: Int64s, sizes: Int64s) -> pa.Array:
-    """Returns a binary array whose i-th value is the `sizes[i]` bytes that begin at `starts[i]`. A negative size stands
-    for null.
+    """Returns a binary array whose i-th value is the `sizes[i]` bytes that begin at `starts[i]`. A negative size means
+    null.
 
     `source` is a numpy view of `data`, and must have PADDING_BYTES more bytes after the last value. The values are
     copied.

@@ -39,7 +39,8 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record that a consumer has read. `key` and `value` are None if the record does not have them."""
+    """A record that a consumer has read. `key` is None if the record has no key, and `value` is None if it has no
+    value."""
 
     topic: str
     partition: int
@@ -64,7 +65,7 @@ class ShareRecord(NamedTuple):
 
 
 class AcknowledgeType(Enum):
-    """The result of processing a record of a share group. The values are those of the protocol."""
+    """The result of processing a record of a share group. The values are the codes of the protocol."""
 
     ACCEPT = 1  # processed
     RELEASE = 2  # deliver the record again, to any member
@@ -73,7 +74,7 @@ class AcknowledgeType(Enum):
 
 
 class AcknowledgedRange(NamedTuple):
-    """A range of offsets in one partition, both ends included."""
+    """A range of offsets in one partition, including both ends."""
 
     first_offset: int
     last_offset: int
@@ -117,7 +118,7 @@ TransactionEnded = Callable[[bool], None]
 
 Claim = Callable[[Acknowledgements], TransactionEnded]
 """Called before a transaction acknowledges records, so that their consumer does not acknowledge them as well. Raises
-AbortableError if the consumer has already acknowledged one of them."""
+AbortableError if the consumer has already acknowledged one of the records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The assignors that the leader of a classic group uses to distribute partitions. They match those of Kafka's own
-clients.
+"""The assignors that the leader of a classic group uses to distribute partitions. They correspond to the assignors of
+Kafka's own clients.
 
 A group uses an assignor that all its members support. `range` and `roundrobin` are eager: a member gives up all its
 partitions before it rejoins. `cooperative-sticky` lets members keep as many of their partitions as is fair. Source: the
@@ -188,7 +188,7 @@ def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """Parses the assignment of a member. Empty bytes stand for no partitions. Raises MalformedMessage."""
+    """Parses the assignment of a member. Empty bytes mean no partitions. Raises MalformedMessage."""
     if not assignment:
         return []
     version = min(_version(assignment), ConsumerProtocolAssignment.MAX_VERSION)

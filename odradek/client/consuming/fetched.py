@@ -94,7 +94,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
             size, at = read_varint(data, at)
         key_at, key_size = at, size
         key = None
-        if size >= 0:  # any negative size stands for null
+        if size >= 0:  # any negative size means null
             at += size
             key = data[key_at:at]
         size = data[at]
@@ -155,7 +155,7 @@ def _timestamps(run: AlikeRecords, base_timestamp: int) -> Iterable[int]:
 
 
 def _column(records: memoryview, size: int, at: int, width: int) -> Iterable[bytes | None]:
-    """Reads the `width` bytes at position `at` of each record of `size` bytes. A negative width stands for null."""
+    """Reads the `width` bytes at position `at` of each record of `size` bytes. A negative width means null."""
     if width < 0:
         return repeat(None)
     return [cell for (cell,) in struct.iter_unpack(f"{at}x{width}s{size - at - width}x", records)]
@@ -167,7 +167,7 @@ def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _headers(data: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """Reads the headers at `at`, beginning with their count. Returns them and the position after them."""
+    """Reads the headers at `at`, beginning with their count. Returns the headers and the position after them."""
     count, at = read_varint(data, at)
     if count < 0 or count > stop - at:
         raise MalformedMessage(f"{count} headers")

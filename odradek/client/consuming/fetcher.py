@@ -175,7 +175,7 @@ class Fetcher:
                 failures = 0
                 await asyncio.sleep(0)  # let the application receive its records before more are fetched
                 if not is_patient and not brought_any:
-                    return  # enough is buffered; the application calls `wake` when it has taken some records
+                    return  # enough is buffered; the consumer calls `wake` when some records have been taken
         except asyncio.CancelledError:
             self._is_closed = True  # `close` or the end of the loop has cancelled this task: start nothing new
             raise

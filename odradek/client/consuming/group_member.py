@@ -55,7 +55,7 @@ class GroupStep(Enum):
     REJOIN = auto()  # rejoin as the same member, which keeps its partitions until it has rejoined
     # Rejoin as the same member. The group has continued without it, so its partitions are lost.
     REJOIN_EXPELLED = auto()
-    JOIN_ANEW = auto()  # join as a new member: this one is no longer in the group, so its partitions are lost
+    JOIN_ANEW = auto()  # join as a new member: the old one was removed, so its partitions are lost
     GIVE_UP = auto()
 
 

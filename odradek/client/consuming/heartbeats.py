@@ -19,7 +19,7 @@ from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupH
 from odradek.protocol.struct import Message
 
 JOIN_EPOCH = 0
-FIRST_VERSION = 1  # first version of both requests in which members choose their own ids
+FIRST_VERSION = 1  # first version of both heartbeat requests in which members choose their own ids
 
 ReportedState = TypeVar("ReportedState")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)

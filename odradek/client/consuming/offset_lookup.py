@@ -35,7 +35,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """The response of a partition's leader."""
+    """The response of a partition's leader to ListOffsets."""
 
     code: ErrorCode
     offset: int
@@ -59,8 +59,8 @@ class EpochEnd(NamedTuple):
 async def leaders_of(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[tuple[TopicPartition, Leader]]]:
-    """Groups partitions by the node of their leader, leaving out those without a leader. Refreshes the metadata once
-    for unknown topics."""
+    """Groups partitions by the node of their leader. Leaves out partitions without a leader. Refreshes the metadata
+    once if a leader is unknown."""
     partitions = list(partitions)
     if unknown := {partition.topic for partition in partitions if cluster.leader(partition) is None}:
         await cluster.refresh(unknown)

@@ -86,7 +86,7 @@ class TopicMetadata:
 
 
 class Cluster:
-    """The connections to all brokers of a cluster, and the cluster's metadata. It must be started and closed.
+    """The connections to all brokers of a cluster, and the cluster's metadata. A `Cluster` must be started and closed.
 
     There is one connection to each broker, opened on first use, and another one for each `channel` that a caller names.
     A broker answers the requests of a connection in order. Requests that may wait in the broker for a long time (Fetch,

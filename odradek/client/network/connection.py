@@ -410,8 +410,8 @@ class Connection(asyncio.BufferedProtocol):
             self._closed_future.set_result(None)
 
     def _loss_reason(self, error: Exception | None) -> ClientError:
-        """Returns the error for a lost connection. A broker that requires a login closes a connection that has none,
-        often without an error."""
+        """Returns the error for a lost connection. A broker that requires a login closes a connection without one,
+        often without sending an error."""
         if isinstance(error, ssl.SSLError) and isinstance(
             refused := tls_failure(self.name, error), AuthenticationFailed
         ):

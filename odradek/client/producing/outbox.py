@@ -6,13 +6,14 @@ clock. Its rules:
 
 * A batch gets its sequence when it is first sent, and keeps it, so that the broker recognises a retry.
 * If a batch has to be sent again, nothing else is sent until everything in flight has been answered. Then the batches
-are sent again in order. New batches wait until these are answered, because the broker recognises only the last five.
+are sent again in order. New batches wait until the repeated batches have been answered, because the broker recognises
+only the last five batches.
 * If a batch is too large for the broker, it is sent in halves, which keep its sequences.
 * If the sequences cannot continue, the waiting batches are numbered from 0 in a new producer epoch. Once that epoch is
 in use, the broker refuses everything from the old epoch that is still in transit. A new epoch is necessary after a
-batch was refused permanently while later ones had already been sent: because of the gap, none of them is written. It
-may also be necessary after a batch timed out and will not be sent again, although it may have been written. The
-response to the next batch shows whether it was.
+batch was refused permanently while later batches had already been sent, because the gap prevents the broker from
+writing the later batches. A new epoch may also be necessary after a batch timed out and will not be sent again. The
+response to the next batch shows whether the batch that timed out was written.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class Outbox:
             self._break(batch)
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Removes a batch whose futures have failed. A batch in flight is kept until it is answered."""
+        """Removes a batch whose futures have failed. A batch in flight stays until its response arrives."""
         if batch in self.in_flight:
             return
         self.waiting.remove(batch)

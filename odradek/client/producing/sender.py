@@ -390,7 +390,7 @@ class Sender:
             self._permission.on_failure(decided, error)
 
     def _on_requeue(self, outbox: Outbox, batch: ProducerBatch) -> None:
-        if batch.is_done:  # it was given up while in flight
+        if batch.is_done:  # the batch was given up while in flight
             self.backlog.mark_settled(batch)
         elif self._rejects is not None:
             outbox.give_up(batch)

@@ -159,7 +159,7 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
 
 
 def _name_of(kind: AcknowledgeType | int) -> str:
-    """Returns the name of an acknowledge type. The function also accepts 0, which stands for a gap in the protocol."""
+    """Returns the name of an acknowledge type. The function also accepts 0, which means a gap in the protocol."""
     if isinstance(kind, AcknowledgeType):
         return kind.name
     return "GAP" if kind == GAP else repr(kind)

@@ -1,7 +1,7 @@
 """The states of a transactional producer, and the calls that are allowed in each of them (KIP-98, KIP-939).
 
-One rule is not in the table: for a prepared transaction, `complete` means commit or abort, depending on its argument;
-see `completion`.
+One rule is not in the table: for a prepared transaction, `complete_transaction` commits or aborts, depending on its
+argument; see `completion`.
 """
 
 from __future__ import annotations

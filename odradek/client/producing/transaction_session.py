@@ -58,7 +58,7 @@ M = TypeVar("M", bound=Message)
 TRANSACTION_V2 = 2  # the level of the feature transaction.version
 # The request versions that transaction.version 2 requires (KIP-890 part 2).
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
-TXN_OFFSET_COMMIT_BY_ID = 6  # KIP-1319: topics are identified by their ids alone
+TXN_OFFSET_COMMIT_BY_ID = 6  # first version that identifies topics by their ids alone (KIP-1319)
 ADD_PARTITIONS_OF_CLIENTS = 3  # last version for clients; later versions are for brokers only
 TWO_PHASE_COMMIT = 6  # version of InitProducerId that supports KIP-939
 # Short, because a coordinator finishes the previous transaction within milliseconds.
@@ -183,8 +183,8 @@ class TransactionSession:
     async def prepare(self) -> PreparedTxnState:
         """Returns the state that identifies the flushed transaction.
 
-        If nothing was sent, the state is empty, because the coordinator has no such transaction and the next one will
-        have the same producer epoch.
+        If nothing was sent, the state is empty, because the coordinator has no such transaction, and the next
+        transaction will have the same producer epoch.
         """
         async with self._running_calls:
             self.raise_error()

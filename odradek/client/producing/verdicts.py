@@ -1,5 +1,4 @@
-"""The meaning of each error code for a producer, by request. The rules are those of Kafka's Java client and
-KIP-1289."""
+"""The meaning of each error code for a producer, by request. The rules come from Kafka's Java client and KIP-1289."""
 
 from __future__ import annotations
 

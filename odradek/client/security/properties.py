@@ -97,7 +97,7 @@ _OAUTH = (
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope",
 )
-# Properties that select a Java class or a method of librdkafka. This client has no such choice.
+# Properties that select a Java class or a method of librdkafka. This client ignores them.
 _MEANINGLESS = (
     "sasl.login.callback.handler.class",
     "sasl.client.callback.handler.class",

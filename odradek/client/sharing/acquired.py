@@ -6,7 +6,8 @@ bytes.
 
 The response to a ShareFetch contains whole batches of the log, and therefore also records that other members have
 acquired. Acquired offsets without a record for the application (removed by compaction, or control records) are gaps,
-which the member acknowledges by itself. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7), #s6-3 (Z16).
+which the member acknowledges without the application. Source: docs/spec/share-groups.md#s1-5, #s1-13, #s6-1 (row 7),
+#s6-3 (Z16).
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Acquisitions:
             self._ranges.pop(partition, None)
         self._ids[partition] = TopicIdPartition(topic_id, partition.partition)
         before, added = self._ranges.get(partition, []), list(ranges)
-        for old in before:  # a record that is acquired again had been lost
+        for old in before:  # if a record is acquired again, its earlier acquisition was lost
             for new in added:
                 start = max(0, new.first_offset - old.first_offset)
                 stop = min(len(old.types), new.first_offset + len(new.types) - old.first_offset)

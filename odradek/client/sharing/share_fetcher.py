@@ -59,7 +59,7 @@ class ShareFetcher:
         return {}
 
     def wake(self, assigned: AssignedPartitions, max_wait_ms: int) -> None:
-        """Sends a request to each broker that needs one, unless a request to it is already in flight."""
+        """Sends a request to each broker for which one is due, unless a request to that broker is already in flight."""
         requested = self._by_leader(assigned)
         for node_id in requested.keys() - self._leaders.keys():
             self._leaders[node_id] = ShareLeader(self._cluster, node_id, self._settings, self._metrics)
@@ -70,7 +70,7 @@ class ShareFetcher:
             self._lookups = 0
         for node_id in self._in_turn():
             if self._tasks and self._settings.acquire_mode is AcquireMode.RECORD_LIMIT:
-                break  # the limit applies to all brokers together
+                break  # the limit applies to all brokers combined
             leader, of_node = self._leaders[node_id], requested.get(node_id, {})
             if node_id not in self._tasks and leader.needs_request(of_node):
                 self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))

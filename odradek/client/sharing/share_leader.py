@@ -27,7 +27,7 @@ from odradek.protocol.messages.share_fetch_response import PartitionData, ShareF
 from odradek.protocol.topic_partition import TopicIdPartition
 
 CHANNEL = "share"
-RENEWS_AND_LIMITS = 2  # first version of both requests that supports renewals and the record-limit mode
+RENEWS_AND_LIMITS = 2  # first version of ShareFetch and ShareAcknowledge with renewals and the record-limit mode
 FIRST_VERSION = 1
 # Errors after which an acknowledgement is sent again: the broker could not store it, and nothing has been decided.
 UNDECIDED = frozenset(
@@ -82,8 +82,8 @@ class ShareLeader:
         self.lock_timeout_ms: int | None = None
 
     def needs_request(self, requested: Iterable[TopicIdPartition]) -> bool:
-        """Returns whether a request is due. It may be due even if no partitions are wanted, because the session may
-        have to forget some."""
+        """Returns whether a request is due. A request may be due even if no partitions are to be fetched, because the
+        session may have to forget partitions."""
         return bool(set(requested) or self._session.partitions or self.acquired.unsent_partitions)
 
     async def fetch(self, requested: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> ShareFetchResult:

@@ -1,7 +1,7 @@
 """The clients of `odradek.client` for programs without an event loop. Their methods have the same names, but no
 `await`.
 
-All of these clients share one event loop in a daemon thread. A client does not survive a fork, so create it in the
+All blocking clients share one event loop in a daemon thread. A client cannot be used after a fork, so create it in the
 child process.
 """
 

@@ -1,5 +1,5 @@
-"""Runs the event loop that all blocking clients of a process share, in a separate thread, and lets other threads call
-it.
+"""Runs the event loop that all blocking clients of a process share. The loop runs in a separate thread, and other
+threads call it.
 
 The blocking classes do not duplicate the asynchronous ones. `blocking(Producer.flush)` turns a coroutine function into
 a method that waits for the result, with the same parameters and documentation.

@@ -165,11 +165,11 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     share_group_metadata = blocking(share_consumer.ShareConsumer.share_group_metadata)
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
-        changed. Never waits.
+        """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then, another call can
+        change it. Never waits.
 
-        With RENEW, the consumer keeps the record, and can acknowledge it again once the renewal has been sent. Raises
+        With RENEW, the consumer keeps the record. It can be acknowledged again once the renewal has been sent. Raises
         IllegalState if acknowledgement is implicit, if the record does not belong to this member or has already been
-        acknowledged, or if it is acknowledged by a transaction that is not yet committed or aborted.
+        acknowledged, or if a transaction that is still open has acknowledged it.
         """
         self._client.acknowledge(record, kind)
