@@ -10,7 +10,7 @@ MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 
 
 class RegistryError(Exception):
-    """The registry refuses the request. `code` begins with the HTTP status: 40401 is sent with status 404."""
+    """Raised if the registry refuses a request. `code` begins with the HTTP status: 40401 is sent with status 404."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -87,7 +87,7 @@ Question = tuple[SchemaSource, ...]  # a schema to parse, or a reader's and a wr
 
 
 class NotGathered(Exception):
-    """A fact that a decision needs is missing. `work` computes it, in any thread. Pass the result to
+    """Raised if a fact that a decision needs is missing. `work` computes the fact, in any thread. Pass the result to
     `GatheredFacts.add`.
 
     size  number of characters in the texts that `work` parses or compares

@@ -1,9 +1,9 @@
 """JSON Schemas: canonical text, and whether documents of one schema are valid under another.
 
-The rules are those that Confluent documents for the evolution of JSON Schemas: a property may be added to a closed
-content model if it is optional or has a default, and removed from an open one. A keyword that these rules do not cover
-may be removed. A schema that adds or changes such a keyword is incompatible, because this module cannot determine which
-documents it refuses.
+Confluent documents the rules for the evolution of JSON Schemas. A property may be added to a closed content model if
+the property is optional or has a default. A property may be removed from an open content model. A keyword that the
+rules do not cover may be removed. A schema that adds or changes such a keyword is incompatible, because this module
+cannot determine which documents it refuses.
 """
 
 from __future__ import annotations

@@ -206,8 +206,8 @@ def _ranges(texts: Iterable[str], last: int) -> Iterator[tuple[int, int]]:
 def _set_option(options: Any, option: ast.Option) -> None:
     """Stores an option of a Protobuf schema.
 
-    A standard option is stored in its own field. Any other option is stored as an uninterpreted option. Otherwise the
-    option would be missing when the schema is turned into text again.
+    A standard option is stored in its own field. Any other option is stored as an uninterpreted option, so that it is
+    not lost when the schema is turned into text again.
     """
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     value = option.value

@@ -125,7 +125,7 @@ def _setting(node: Node) -> str:
 def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
     """Returns the record that a node describes.
 
-    subjects  maps "key" and "value" to the subjects of the schemas with which the topic's keys and values are encoded
+    subjects  the subjects of the schemas that encode the topic's keys and values, by "key" and "value"
     """
     names = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
     fields = _fields(node, names)

@@ -187,7 +187,7 @@ class _Json:
 
 class _Yaml:
     """Builds the tree from the events of the parser. PyYAML's own tree is not used: building it overflows the stack,
-    which ends the process, if a document contains many thousand nested lists. It also does not contain the lines of
+    which ends the process, if a document contains many thousand nested lists. PyYAML's tree also lacks the lines of
     aliases."""
 
     def __init__(self, loader: yaml.SafeLoader, root: Place) -> None:
