@@ -24,10 +24,9 @@ def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBrok
 
 
 def handler_of(api_key: ApiKey) -> HandlerCall[HandlerBroker]:
-    """Returns the handler of an API: the function with the API's name in the module that is named by the API's row in
-    SERVED.
+    """Returns the handler of an API: the function with the API's name, in the module that SERVED names for the API.
 
-    Raises KeyError if the API is not served.
+    Raises KeyError if the API is not supported.
     """
     module = import_module(f"odradek.broker.handlers.{SERVED[api_key].module}")
     handler: HandlerCall[HandlerBroker] = getattr(module, api_key.name.lower())

@@ -73,15 +73,15 @@ def describe_quorum(
     """Handles DescribeQuorum (key 55), versions 0-2, which returns the only voter of the metadata log, its leader.
 
     v1 adds the time of each voter's last fetch, which for the leader is the current time. v2 adds error messages,
-    directory ids and the voters' listeners. Needs DESCRIBE on the cluster. If a request names any other partition, its
-    partitions are reported as unknown.
+    directory ids and the voters' listeners. Needs DESCRIBE on the cluster. If a request names any other partition, all
+    of its partitions are reported as unknown.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     requested = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if requested == [(CLUSTER_METADATA, [0])]:
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
-        # The response lists no listeners of the node, because no other node is part of the quorum. At kraft.version 0,
-        # the node's directory is not recorded.
+        # The response contains neither listeners nor a directory id for the node. No other node is part of the quorum,
+        # and directory ids are not recorded at kraft.version 0.
         nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= FIRST_VERSION_WITH_NODES else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
     return DescribeQuorumResponse(
@@ -126,8 +126,8 @@ def unregister_controller(
     permanently.
 
     Every request is refused, because this node is the only controller and therefore the active one. An active
-    controller cannot unregister itself, and any other id belongs to no registered controller. Needs ALTER on the
-    cluster. Source: docs/spec/kafka-4.4.md#s3-2.
+    controller cannot unregister itself, and no controller is registered under any other id. Needs ALTER on the cluster.
+    Source: docs/spec/kafka-4.4.md#s3-2.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.controller_id == broker.metadata.node.node_id:

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 
-ANY_NODE = -1  # sent in ApiVersions by clients that have not learned yet to which node they are connected
+ANY_NODE = -1  # node id that a client sends in ApiVersions before it knows to which node it is connected
 RESULTS_UNTIL = 1  # last version of UpdateFeatures with a result for each feature
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: HandlerBroker) -> ApiVersionsResponse:
-    """Handles ApiVersions (key 18), versions 0-5, which returns the APIs and features that this broker serves.
+    """Handles ApiVersions (key 18), versions 0-5, which returns the APIs and features that this broker supports.
 
     v1 adds the throttle time. v3 is flexible; the client sends its name and version, and the response contains
     features. v4 (KIP-1022) lists features whose lowest level is 0, which are omitted in older versions because older
@@ -71,8 +71,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: H
 
 
 def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> None:
-    """Refuses a client that expects another node, or that sends only one of the two ids. Source:
-    docs/spec/kafka-4.4.md#s1-2.
+    """Refuses a client that expects another cluster or node, or that sends a cluster id without a node id or a node id
+    without a cluster id. Source: docs/spec/kafka-4.4.md#s1-2.
 
     Requests up to version 4 contain neither id and are never refused.
 
@@ -92,8 +92,8 @@ async def update_features(
     """Handles UpdateFeatures (key 57), versions 0-2, which sets the finalised levels of the cluster's features.
 
     v1 adds a flag to only validate the request, and replaces the downgrade flag with an upgrade type. (Kafka ignores
-    the downgrade flag, so version 0 cannot downgrade.) v2 no longer has a result for each feature. Needs ALTER on the
-    cluster. Either all updates are made or none. The response is sent once they are durable. Before
+    the downgrade flag, so version 0 cannot downgrade.) v2 removes the results of individual features. Needs ALTER on
+    the cluster. Either all updates are made or none. The response is sent once they are durable. Before
     odradek.share.transactions is lowered, the effects of share group markers are recorded for readers that do not
     understand markers. Before transaction.version is lowered, the completion of transactions is recorded.
     """

@@ -54,8 +54,8 @@ async def alter_partition_reassignments(
     move.
 
     v1 lets the client forbid changes of the replication factor. Needs ALTER on the cluster. With a single broker, a
-    reassignment either changes nothing or removes replicas on brokers that do not exist. It is complete when the
-    response is sent.
+    reassignment either changes nothing or removes replicas on brokers that do not exist. The reassignment has finished
+    by the time the response is sent.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if not request.topics:
@@ -109,8 +109,7 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
     reason why no other leader is elected.
 
     v1 adds the type of the election and an error code for the whole response. v2 is flexible. Needs ALTER on the
-    cluster. Null stands for all partitions; in this case, partitions that need no election are omitted from the
-    response.
+    cluster. Null means all partitions. In this case, partitions that need no election are omitted from the response.
     """
     return election_response(request, context, broker, elect_leader)
 
@@ -162,7 +161,7 @@ def alter_replica_log_dirs(
     """Handles AlterReplicaLogDirs (key 34), versions 1-2, which moves replicas between directories. Replicas can only
     stay in the single data directory.
 
-    v2 is flexible. Needs ALTER on the cluster. If a partition occurs more than once, its last directory counts.
+    v2 is flexible. Needs ALTER on the cluster. If a partition occurs more than once, the last directory counts.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     paths = {
@@ -199,7 +198,7 @@ def describe_log_dirs(
 
     v2 is flexible. v3 adds an error for the whole request. v4 adds the total and usable bytes. v5 adds a flag for
     cordoned directories, which is always false in this broker. Needs DESCRIBE on the cluster. A null list of topics
-    stands for all partitions.
+    means all partitions.
     """
     try:
         context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -220,7 +219,7 @@ def describe_log_dirs(
 
 
 def wanted_partitions(request: DescribeLogDirsRequest, broker: HandlerBroker) -> list[Partition]:
-    """Returns the requested partitions that exist on this broker, and ignores the others."""
+    """Returns the requested partitions that exist on this broker. Ignores requested partitions that do not exist."""
     if request.topics is None:
         return list(broker.partitions)
     requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

@@ -29,14 +29,14 @@ FIRST_VERSION_WITH_NULL_PROTOCOL_NAME: Final = 7
 def join_group(
     request: JoinGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[JoinGroupResponse]:
-    """Handles JoinGroup (key 11), versions 0-9, with which a member joins a classic group or rejoins for its next
-    generation.
+    """Handles JoinGroup (key 11), versions 0-9, which a member sends to join a classic group, or to rejoin it for the
+    next generation.
 
-    v1 adds the rebalance timeout. Since v4, a dynamic member first receives a member id, with which it rejoins
-    (MEMBER_ID_REQUIRED). v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, where a
-    missing protocol name is null. v8 adds the reason. Since v9, the response can tell a static leader that rejoins to
-    skip the assignment. Needs READ on the group. The response is sent when all members have joined or the time for
-    joining is over.
+    v1 adds the rebalance timeout. Since v4, a dynamic member first receives a member id (MEMBER_ID_REQUIRED), and then
+    rejoins with it. v5 adds static members. v6 is flexible. v7 adds the protocol type to the response, where a missing
+    protocol name is null. v8 adds the reason. Since v9, the response can ask a static leader that rejoins to skip the
+    assignment. Needs READ on the group. The response is sent when all members have joined or the time for joining has
+    elapsed.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     version, client_id = context.api_version, context.client_id or ""
@@ -87,11 +87,11 @@ FIRST_VERSION_WITH_PROTOCOL_NAME = 5
 def sync_group(
     request: SyncGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[SyncGroupResponse]:
-    """Handles SyncGroup (key 14), versions 0-5, with which the leader sends the assignment of its generation, and each
-    member receives its part.
+    """Handles SyncGroup (key 14), versions 0-5. The leader sends the assignment of the generation, and every member
+    receives its part of the assignment.
 
-    v3 adds static members. v4 is flexible. v5 adds the protocol type and name, which must match those of the group.
-    Needs READ on the group. The response is sent once the leader's assignment is recorded.
+    v3 adds static members. v4 is flexible. v5 adds the protocol type and name, which must match the group's protocol
+    type and name. Needs READ on the group. The response is sent once the leader's assignment is recorded.
     """
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL_NAME and None in (
         request.protocol_type,
@@ -131,8 +131,8 @@ FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 def leave_group(
     request: LeaveGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[LeaveGroupResponse]:
-    """Handles LeaveGroup (key 13), versions 0-5, with which members leave a classic group or an administrator removes
-    them.
+    """Handles LeaveGroup (key 13), versions 0-5, which removes members from a classic group. It is sent by the members
+    themselves or by an administrator.
 
     v3 allows several members in one request, and identifies static members by their instance id. v4 is flexible. v5
     adds the reason. Needs READ on the group.

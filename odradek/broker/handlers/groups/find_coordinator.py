@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 FIRST_VERSION_WITH_SHARE_PARTITIONS = 6
-MESSAGES = {  # Kafka sets this field of versions 1 to 3 even if there is no error
+MESSAGES = {  # in versions 1 to 3, Kafka sets the error message even if there is no error
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     **dict(REFUSALS.values()),

@@ -33,7 +33,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
     v3 is flexible. v4 adds a filter by state, and returns the states. v5 adds a filter by type, and returns the types.
     Needs DESCRIBE on the cluster. Without this permission, the response contains only the groups that the client may
     DESCRIBE. While any partition is loading, the whole request fails with COORDINATOR_LOAD_IN_PROGRESS, because a
-    partial list would look complete. Other clients are served between two partitions of `__consumer_offsets`.
+    partial list would look complete. Other clients can be served between two partitions of `__consumer_offsets`.
     """
     sees_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     groups: list[ListedGroup] = []
@@ -87,8 +87,8 @@ def describe_groups_in_steps(
     context: RequestContext,
     broker: HandlerBroker,
 ) -> Steps[list[G]]:
-    """Describes each group in steps, one for each member. Raises INVALID_REQUEST if the groups have too many members in
-    total."""
+    """Describes groups. Yields once for each group and each member, so that other clients can be served. Raises
+    INVALID_REQUEST if the response would be too large."""
     groups, entries = [], AnswerEntries()
     for group_id in group_ids:
         group = describe(group_id, context, broker)
@@ -103,7 +103,8 @@ def describe_groups_in_steps(
 
 
 def stored_bytes(group: DescribedGroupEntry) -> int:
-    """Returns the size of the data that the members of a classic group have sent. This size is not limited."""
+    """Returns the size of the data that the members of a classic group have sent, which has no limit. Returns 0 for
+    other groups."""
     if not isinstance(group, DescribedGroup):
         return 0
     return sum(len(member.member_metadata) + len(member.member_assignment) for member in group.members)
@@ -157,8 +158,8 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
 
 
 async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
-    """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state remains. In that
-    case the group remains too, and the deletion can be repeated."""
+    """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state cannot be
+    deleted. In that case the group remains too, and the deletion can be repeated."""
     shard = broker.groups.shard_for(group_id)
     deleted = await wait_for_answer(
         shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
-# The keys are topic names or, since version FIRST_VERSION_WITH_TOPIC_IDS, topic ids.
+# A topic is identified by its name or, since version FIRST_VERSION_WITH_TOPIC_IDS, by its id.
 RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]
 
 
@@ -83,8 +83,8 @@ def _offset_commit(
             finish=partial(merged, refused, by_id=by_id),
         )
     except KafkaError as error:
-        # The group's refusal applies to the remaining partitions. Partitions that were refused before keep their own
-        # codes.
+        # The group's refusal applies to the remaining partitions. Partitions that have already been refused keep their
+        # error codes.
         return merged(refused, all_refused(accepted_request, error.code), by_id=by_id)
 
 
@@ -96,8 +96,8 @@ def check_topic(
     *,
     by_id: bool,
 ) -> OffsetCommitRequestTopic | None:
-    """Returns the topic with its name, its id and its existing partitions, or None if nothing remains. Partitions that
-    are refused are added to `refused`."""
+    """Returns the topic with its name, its id and its existing partitions. Returns None if the topic is refused or has
+    no existing partition. Partitions that are refused are added to `refused`."""
     topic_image = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
     key = topic.topic_id if by_id else topic.name
     if by_id and topic_image is None:

@@ -1,9 +1,9 @@
 """OffsetFetch (key 9), versions 1-10, returns the committed offsets of groups.
 
-In v2, null stands for all topics, and an error of the group has its own field. v5 adds leader epochs. v6 is flexible.
-v7 adds `require_stable`; if it is set, partitions with an offset in an open transaction get UNSTABLE_OFFSET_COMMIT. v8
-accepts several groups, each with its own error. v9 adds the member id and epoch of consumer groups. v10 uses topic ids
-instead of names. Needs DESCRIBE on the groups and topics.
+v2 allows null for all topics, and adds an error code for the group. v5 adds leader epochs. v6 is flexible. v7 adds
+`require_stable`; if it is set, partitions with an offset in an open transaction get UNSTABLE_OFFSET_COMMIT. v8 accepts
+several groups, each with its own error. v9 adds the member id and epoch of consumer groups. v10 uses topic ids instead
+of names. Needs DESCRIBE on the groups and topics.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ FIRST_VERSION_WITH_GROUP_ERROR = 2
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetFetchResponse]]:
-    """Handles an OffsetFetch in pieces of several topics, because a request may name a very large number of topics for
-    one group."""
+    """Handles an OffsetFetch request in pieces of several topics, because a request may name a very large number of
+    topics for one group."""
     version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
     requested: list[OffsetFetchRequestGroup] = []
     places: list[int] = []  # for each piece, the position of its group in the request
@@ -204,8 +204,8 @@ def complete_response(
     context: RequestContext,
     image: MetadataImage | None,
 ) -> OffsetFetchResponseGroup:
-    """Removes topics that the client may not see from the response, and adds the refused topics. If `image` is given,
-    the client uses topic ids, so topic ids are added too."""
+    """Removes topics that the client may not see from the response, and adds the refused topics. `image` is given only
+    if the client uses topic ids. In that case, missing topic ids are added too."""
     topics = []
     for topic in response.topics:
         try:

@@ -44,13 +44,13 @@ STREAMS_PROTOCOL = "streams"
 def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """Handles StreamsGroupHeartbeat (key 88), versions 0-1, with which members join, stay in and leave a streams group
-    (KIP-1071).
+    """Handles StreamsGroupHeartbeat (key 88), versions 0-1, which members send to join, stay in and leave a streams
+    group (KIP-1071).
 
-    v1 adds the acceptable recovery lag, and a flag with which the broker requests a description of the topology. Needs
+    v1 adds the acceptable recovery lag, and a flag in the response that requests a description of the topology. Needs
     READ on the group and DESCRIBE on all topics of the topology. The response is sent once the decision is recorded.
     After that, missing internal topics are created if the member has CREATE on the cluster or on each of these topics.
-    Later heartbeats assign the tasks of these topics. The API is not served below `streams.version` 1, or if
+    Later heartbeats assign the tasks of the new topics. The API is not supported below `streams.version` 1, or if
     `group.coordinator.rebalance.protocols` does not contain the protocol. Source: docs/spec/streams-groups.md#s2-2
     """
     require_streams_protocol(broker)
@@ -83,7 +83,7 @@ async def _heartbeat_after_check(
 def _decide_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """Passes a heartbeat to the group for a decision. Its topics have already been checked."""
+    """Passes a heartbeat to the group for a decision. The topics in the heartbeat have already been checked."""
     if request.topology is not None:
         check_patterns(request.topology)
     owned = check_heartbeat(request, broker.rules)
@@ -171,7 +171,7 @@ async def _create_internal_topics(
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
     }
     names = [topic.name for topic in topics]
-    with suppress(KafkaError):  # the topic, and with it all groups, may have been deleted
+    with suppress(KafkaError):  # `__consumer_offsets` may have been deleted, and all groups with it
         broker.groups.shard_for(group_id).submit_maintenance(
             lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
         )
@@ -218,10 +218,10 @@ def _describe_group(
 async def streams_group_topology_description_update(
     request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext, broker: HandlerBroker
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """Handles StreamsGroupTopologyDescriptionUpdate (key 93), version 0, with which a member describes the topology of
-    its application.
+    """Handles StreamsGroupTopologyDescriptionUpdate (key 93), version 0, which a member sends to describe the topology
+    of its application.
 
-    Needs READ on the group. The API is served if `group.streams.topology.description.plugin.class` names Kafka's
+    Needs READ on the group. The API is supported if `group.streams.topology.description.plugin.class` names Kafka's
     in-memory store, which selects this broker's own store. Source: docs/spec/streams-groups.md#s10
     """
     require_streams_protocol(broker)

@@ -39,9 +39,9 @@ def delete_records(
 ) -> DeleteRecordsResponse:
     """Handles DeleteRecords (key 21), versions 0-2, which moves the log start offset of partitions forward.
 
-    v2 is flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. Deleted records become
-    unreadable immediately; the next retention check removes their files. Topics whose only cleanup policy is compaction
-    are refused.
+    v2 is flexible. Needs DELETE on each topic. Offset -1 means the high watermark. Deleted records become unreadable
+    immediately; the next retention check removes their files. Topics whose only cleanup policy is compaction are
+    refused.
     """
     named: dict[str, dict[int, int]] = {}  # if a partition occurs twice, the last offset counts
     for topic in request.topics:
@@ -80,8 +80,8 @@ def result(
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeProducersResponse]:
-    """Handles DescribeProducers (key 61), version 0, which returns, for each partition, the state of its idempotent and
-    transactional producers.
+    """Handles DescribeProducers (key 61), version 0, which returns the state of the idempotent and transactional
+    producers of each partition.
 
     Needs READ on each topic. Source: KIP-664; docs/spec/transactions.md#s2-9.
     """
@@ -109,7 +109,8 @@ def producers_of(context: RequestContext, broker: HandlerBroker, topic: str, ind
         return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
         message = refusal.message
-        # As in Kafka, a missing partition has no error message.
+        # As in Kafka, there is an error message if the whole topic is missing, but not if only the partition is
+        # missing.
         if message is None and topic not in broker.metadata.image.topics:
             message = "This server does not host this topic-partition."
         return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=message)

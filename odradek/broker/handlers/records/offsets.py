@@ -84,7 +84,7 @@ class TimestampSearch(NamedTuple):
 
 class PendingListOffsets:
     """A ListOffsets request in progress. Offsets that need no search are looked up immediately. Searches in records run
-    in a thread, one partition at a time, so that other jobs for the threads have to wait for a single search only, not
+    in a thread, one partition at a time, so that other jobs for the threads have to wait only for a single search, not
     for the whole request."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:
@@ -201,7 +201,7 @@ def offset_for_leader_epoch(
 def epoch_end(
     context: RequestContext, broker: HandlerBroker, topic: str, requested: OffsetForLeaderPartition, *, may_all: bool
 ) -> EpochEndOffset:
-    """Returns the result for one partition. If `may_all`, the client needs no permission on the topic."""
+    """Returns the result for one partition. If `may_all` is true, the client needs no permission on the topic."""
     answer = EpochEndOffset(partition=requested.partition)
     known_epoch = requested.current_leader_epoch
     try:

@@ -1,4 +1,5 @@
-"""Produce (key 0), versions 3-13, appends records to partitions. Versions 0-2 are listed but not served, as in Kafka.
+"""Produce (key 0), versions 3-13, appends records to partitions. Versions 0-2 are listed but not supported, as in
+Kafka.
 
 v5 adds the log start offset. v7 allows zstd. v8 adds errors for individual records. v9 is flexible. v10 adds the leader
 and its endpoints to leadership errors. Since v11, the client understands TRANSACTION_ABORTABLE. Since v12, the broker
@@ -56,7 +57,7 @@ def produce_in_transaction(
 
 def has_transactional_records(request: ProduceRequest) -> bool:
     """Returns whether any partition has transactional records. Checks all partitions, because bytes that are not a
-    batch are an error of the whole request."""
+    batch make the whole request invalid."""
     found = False
     for topic in request.topic_data:
         for data in topic.partition_data:

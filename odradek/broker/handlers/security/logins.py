@@ -45,8 +45,8 @@ MIN_LEVEL = 11  # minimum metadata.version (3.5-IV2); older versions of Kafka do
 def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext, broker: HandlerBroker
 ) -> SaslHandshakeResponse:
-    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1, the tokens follow in
-    SaslAuthenticate.
+    """Handles SaslHandshake (key 17), versions 0-1, which chooses a SASL mechanism. In v1, the client sends the tokens
+    of the mechanism in SaslAuthenticate.
 
     Requests that begin an authentication are handled by `odradek.broker.security.sasl`. Only requests that cannot begin
     an authentication reach this handler: requests on a listener without SASL, and reauthentications within a second of
@@ -101,8 +101,8 @@ async def alter_user_scram_credentials(
     """Handles AlterUserScramCredentials (key 51), version 0, which sets and removes the SCRAM credentials of users
     (KIP-554).
 
-    Needs ALTER on the cluster. The response is sent once the credentials are recorded. They apply from the next login
-    on, and open sessions continue. Source: docs/spec/security.md#s2-3.
+    Needs ALTER on the cluster. The response is sent once the credentials are recorded. They apply to later logins, and
+    open sessions continue. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     changes = await done_in_slices(_changes(request))

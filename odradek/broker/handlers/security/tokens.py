@@ -54,8 +54,8 @@ R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> CreateDelegationTokenResponse:
-    """Handles CreateDelegationToken (key 38), versions 1-3, which creates a token with which the bearer can log in as
-    the owner.
+    """Handles CreateDelegationToken (key 38), versions 1-3, which creates a token that lets its bearer log in as the
+    owner.
 
     v2 is flexible. v3 allows a token for another owner, which needs CREATE_TOKENS on that user (KIP-373). A token for
     the client's own user needs no permission. The response is sent once the token is recorded.
@@ -110,7 +110,8 @@ def _create_response(owner: str, requester: str, times_ms: tuple[int, int, int])
 async def change_lifetime(
     decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: HandlerBroker
 ) -> R:
-    """Changes the expiry time of a token in one metadata decision.
+    """Changes the expiry time of a token in one metadata decision. Returns the response, which contains an error code
+    if the decision fails.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
     """
@@ -162,8 +163,8 @@ def describe_delegation_token(
     """Handles DescribeDelegationToken (key 41), versions 1-3, which returns the tokens that a client may see, with
     their HMACs.
 
-    v2 is flexible. v3 adds the requesters. Tokens that the client owns, has requested or may renew need no permission.
-    Other tokens need DESCRIBE on the token or DESCRIBE_TOKENS on the owner.
+    v2 is flexible. v3 adds the requesters. A client needs no permission for tokens that it owns, has requested or may
+    renew. For other tokens, it needs DESCRIBE on the token or DESCRIBE_TOKENS on the owner.
     """
     check_allowed(context.connection)
     rules = needed_rules(broker.config)

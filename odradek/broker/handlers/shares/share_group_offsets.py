@@ -110,7 +110,8 @@ async def _group(
 
 
 def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
-    """Returns the share partitions of a group that have offsets. Raises NOT_COORDINATOR."""
+    """Returns the share partitions of a group that have offsets. Raises NOT_COORDINATOR if another broker coordinates
+    the group."""
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:

@@ -1,5 +1,5 @@
 """Handlers for requests from brokers to the share coordinator (keys 83 to 87). A request can contain several share
-partitions, each of which is decided separately.
+partitions. The coordinator decides each share partition separately.
 
 All of these requests need CLUSTER_ACTION on the cluster, because only brokers send them. Source:
 docs/spec/share-groups.md#s1-7, #s4-4.
@@ -106,7 +106,7 @@ NEGATIVE_STATE_EPOCH: Final = "The state epoch cannot be a negative number."
 
 
 def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: int = 0) -> None:
-    """Refuses negative epochs, which Kafka up to 4.3 accepts. Source: docs/spec/kafka-4.4.md#s5-3, S4 to S6.
+    """Refuses negative epochs, which Kafka 4.3 and earlier accept. Source: docs/spec/kafka-4.4.md#s5-3, S4 to S6.
 
     raises  KafkaError INVALID_REQUEST
     """
@@ -206,10 +206,10 @@ def initialize_share_group_state(
 def read_share_group_state(
     request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateResponse]:
-    """Handles ReadShareGroupState (key 84), version 0, which returns the state to a leader that begins to serve share
-    partitions.
+    """Handles ReadShareGroupState (key 84), version 0, which a new leader of share partitions sends to read their
+    state.
 
-    Fences earlier leaders, which can no longer write.
+    Fences earlier leaders, so that they can no longer write the state.
     """
 
     def decide(
@@ -235,10 +235,10 @@ def read_share_group_state(
 def write_share_group_state(
     request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteShareGroupStateResponse]:
-    """Handles WriteShareGroupState (key 85), versions 0-1, with which a leader stores changes of the state.
+    """Handles WriteShareGroupState (key 85), versions 0-1, which a leader sends to store changes of the state.
 
-    v1 adds the number of finished records (KIP-1226). Private tags contain the acknowledgements that are pending in
-    transactions (KIP-1289).
+    v1 adds the number of finished records (KIP-1226). Private tagged fields contain the acknowledgements that are
+    pending in transactions (KIP-1289).
     """
     form = written.PartitionResult
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareGroupHeartbeatResponse:
-    """Handles ShareGroupHeartbeat (key 76), version 1, with which members join, stay in and leave a share group
+    """Handles ShareGroupHeartbeat (key 76), version 1, which members send to join, stay in and leave a share group
     (KIP-932).
 
     Needs READ on the group and DESCRIBE on the named topics. The response is sent once the decision is recorded. After
@@ -56,7 +56,8 @@ def share_group_describe(
     """Handles ShareGroupDescribe (key 77), version 1, which returns the epochs, members and assignments of share
     groups.
 
-    Needs DESCRIBE on each group and on all topics that its members are assigned. Source: docs/spec/share-groups.md#s2-5
+    Needs DESCRIBE on each group and on all topics that are assigned to its members. Source:
+    docs/spec/share-groups.md#s2-5
     """
     broker.shares.require_enabled()
     include = request.include_authorized_operations

@@ -37,8 +37,8 @@ MODES: Final = {mode.value for mode in AcquireMode}
 def share_fetch(
     request: ShareFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ShareFetchResponse]:
-    """Handles ShareFetch (key 78), versions 1-2, with which a member of a share group fetches records and can
-    acknowledge records.
+    """Handles ShareFetch (key 78), versions 1-2, which a member of a share group sends to fetch records. The request
+    can also acknowledge records.
 
     v1 is the first stable version. v2 adds the acquire mode (KIP-1206) and the renewal of locks (KIP-1222). Needs READ
     on the group and on each topic. This handler does not check the membership; the group coordinator does. Source:
@@ -111,8 +111,8 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) 
 async def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareAcknowledgeResponse:
-    """Handles ShareAcknowledge (key 79), versions 1-2, with which a member of a share group accepts, releases or
-    rejects the records that it has acquired.
+    """Handles ShareAcknowledge (key 79), versions 1-2, which a member of a share group sends to accept, release or
+    reject the records that it has acquired.
 
     v1 is the first stable version. v2 adds the renewal of locks (KIP-1222), and the lock timeout in the response. Needs
     READ on the group and on each topic. The response is sent once all acknowledgements are stored. Source:

@@ -40,8 +40,8 @@ async def txn_share_acknowledge(
     """Handles TxnShareAcknowledge (key 95), version 0, which accepts or rejects records of a share group in a
     producer's transaction.
 
-    The API is served while odradek.share.transactions is 1, share.version is at least 1 and transaction.version is 2.
-    Needs WRITE on the transactional id, and READ on the group and on each topic. The acknowledgements become pending
+    The API is supported while odradek.share.transactions is 1, share.version is at least 1 and transaction.version is
+    2. Needs WRITE on the transactional id, and READ on the group and on each topic. The acknowledgements become pending
     either in all partitions of the request or in none. The response is sent once they are stored. The end of the
     transaction commits or aborts them. Source: docs/spec/share-groups.md#s1-9, #s5-3.
     """

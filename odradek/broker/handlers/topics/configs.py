@@ -196,7 +196,7 @@ def _check_this_broker(name: str, node_id: int, expected: str) -> None:
 async def alter_configs(
     request: AlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterConfigsResponse:
-    """Handles AlterConfigs (key 33), versions 0-2, which replaces all settings that a resource has of its own.
+    """Handles AlterConfigs (key 33), versions 0-2, which replaces all settings of a resource.
 
     v2 is flexible. The API has been superseded by IncrementalAlterConfigs, but is still used. Needs ALTER_CONFIGS on
     the topic, the group or the cluster. The response is sent once the settings are in effect.
@@ -340,8 +340,8 @@ def _entry(entry: type[R], result: Result) -> R:
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListConfigResourcesResponse:
-    """Handles ListConfigResources (key 74), versions 0-1, which returns the names of resources that can have settings
-    of their own.
+    """Handles ListConfigResources (key 74), versions 0-1, which returns the names of all topics and brokers, and of the
+    groups and client metrics subscriptions that have settings.
 
     v0, which was called ListClientMetricsResources, lists only client metrics subscriptions. v1 adds a filter by type;
     the default is all types. Needs DESCRIBE_CONFIGS on the cluster.

@@ -48,8 +48,8 @@ Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerBroker) -> Steps[MetadataResponse]:
     """Handles Metadata (key 3), versions 0-13, which returns the brokers and the leaders of partitions.
 
-    In v0, an empty list stands for all topics; later versions use null instead. v1 adds the controller, racks and
-    internal topics. v2 adds the cluster id. v4 adds a flag that permits the creation of missing topics. v5 adds offline
+    In v0, an empty list means all topics; later versions use null instead. v1 adds the controller, racks and internal
+    topics. v2 adds the cluster id. v4 adds a flag that permits the creation of missing topics. v5 adds offline
     replicas. v7 adds leader epochs. v8 adds authorized operations on topics and, up to v10, on the cluster. v9 is
     flexible. v10 adds topic ids to responses, and v12 to requests. v13 adds an error for the whole request. Needs
     DESCRIBE on each topic. A response for all topics omits topics without this permission.
@@ -116,7 +116,7 @@ def described_topics(
 
 def check_names(topic: MetadataRequestTopic, version: int) -> None:
     if topic.name is None and (version < FIRST_VERSION_WITH_TOPIC_IDS or topic.topic_id == ZERO_UUID):
-        raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id; Kafka returns UNKNOWN_SERVER_ERROR
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # in v12 and later, Kafka returns UNKNOWN_SERVER_ERROR
     if topic.topic_id != ZERO_UUID and version < FIRST_VERSION_WITH_TOPIC_IDS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
@@ -183,7 +183,7 @@ def described_topic(topic: TopicImage, alive: Collection[int], are_all_told: boo
 def described_partition(
     partition: PartitionImage, alive: Collection[int], are_all_told: bool
 ) -> MetadataResponsePartition:
-    """Describes a partition. Unless `are_all_told`, only replicas on live brokers are included, and an error code
+    """Describes a partition. If `are_all_told` is false, only replicas on live brokers are included, and an error code
     indicates that other replicas exist. Source: KRaftMetadataCache."""
     leader, replicas, isr = partition.leader, partition.replicas, partition.isr
     offline = [replica for replica in replicas if replica not in alive]
@@ -209,7 +209,7 @@ def describe_topic_partitions(
     """Handles DescribeTopicPartitions (key 75), version 0, which describes topics page by page, in the order of their
     names (KIP-966).
 
-    Needs DESCRIBE on each topic. An empty list of topics stands for all topics. A partition without a leader is not an
+    Needs DESCRIBE on each topic. An empty list of topics means all topics. A partition without a leader is not an
     error. A page contains `response_partition_limit` partitions, but at least one and at most
     `max.request.partition.size.limit`. Topics that cannot be described do not count towards the limit. The cursor is
     the first partition of the next page.

@@ -45,11 +45,10 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     """Handles CreateTopics (key 19), versions 2-7, which creates topics or only validates the request.
 
-    Since v4, the partition count and the replication factor may be -1, which stands for the broker's default. v5 is
+    Since v4, the partition count and the replication factor may be -1, which means the broker's default. v5 is
     flexible, and its response contains the partition count, the replication factor and the settings. Since v6, topics
     may be refused because of a quota. v7 adds the topic id to the response. Needs CREATE on the cluster or on each
-    topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent once the topics can be written
-    to.
+    topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent once the topics are writable.
     """
     requested, refusals, describable = await done_in_slices(_requested_topics(request, context))
     results = await broker.auto_creation.create(requested, validate_only=request.validate_only, charge=_charge(context))
@@ -84,8 +83,9 @@ def _requested_topics(
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
-    """Returns a function that charges partitions to the client's quota. Since the request version in `api_facts`, the
-    function raises THROTTLING_QUOTA_EXCEEDED when the quota is used up. Source: docs/spec/security.md#s4-3, row 147"""
+    """Returns a function that charges partitions to the client's quota. If the request has at least the version
+    `mutation_refused_from` of its API (`api_facts`), the function raises THROTTLING_QUOTA_EXCEEDED when the quota is
+    used up. Source: docs/spec/security.md#s4-3, row 147"""
     if context.meter is None:
         return decisions.unlimited
     refused_from = facts_of(context.api_key).mutation_refused_from
@@ -106,7 +106,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _create_response(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
-    without_settings: list[CreatableTopicConfigs] | None = None  # one list for all topics without settings of their own
+    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without own settings
     topics = []
     for result in results:
         yield
@@ -158,7 +158,7 @@ async def create_partitions(
     """Handles CreatePartitions (key 37), versions 0-3, which adds partitions to topics. Partitions cannot be removed.
 
     v2 is flexible. Since v3, topics may be refused because of a quota. Needs ALTER on each topic. The response is sent
-    once the partitions can be written to.
+    once the partitions are writable.
     """
     wishes, refusals = await done_in_slices(_requested_increases(request, context))
     charge = _charge(context)
@@ -204,9 +204,9 @@ async def delete_topics(
     """Handles DeleteTopics (key 20), versions 1-6, which deletes topics by name or, since v6, by topic id.
 
     v4 is flexible. v5 adds an error message to the response. Needs DELETE on the cluster, or DESCRIBE and DELETE on
-    each topic. Without DESCRIBE, the response hides the name of a topic that the request identifies by id. With
-    DESCRIBE, the response reports that a topic does not exist. The response is sent once the topics are no longer
-    reachable. Their files are removed later.
+    each topic. If the client lacks DESCRIBE, the response hides the name of a topic that the request identifies by id.
+    If the client has DESCRIBE, the response reports that a topic does not exist. The response is sent once the topics
+    are no longer reachable. Their files are removed later.
     """
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)

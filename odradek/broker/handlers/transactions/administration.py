@@ -79,9 +79,9 @@ async def list_transactions(
     coordinates, with their states.
 
     v1 adds a filter by the duration of transactions. v2 adds a filter by a pattern for transactional ids. The response
-    contains the ids that the client may DESCRIBE. Other clients are served while many ids are examined. Each
-    transaction is shown as it was when the request began. The request fails with COORDINATOR_LOAD_IN_PROGRESS while any
-    partition of `__transaction_state` is not loaded.
+    contains the ids that the client may DESCRIBE. Other clients are served while many ids are examined. The response
+    shows each transaction in its state when its partition of `__transaction_state` was read. The request fails with
+    COORDINATOR_LOAD_IN_PROGRESS while any partition of `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
     selection = TransactionFilter(
@@ -137,7 +137,7 @@ def write_txn_markers(
     v1 is flexible. v2 (KIP-1228) adds the transaction version. Under transaction version 2, a marker's epoch must be
     higher than the epoch of the open transaction. Needs ALTER or CLUSTER_ACTION on the cluster, because the request is
     sent by coordinators, and by operators who end a transaction that has no coordinator. The response is sent once all
-    markers are durable. It has one entry for all markers of the same producer id.
+    markers are durable. Markers with the same producer id share one entry in the response.
     """
     if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
@@ -150,7 +150,7 @@ def write_txn_markers(
 
 
 def marker_of(requested: WritableTxnMarker, version: int) -> TxnMarker:
-    """Returns the marker in a request of this version."""
+    """Converts a marker from a request of the given version."""
     return TxnMarker(
         requested.producer_id,
         requested.producer_epoch,

@@ -47,9 +47,10 @@ async def init_producer_id(
     v2 is flexible. v3 adds the producer's current id and epoch. Since v4, the client understands PRODUCER_FENCED, and
     since v5 TRANSACTION_ABORTABLE. v6 (KIP-939) adds Enable2Pc and KeepPreparedTxn, and its response contains the kept
     transaction; Kafka lists v6 only with `unstable.api.versions.enable`. Without a transactional id, needs
-    IDEMPOTENT_WRITE on the cluster or WRITE on any topic. With a transactional id, needs WRITE on it, and also
-    TWO_PHASE_COMMIT for Enable2Pc. If the transactional id has an open transaction, the transaction is kept if the
-    request has KeepPreparedTxn. Otherwise it is aborted, and the client retries after CONCURRENT_TRANSACTIONS.
+    IDEMPOTENT_WRITE on the cluster or WRITE on any topic. With a transactional id, needs WRITE on the transactional id,
+    and also TWO_PHASE_COMMIT for Enable2Pc. If the transactional id has an open transaction and the request has
+    KeepPreparedTxn, the transaction is kept. Otherwise an open transaction is aborted, and the client retries after
+    CONCURRENT_TRANSACTIONS.
     """
     transactional_id = request.transactional_id
     if transactional_id is None:
@@ -173,7 +174,7 @@ def codes_of(
     is_repeated: bool,
 ) -> NowOrLater[PartitionCodes]:
     """Returns the codes of a transaction's partitions. If `is_repeated`, the request has several entries for the same
-    transactional id. They are refused because they are ambiguous; Kafka mixes them up."""
+    transactional id. Such entries are refused because they are ambiguous; Kafka mixes them up."""
     topics = transaction.topics
     if is_repeated:
         return dict.fromkeys(partitions_of(topics), ErrorCode.INVALID_REQUEST)
@@ -219,9 +220,9 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
 def topic_results(
     topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes, *, is_joined: bool
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Returns the results by topic. If `is_joined`, a topic or partition that occurs several times has a single result.
-    This is Kafka's response if partitions have their own codes. If all partitions have the same code, Kafka returns a
-    result for each occurrence."""
+    """Returns the results by topic. By default, a partition that occurs several times in the request has a result for
+    each occurrence, as in Kafka if all partitions have the same code. If `is_joined`, it has a single result, as in
+    Kafka if partitions have different codes."""
     mentions: list[tuple[str, Iterable[int]]] = [(topic.name, topic.partitions) for topic in topics]
     if is_joined:
         named: dict[str, dict[int, None]] = {}
@@ -245,8 +246,8 @@ def topic_results(
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext, broker: HandlerBroker
 ) -> AddOffsetsToTxnResponse:
-    """Handles AddOffsetsToTxn (key 25), versions 0-4, which adds a group's offsets to a transaction before they are
-    committed in it.
+    """Handles AddOffsetsToTxn (key 25), versions 0-4, which adds a group's offsets to a transaction before the producer
+    commits them in it.
 
     Since v2, the client understands PRODUCER_FENCED. v3 is flexible. Since v4, the client understands
     TRANSACTION_ABORTABLE. Needs WRITE on the transactional id and READ on the group. Adds the group's partition of
@@ -276,7 +277,7 @@ def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBrok
     """Handles EndTxn (key 26), versions 0-5, which commits or aborts a transaction.
 
     Since v2, the client understands PRODUCER_FENCED. v3 is flexible. Since v4, the client understands
-    TRANSACTION_ABORTABLE. Since v5 (KIP-890) every end of a transaction bumps the epoch, and the response contains the
+    TRANSACTION_ABORTABLE. Since v5 (KIP-890), every end of a transaction bumps the epoch, and the response contains the
     producer id and epoch of the next transaction. Needs WRITE on the transactional id. The response is sent once the
     decision and its markers are written. If a marker must be retried, the response does not wait for the marker.
     """

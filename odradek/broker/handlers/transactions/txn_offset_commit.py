@@ -4,7 +4,8 @@ v2 adds leader epochs. v3 is flexible, and the member, instance and generation a
 Since v4, the client understands TRANSACTION_ABORTABLE. Since v5, the broker adds the group's partition to the
 transaction. v6 (KIP-1319) uses topic ids instead of names, and adds GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs
 WRITE on the transactional id, and READ on the group and each topic. The response is sent once the offsets are recorded.
-They take effect with the COMMIT marker. Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
+The offsets take effect when the COMMIT marker is written. Source: docs/spec/transactions.md#s2-7,
+docs/spec/kafka-4.4.md#s5-2.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ async def commit(
     """Stores the offsets of known topics after the transaction coordinator has confirmed or added the group's
     partition.
 
-    refused   results for topics that have already been refused; a refusal by the group applies only to the other topics
+    refused  results for topics that have already been refused; a refusal by the group applies only to the other topics
     """
     try:
         written = await write(request, refused, version, broker)
@@ -152,8 +153,8 @@ def check_topic(
     *,
     by_id: bool,
 ) -> TxnOffsetCommitRequestTopic | None:
-    """Returns the topic with its existing partitions, or None if nothing remains. Partitions that are refused are added
-    to `refused`.
+    """Returns the topic with its existing partitions. Returns None if the topic is refused or has no existing
+    partition. Partitions that are refused are added to `refused`.
 
     by_id  whether the request identifies topics by id. The returned topic keeps its id, so that a topic that is
            recreated in the meantime is not mistaken for the requested topic
