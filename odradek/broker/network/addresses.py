@@ -22,13 +22,13 @@ MAX_WARNINGS: Final = 20  # maximum number of client hosts to warn about, since 
 
 
 class ClientAddresses:
-    """Decides once for each connection which address of the broker its client is given. Not thread-safe: must be used
+    """Decides once for each connection which address of the broker is sent to its client. Not thread-safe: must be used
     in the thread of the event loop."""
 
     def __init__(
         self, published: Mapping[str, PublishedAddress] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
     ) -> None:
-        """published: the setting odradek.advertise.published, by listener; None if it is not set"""
+        """`published` is the setting odradek.advertise.published, by listener; None if it is not set."""
         self._published = published
         self._is_by_arrival = is_by_arrival
         self._networks = networks

@@ -42,9 +42,9 @@ class Admission(Enum):
 
 class ConnectionQuota:
     """Counts the open connections. As in Kafka, new connections wait while the broker has its maximum number of
-    connections, and a connection is closed if its address has too many.
+    connections, and a connection is closed if its address has too many connections.
 
-    limits  may be replaced at any time; connections already admitted stay open
+    limits  may be replaced at any time; connections that have already been admitted stay open
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -77,7 +77,7 @@ class ConnectionQuota:
         return self._waiting >= self.limits.accept_backlog
 
     def serve_waiting(self, listener: str = "") -> bool:
-        """Returns whether a waiting connection of this listener may be served now, and counts it as served if so."""
+        """Returns whether a waiting connection of this listener may be served now. If so, counts it as served."""
         if self._waiting == 0 or self._is_full(listener):
             return False
         self._waiting -= 1
@@ -85,7 +85,8 @@ class ConnectionQuota:
         return True
 
     def release(self, ip: str, listener: str, admission: Admission) -> None:
-        """Removes an admitted connection. `admission` is its last state, which shows whether it was still waiting."""
+        """Removes an admitted connection. `admission` is its last state, which shows whether the connection was still
+        waiting."""
         if admission is Admission.WAITS:
             self._waiting -= 1
         else:
@@ -110,7 +111,7 @@ class ConnectionQuota:
 
 
 class RequestMemory:
-    """queued.max.request.bytes: the total size of the requests that may be in memory, over all connections.
+    """Limits the total size of the requests in memory, over all connections, to queued.max.request.bytes.
 
     Like Kafka's memory pool, this is not a strict limit: if any byte is free, a request of any size is admitted.
     """
@@ -137,17 +138,18 @@ class RequestMemory:
         self._waiting.append(again)
 
 
-# Maximum number of connections that are held because their addresses connect too fast. Further ones are closed at once.
+# Maximum number of connections that are held because their addresses connect too fast. Further connections are closed
+# at once.
 MAX_HELD_CONNECTIONS: Final = 1_000
 
 
 class CreationRates(Protocol):
-    """Limits the rates of new connections by the quotas of client addresses and the settings
-    max.connection.creation.rate."""
+    """Limits the rates of new connections, as the quotas of client addresses and the settings
+    max.connection.creation.rate require."""
 
     def held_ms(self, address: str) -> int:
-        """Counts a new connection. Returns the delay after which to close it if its address connects too fast, else
-        0."""
+        """Counts a new connection. If its address connects too fast, returns the delay after which to close the
+        connection. Returns 0 otherwise."""
 
     def waits_ms(self, listener: str) -> int:
         """Counts an accepted connection. Returns the time to wait before serving it."""
@@ -177,8 +179,9 @@ class ThrottleCounts:
 class Admissions:
     """Admits the new connections of all listeners of a broker, within its limits.
 
-    rates                None if the rates of new connections are unlimited
-    delayed_at, held_at  by listener: connections that were delayed before they were served, or before they were closed
+    rates       None if the rates of new connections are unlimited
+    delayed_at  connections that were delayed before they were served, by listener
+    held_at     connections that were held before they were closed, by listener
     """
 
     def __init__(self, limits: ConnectionLimits, timers: Timers) -> None:
@@ -187,12 +190,12 @@ class Admissions:
         self.held_at: defaultdict[str, ThrottleCounts] = defaultdict(ThrottleCounts)
         self._timers = timers
         self._quota = ConnectionQuota(limits)
-        self._waiting: deque[NewConnection] = deque()  # connections that wait for another one to close
+        self._waiting: deque[NewConnection] = deque()  # connections that wait until another connection closes
         self._delayed: dict[NewConnection, TimerHandle] = {}  # connections that are delayed because of a rate
         self._held: dict[NewConnection, TimerHandle] = {}  # connections that will be closed after a delay
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Applies new limits to new connections; connections already admitted stay open."""
+        """Applies new limits to new connections. Connections that have already been admitted stay open."""
         self._quota.limits = limits
         self._let_in()
 

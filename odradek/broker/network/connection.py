@@ -1,8 +1,8 @@
 """The connection of a client: splits the bytes into frames, passes them to the dispatcher, and sends the responses in
 the order of the requests.
 
-A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a buffer
-of its own. That buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
+A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a separate
+buffer. A separate buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
 at a time, except that requests of the same API may overlap if their handler allows it. While a request is in flight, at
 most one receive buffer or one frame of further input is stored; then reading stops. Reading also stops if the peer does
 not read its responses.
@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         # Whether the partial frame, or the first frame of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
         # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
-        # for earlier ones.
+        # for earlier responses.
         self._in_flight: deque[ParkedRequest | AnsweredRequest] | None = None
         self._in_flight_bytes = 0  # total size of the frames of the requests in flight
         self._overlapping_key: int | None = None
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._handshake.start(self._transport, self._held)
 
     def handshake_completed(self, transport: asyncio.Transport) -> None:
-        """Called when the TLS handshake is complete; from now on all bytes go through this transport."""
+        """Called when the TLS handshake is complete. After this call, all bytes go through `transport`."""
         self._transport = transport
         self._held = None
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         return unsent_bytes(self._transport)
 
     def drain(self) -> None:
-        """Handles no more requests, and closes the connection once all responses are sent. Does not wait for responses
+        """Stops handling requests, and closes the connection once all responses are sent. Does not wait for responses
         that depend on a timer or on other clients."""
         self._backlog = None
         self._stop_reading()
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         memoryview(self._partial)[: self._filled] = received  # without the memoryview, the bytes would be copied twice
 
     def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
-        """Returns whether the request in `data` has to wait, for earlier responses or because of throttling."""
+        """Returns whether the request in `data` has to wait for earlier responses, or because the peer is throttled."""
         if not self._takes_requests:
             return True
         if not self._in_flight:
@@ -351,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
 
     def _resume_reading(self) -> None:
-        """Handles the waiting frames and resumes reading. Called when the reason to wait may have ended."""
+        """Handles the waiting frames and resumes reading. Called when the reason for waiting may have ended."""
         if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         reply.when_done(self._on_answer)
 
     def _on_answer(self, _: object) -> None:
-        """Sends all responses that need not wait for an earlier one. Called when a parked request is answered."""
+        """Sends all responses that need not wait for an earlier response. Called when a parked request is answered."""
         in_flight = self._in_flight
         while in_flight:
             oldest = in_flight[0]
@@ -448,8 +448,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(chunks)  # type: ignore[arg-type]
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-        """Sends a response that has parts in files. If it cannot be sent at once, it becomes the first in flight, and
-        all other responses wait for it."""
+        """Sends a response that has parts in files. If it cannot be sent at once, it becomes the first request in
+        flight, and all other responses wait for it."""
         sender = self._file_sender
         if sender is None:
             try:

@@ -63,7 +63,7 @@ class ConnectionHost(Protocol[C]):
 
     @property
     def received(self) -> memoryview:
-        """A read-only view of the receive buffer, in which later bytes overwrite earlier frames."""
+        """A read-only view of the receive buffer. Later bytes overwrite earlier frames in this buffer."""
 
     @property
     def sweep_count(self) -> int:
@@ -77,8 +77,8 @@ class ConnectionHost(Protocol[C]):
 
 
 class FrameReceiver(Protocol):
-    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication in front of
-    it."""
+    """Answers frames. Implemented by `odradek.broker.api.dispatch.Dispatcher`, and by the authentication that precedes
+    the dispatcher."""
 
     @property
     def logins(self) -> LoginCounts | None:
@@ -92,8 +92,8 @@ class FrameReceiver(Protocol):
         CloseConnection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
-        """Called for a frame that is too long to be read. If it returns None, the connection closes at once, otherwise
-        after the response has been sent."""
+        """Called for a frame that is too long to be read. If this method returns None, the connection closes at once;
+        otherwise, it closes after the response has been sent."""
 
 
 class RequestReceiver(FrameReceiver, Protocol):
@@ -113,7 +113,7 @@ class ConnectionHandshake(Protocol):
     def start(self, transport: asyncio.Transport, held: HeldBytes) -> None:
         """Starts the handshake, which ends with a call of `handshake_completed` or `connection_lost`.
 
-        held: the current protocol of the transport
+        held  the current protocol of the transport
         """
 
 

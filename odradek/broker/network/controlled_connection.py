@@ -35,8 +35,8 @@ class ExchangeObserver:
         self.unseen = 0
 
     def request_received(self, frame: memoryview) -> bool:
-        """Called before a request is handled. A read-only frame is overwritten later. Returns whether `request_handled`
-        should be called."""
+        """Called before a request is handled. A read-only frame is overwritten after this call. Returns whether
+        `request_handled` should be called."""
         raise NotImplementedError
 
     def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
@@ -49,10 +49,10 @@ class ExchangeObserver:
         raise NotImplementedError
 
     def closed_without_response(self, is_newest: bool) -> None:
-        """Called when the connection closes instead of giving a response.
+        """Called when the connection closes without sending a response.
 
-        is_newest: whether the missing response is for the newest request, and not for the oldest request without a
-        response
+        is_newest  whether the missing response is for the newest request, and not for the oldest request without a
+                   response
         """
         raise NotImplementedError
 
@@ -78,8 +78,8 @@ class ObservedServer(Protocol):
 def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
     """Makes exactly these factories observe a server whose requests have not been observed so far.
 
-    Open connections are observed from their next request on, so that the event loop does not have to visit all of them
-    at once.
+    The observation of an open connection begins with its next request, so that the event loop does not have to visit
+    all connections at once.
     """
     if list(makers) == list(server.observers):
         makers = server.observers  # connections compare factories by identity
@@ -115,7 +115,7 @@ class ObservedRequests(RequestFilter):
 
 
 class ControlledConnection(Connection):
-    """A connection that accepts a `PacedAnswer`."""
+    """A connection that can be observed, and that accepts a `PacedAnswer`."""
 
     __slots__ = ("_paced", "makers", "observers", "senders")
 
@@ -136,7 +136,7 @@ class ControlledConnection(Connection):
         self.observers = []  # breaks a reference cycle, since an observer refers to its connection
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
-        """Makes exactly these factories observe this connection from now on."""
+        """Replaces the observers of this connection. Afterwards it has one observer of each factory in `makers`."""
         self.makers = makers
         remaining = [observer for observer in self.observers if observer.maker in makers]
         present = [observer.maker for observer in remaining]
@@ -267,7 +267,7 @@ class PacedSender:
             self._timer.cancel()
 
     def chunks(self) -> list[Chunk]:
-        """Returns nothing, since the response has already been sent."""
+        """Returns an empty list, since the response has already been sent."""
         return []
 
     def send_next_piece(self) -> None:

@@ -1,9 +1,10 @@
-"""Sends those responses of a connection that have parts in files. The kernel copies these parts from the page cache to
-the socket, at a third of the CPU cost of reading and writing them.
+"""Sends the responses that have parts in files. The kernel copies these parts from the page cache to the socket, at a
+third of the CPU cost of reading and writing them.
 
-The loop's transport cannot do that, so this module writes to a duplicate of the transport's descriptor. It writes only
-while the transport has nothing left to write, and the connection passes nothing to the transport until the response has
-been sent. TLS connections, and systems without `SENDS_FILES`, send from buffers instead.
+The loop's transport cannot send from files in this way, so this module writes to a duplicate of the transport's
+descriptor. It writes only while the transport has nothing left to write, and the connection passes nothing to the
+transport until the response has been sent. TLS connections, and systems without `SENDS_FILES`, send from buffers
+instead.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class FileSender:
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: FileSenderConnection
     ) -> None:
-        """Raises OSError if there are no file descriptors left."""
+        """Raises OSError if no file descriptors are left."""
         shared: Any = transport.get_extra_info("socket")
         if shared is None:
             raise OSError("a transport without a socket")
@@ -133,7 +134,7 @@ class FileSender:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Returns nothing, since the response has already been sent."""
+        """Returns an empty list, since the response has already been sent."""
         return []
 
     def close(self) -> None:
@@ -200,7 +201,7 @@ class FileSender:
 
     def _room(self) -> None:
         self._connection.still_sending()
-        self._cached_bytes = 0  # the cached pages may have been evicted since
+        self._cached_bytes = 0  # the cached pages may have been evicted in the meantime
         self._send_on()
 
     def _warm_up(self) -> None:

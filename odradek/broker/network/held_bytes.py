@@ -1,6 +1,7 @@
 """The protocol of a connection that cannot handle bytes yet, because it waits to be admitted or for its TLS handshake.
 
-A transport cannot be stopped from reading during its `connection_made` callback: uvloop reads once more.
+Pausing the transport in its `connection_made` callback does not keep bytes from arriving, because uvloop reads once
+more.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from typing import Any
 
 
 class HeldBytes(asyncio.Protocol):
-    """Stores the bytes that arrive, and pauses reading after the first ones."""
+    """Stores the bytes that arrive, and pauses reading after the first bytes."""
 
     def __init__(
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None
     ) -> None:
-        """
+        """Creates the protocol.
+
         transport   the transport to pause when bytes arrive
         connection  the protocol that is notified when the transport is lost
         """

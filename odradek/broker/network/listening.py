@@ -24,7 +24,7 @@ RECEIVE_BUFFER = "socket.receive.buffer.bytes"
 
 
 def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """Binds the socket of a listener. Raises CannotStart."""
+    """Binds the socket of a listener. Raises CannotStart if the address cannot be used."""
     try:
         bound = bind(listener.host, listener.port)
     except OSError as error:
@@ -49,8 +49,8 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """Reads the limits on connections from the configuration. Call it in a thread if `names_hosts` returns true, since
-    resolving a name may block. Raises CannotStart."""
+    """Returns the connection limits in the configuration. Call this function in a thread if `names_hosts` returns true,
+    since resolving a name may block. Raises CannotStart if a host name cannot be resolved."""
     idle_ms, queued_bytes = config.connections_max_idle_ms, config.queued_max_request_bytes
     return ConnectionLimits(
         max_request_bytes=config.socket_request_max_bytes,
@@ -106,7 +106,8 @@ def address_of(text: str) -> str | None:
 
 
 def addresses_of_hosts(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Resolves host names, and leaves out hosts that have no address. Call it in a thread, since it may block."""
+    """Returns the addresses of each host, without hosts that have no address. Call this function in a thread, since it
+    may block."""
     found = {}
     for host in hosts:
         try:

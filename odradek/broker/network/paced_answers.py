@@ -10,7 +10,8 @@ from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
 STEP_MS: Final = 100.0
-# Divides a response of a given size into pieces. Yields the delay before each piece, in ms, and its end position.
+# A function that divides a response of a given size into pieces. It yields the delay before each piece, in ms, and the
+# end position of the piece.
 Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
 
 
@@ -35,12 +36,13 @@ class PacedAnswer(list[Chunk]):
 
 
 def cut_at(position: int) -> Pieces:
-    """Divides a response into two pieces, and sends the second right after the first."""
+    """Returns a function that divides a response into two pieces, and sends the second piece right after the first."""
     return lambda size: iter(((0.0, position), (0.0, size)))
 
 
 def pieces_at_rate(bytes_per_s: int) -> Pieces:
-    """Divides a response into pieces, and delays them so that the response is sent at this rate."""
+    """Returns a function that divides a response into pieces, and delays them so that the response is sent at this
+    rate."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 
     def pieces(size: int) -> Iterator[tuple[float, int]]:

@@ -1,8 +1,8 @@
 """The recent requests of a controlled broker and their responses, as its clients saw them.
 
-To keep the cost low, a connection stores only the time and the bytes that are in memory anyway; nothing is decoded
-until the exchanges are read. If a request or a response is longer than MAX_KEPT_BYTES or may contain a secret, its
-content is not stored, only its size and, for a request, its first HEAD_BYTES.
+To keep the cost low, a connection stores only the time and bytes that are already in memory; nothing is decoded until
+the exchanges are read. If a request or a response is longer than MAX_KEPT_BYTES or may contain a secret, its content is
+not stored, only its size and, for a request, its first HEAD_BYTES.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 
 class RecentExchange:
     """A request and its response. They are stored as two tuples, because setting as many attributes would take three
-    times as long. Times are those of the loop; the pace translates them into the cluster's time. `answered` is None
+    times as long. Times are from the loop's clock; the pace converts them to the cluster's time. `answered` is None
     while the client waits."""
 
     __slots__ = ("answered", "received")
@@ -68,7 +68,7 @@ class RecentExchanges:
     __slots__ = ("clients", "dropped", "exchanges", "now_s", "stored_bytes", "time")
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
-        """now_s: returns the loop's time"""
+        """`now_s` returns the loop's time."""
         self.time = time
         self.now_s = now_s
         self.exchanges: deque[RecentExchange] = deque()
@@ -94,8 +94,8 @@ class RecentExchanges:
 
 
 class ObservedClient(ExchangeObserver):
-    """Stores the exchanges of one connection. `first_request` is the beginning of its first request, or None before
-    it."""
+    """Stores the exchanges of one connection. `first_request` is the beginning of its first request, or None before the
+    first request."""
 
     __slots__ = ("_connection", "_connection_id", "_info", "_recent", "first_request", "unanswered")
 
@@ -105,7 +105,7 @@ class ObservedClient(ExchangeObserver):
         self._connection, self._info = connection, connection.info
         self._connection_id = connection.info.connection_id
         self.first_request: bytes | None = None
-        # Unanswered exchanges, oldest first; None stands for an exchange that is not stored.
+        # Unanswered exchanges, oldest first. None marks an exchange that is not stored.
         self.unanswered: deque[RecentExchange | None] = deque()
 
     @property

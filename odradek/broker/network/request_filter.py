@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestFilter:
-    """A `FrameReceiver` that passes all requests on to another one. Subclasses inspect frames in `start`, and new
-    connections in `connected`.
+    """A `FrameReceiver` that passes all requests to another `FrameReceiver`. Subclasses inspect frames in `start`, and
+    new connections in `connected`.
 
-    plain: the receiver behind the filter
+    plain  the receiver behind the filter
     """
 
     def __init__(self, plain: FrameReceiver) -> None:

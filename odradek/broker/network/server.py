@@ -94,14 +94,15 @@ class Server:
         now_s: Callable[[], float] = perf_counter,
         make_connection: Callable[[Server], Connection] = Connection,
     ) -> None:
-        """
-        authentication_timeout_ms  the time within which clients must authenticate; None if the listener has no
-                                   authentication
-        admissions                 shared by the listeners of a broker
-        connection_ids             the source of connection ids, shared by the listeners of the broker and the nodes of
-                                   its cluster
-        now_s                      measures how much time a connection uses in one turn of the event loop
-        make_connection            creates a connection: a `Connection` or an object of a derived class
+        """Creates a server that does not listen yet.
+
+        authentication_timeout_ms
+                         the time within which clients must authenticate; None if the listener has no authentication
+        admissions       shared by the listeners of a broker
+        connection_ids   the source of connection ids, shared by the listeners of the broker and the nodes of its
+                         cluster
+        now_s            measures how much time a connection uses in one turn of the event loop
+        make_connection  creates a connection: a `Connection` or an object of a derived class
         """
         self.handshakes = handshakes
         self.requests = requests
@@ -137,8 +138,8 @@ class Server:
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
     def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
-        """Replaces the factories of observers. Called by `observe`. Every connection must be a `ControlledConnection`;
-        it drops the observers of other factories at once."""
+        """Replaces the factories of observers. Called by `observe`. Every connection must be a `ControlledConnection`.
+        Each connection drops the observers of other factories at once."""
         self.observers = makers
         for connection in self._connections:
             controlled = cast("ControlledConnection", connection)
@@ -164,7 +165,7 @@ class Server:
             self._listener = None
 
     def abort_connections(self) -> None:
-        """Stops accepting connections, and aborts all open ones without sending another byte."""
+        """Stops accepting connections, and aborts all open connections without sending another byte."""
         self.stop_accepting()
         for connection in list(self._connections):
             connection.abort()

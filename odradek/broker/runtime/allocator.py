@@ -3,7 +3,7 @@ skips.
 
 By default, glibc returns the memory of large buffers to the kernel as soon as they are freed. The kernel then has to
 provide zeroed pages for the next buffer, one by one, which took a quarter of the CPU time of large Produce and Fetch
-requests. Conversely, glibc never returns free pages that lie between used pages, unless it is told to.
+requests. Conversely, glibc never returns free pages that lie between used pages, unless `malloc_trim` is called.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ FREE_MEMORY_BYTES: Final = 16 * 1024 * 1024
 # Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
-# The last of these is raised on Windows, where a library needs a name.
+# TypeError is raised on Windows, where ctypes needs the name of a library.
 NO_GLIBC: Final = (OSError, AttributeError, TypeError)
 
 # Number of unfreed brokers that triggers a full collection, in addition to half the number of clusters.
@@ -42,8 +42,8 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Returns all free pages to the kernel, which takes a few milliseconds. The result is True if there were any free
-    pages, and always False without glibc."""
+    """Returns all free pages to the kernel, which takes a few milliseconds. Returns True if there were any free pages,
+    and always False without glibc."""
     try:
         malloc_trim = ctypes.CDLL(None).malloc_trim
     except NO_GLIBC:
@@ -55,9 +55,9 @@ class FrozenObjects:
     """Keeps the garbage collector from examining the objects that are alive when a cluster has started.
 
     Without freezing, a collection blocked the loop for at least 15 ms of CPU time for the objects of a fork with 100
-    partitions, and for 30 ms for those of the process itself. A stopped cluster is freed by reference counting, except
-    for cycles. The collector does not find cycles of frozen objects, so all objects are unfrozen for one collection
-    when many cycles may have accumulated, preferably when no cluster is left.
+    partitions, and for 30 ms for the objects of the process itself. A stopped cluster is freed by reference counting,
+    except for cycles. The collector does not find cycles of frozen objects, so all objects are unfrozen for one
+    collection when many cycles may have accumulated, preferably when no cluster is left.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,8 @@ class FrozenObjects:
         return collects
 
     def cluster_started(self, began: bool) -> None:
-        """Freezes all objects. Called when the cluster has started or has failed to start."""
+        """Freezes all objects. Called when the cluster has started or has failed to start. `began` is the result of
+        `cluster_starting`."""
         gc.freeze()
         self._freezes += 1
         if began:

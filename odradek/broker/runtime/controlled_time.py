@@ -45,7 +45,7 @@ def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
 
 
 class Pace:
-    """The rate at which time has passed since it was last frozen, resumed or moved. Seconds are those of
+    """The rate at which time has passed since it was last frozen, resumed or moved. Seconds are from
     `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
@@ -90,7 +90,7 @@ class ControlledTime:
         self._is_the_systems = now_ms is None and not is_frozen  # True until a test controls the clock
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
-        # There are only a few scans. They are kept in a list of their own, because an advance skips most of their runs.
+        # There are only a few scans. They are stored in a separate list, because an advance skips most of their runs.
         self._scans: list[Armed] = []
         self._cancelled = 0
         self._wake: asyncio.TimerHandle | None = None
@@ -234,7 +234,8 @@ class ControlledTime:
         return min([*self._armed[:1], *self._scans], default=None, key=_order)
 
     def _run_due(self) -> None:
-        """Runs the actions that are due now. If these actions schedule further actions, those run in a later turn."""
+        """Runs the actions that are due now. If these actions schedule further actions, the further actions run in a
+        later turn."""
         now_ms, last = self.monotonic_ms(), next(self._numbers)
         while (first := self._next_timer()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]

@@ -3,8 +3,8 @@
 While a piece of work runs on the loop, every client has to wait. Two measurements are made, neither of which adds to
 the cost of a request:
 
-- A timer is set again and again. Its delay is the time that a request would have waited if it had arrived at the due
-  time.
+- A timer is set repeatedly. The time by which it fires too late is the time that a request would have waited if it had
+  arrived at the due time.
 - Work that is timed anyway (requests) or that runs rarely (writes at the end of a turn, chores, garbage collection) is
   counted by name if it took longer than LONG_S.
 """
@@ -33,7 +33,7 @@ GARBAGE_COLLECTION = "garbage collection"
 
 @dataclass(slots=True)
 class LongRuns:
-    """Statistics about those runs of one kind of work that took longer than LONG_S."""
+    """Statistics about the runs of one kind of work that took longer than LONG_S."""
 
     count: int = 0
     total_s: float = 0.0
@@ -77,7 +77,8 @@ class LoopWatch:
             self._tick = None
 
     def record_duration(self, name: str, time_s: float) -> None:
-        """Records that work with this name ran on the loop. Called by code that measures the duration itself."""
+        """Records that work with this name ran on the loop for `time_s`. Called by code that measures the duration
+        itself."""
         if time_s < LONG_S:
             return
         of = self.blocking.get(name)

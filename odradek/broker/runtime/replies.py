@@ -1,4 +1,4 @@
-"""A pending request from the point of view of its connection, and results of handlers that are not messages.
+"""The interface of a pending request for its connection, and results of handlers that are not messages.
 
 The answer itself, and the code that waits for it, are in `odradek.broker.runtime.waiting`.
 """
@@ -38,7 +38,7 @@ class CloseConnection(Exception):
 
 
 class ParkedRequest(Protocol):
-    """A request that has not been answered yet, from the point of view of its connection."""
+    """A request that has not been answered yet, as its connection sees it."""
 
     @property
     def size_bytes(self) -> int:
@@ -46,7 +46,7 @@ class ParkedRequest(Protocol):
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of those requests that need not wait for this response, or None."""
+        """The API key of the requests that need not wait for this response; None if all requests must wait for it."""
 
     @property
     def waits_for_others(self) -> bool:
@@ -57,8 +57,8 @@ class ParkedRequest(Protocol):
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """Calls `action` once, with an arbitrary argument, when the response is ready, or immediately if it already
-        is."""
+        """Calls `action` once, with an arbitrary argument, when the response is ready, or immediately if the response
+        is already ready."""
 
     def abandon(self) -> None:
         """Drops the request, because the client has disconnected."""
@@ -70,7 +70,8 @@ class ParkedRequest(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WrappedRequest:
-    """Base class of a `ParkedRequest` that wraps another one. Delegates those properties that stay the same."""
+    """Base class of a `ParkedRequest` that wraps another `ParkedRequest`. Delegates the properties that stay the
+    same."""
 
     def __init__(self, reply: ParkedRequest) -> None:
         self._reply = reply

@@ -24,8 +24,8 @@ SLICE_S: Final = 0.003
 
 
 async def work_in_slices(steps: Iterator[None]) -> None:
-    """Runs all steps. After each SLICE_S, the loop can do other work before the steps continue. If several of these
-    calls are active, each turn of the loop runs one slice, for the call that has waited longest."""
+    """Runs all steps. After each SLICE_S, the loop can do other work before the steps continue. If several calls are
+    active, each turn of the loop runs one slice, for the call that has waited longest."""
     slices = _slices.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     is_over = False
     while not is_over:
@@ -52,10 +52,10 @@ def run_to_end(steps: Steps[A]) -> A:
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
     """Calls `visit` for each of the current items. After each SLICE_S, the loop can do other work, so an item may
-    already have been removed when it is visited. If several of these calls are active, each turn runs one slice, for
-    the call that has waited longest.
+    already have been removed when it is visited. If several calls are active, each turn runs one slice, for the call
+    that has waited longest.
 
-    name  the name of this work in the loop watch
+    name  the name of this work in the reports of the loop watch
     """
     left: Iterator[T] | None = None
     is_over = False
@@ -100,7 +100,7 @@ ENTRIES_PER_SLICE_UNDER_LOAD: Final = 50
 MAX_LONG_REQUESTS: Final = 8
 NAMES_PER_RUN: Final = 5_000  # number of names that are sorted without a pause, which takes 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and finally returns the response
-# The steps, the reply, and the size of the request's frame, or 0 if the frame is not long.
+# The steps, the reply, and the size of the request's frame (0 if the frame is not long).
 LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
 # Maximum total size of the frames that are being handled. Once decoded, they take twenty times as much memory.
 MAX_DECODED_BYTES: Final = 2 * 1024 * 1024
@@ -130,7 +130,8 @@ def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
 
 
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
-    """Does a handler's work in slices; see `sliced`.
+    """Runs a handler's steps in slices, as `sliced` describes. Returns the result, or a Deferred if the steps need more
+    than one slice.
 
     ends_with_client  whether the work stops when the client disconnects; otherwise it is always completed
     """

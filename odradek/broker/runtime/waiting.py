@@ -1,6 +1,6 @@
 """Deferred answers, and the coroutines that wait for them.
 
-A handler returns an unresolved `Deferred`, and the code that determines the answer resolves it. Code that needs such an
+A handler returns an unresolved `Deferred`, and the code that determines the answer resolves it. Code that needs an
 answer before it can continue is written as a coroutine, so that it reads from top to bottom. Such a coroutine does not
 need a task of the event loop: `start_coroutine` runs it up to its first wait. If the coroutine never waits, its result
 is returned immediately. If it waits, the awaited object resumes it: a `Deferred` in the turn in which it is resolved,
@@ -57,7 +57,7 @@ class Deferred(Generic[M]):
         self._finish(outcome)
 
     def follow(self, answer: NowOrLater[M]) -> None:
-        """Gives the same answer as `answer`, now or when that answer is ready. If the client disconnects first,
+        """Gives the same answer as `answer`, either now or when `answer` is ready. If the client disconnects first,
         `answer` is abandoned."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
@@ -79,7 +79,7 @@ class Deferred(Generic[M]):
         return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """Calls `action` when the answer is ready, or immediately if it already is."""
+        """Calls `action` when the answer is ready, or immediately if the answer is already ready."""
         if self.is_done:
             action(self)
         else:
@@ -117,7 +117,7 @@ NowOrLater: TypeAlias = M | Deferred[M]
 """An answer, or the `Deferred` that will give it."""
 
 Awaited: TypeAlias = Deferred[Any] | asyncio.Future[Any] | None
-"""What a coroutine yields when it waits. None means that it only gives way to others for a turn
+"""What a coroutine yields when it waits. None means that it only lets other work run for one turn
 (`asyncio.sleep(0)`)."""
 
 

@@ -73,8 +73,8 @@ def join(threads: Iterable[Thread]) -> None:
 
 class ThreadWorkers:
     """A limited number of threads, which are started as needed and end after IDLE_S without a job. The loop handles
-    results in batches, because waking it up costs more than most of the follow-up work. A batch that takes longer than
-    SETTLING_S is split over several turns.
+    results in batches, because waking up the loop costs more than most of the follow-up work. A batch that takes longer
+    than SETTLING_S is split over several turns.
 
     `close` waits for the jobs that were submitted before it was called. Later jobs run in the caller's thread.
     """
@@ -122,14 +122,14 @@ class ThreadWorkers:
             self._threads.append(thread)
         try:
             self._start(thread)
-        # The system does not allow another thread. Existing threads run the job; if there are none, this thread runs
+        # The system does not allow another thread. Existing threads run the job. If there are none, this thread runs
         # it.
         except RuntimeError:
             with self._changing:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # takes back this job, the only one, because no thread ends while a job waits
+                self._jobs.get()  # removes this job, which is the only one, because no thread ends while a job waits
                 self._do(job, then)
                 self._wake()
 
@@ -181,7 +181,8 @@ class ThreadWorkers:
             self._loop.call_soon_threadsafe(self._watched(self._settle))
 
     def _settle(self) -> None:
-        # Cleared first: a result that a thread adds after this line is either seen below or wakes the loop again.
+        # The flag is cleared first. A result that a thread adds after this line is then either handled below or wakes
+        # the loop again.
         self._is_woken = False
         ended, began_s = self._ended, self._now_s()
         while ended:
