@@ -106,14 +106,16 @@ class Broker:
         offered: OfferedVersions = OFFERED,
         copied_states: Mapping[TopicPartition, CopiedLogState] | None = None,
     ) -> None:
-        """
-        clock, timers  the broker's clock and timers; None for the system's, as for `disk`
+        """Creates a broker that is not open yet.
+
+        clock, timers  the broker's clock and timers; None for the system's clock and timers
         steady_clock   a clock that cannot be set; None for a clock that follows the loop's time
         is_alone       whether the process runs only this broker, so that objects from startup live as long as the
                        process
+        disk           the disk with the data directory; None for the system's disk
         steps          hooks between the broker's steps; None for Kafka's behaviour
-        offered        the APIs and features that the broker serves and lists; fewer than usual if it emulates an older
-                       release
+        offered        the APIs and features that the broker supports and lists; fewer than usual if it emulates an
+                       older release
         copied_states  the state of each log if the directory is a copy of another broker's directory, so that the logs
                        need not be read again
         """
@@ -158,8 +160,8 @@ class Broker:
     def open(self, ports: Mapping[str, int]) -> None:
         """Opens the data directory, the metadata log and the partitions.
 
-        `ports` contains the port that each listener is bound to, by the listener's name. If this fails, everything is
-        undone before CannotStart, OSError or KafkaError is raised.
+        `ports` contains the port that each listener is bound to, by the listener's name. If opening fails, everything
+        is undone before CannotStart, OSError or KafkaError is raised.
         """
         for _ in self.opening(ports):
             pass
@@ -213,8 +215,8 @@ class Broker:
     async def close(self, *, keeps_data: bool = True) -> None:
         """Stops the broker's parts. Called after the last request has arrived.
 
-        `keeps_data` means that the directory will be used for another start. Raises LogFailed or OSError if the log
-        could not be closed cleanly. In that case the next start reads the log again.
+        `keeps_data` is true if the directory will be used for another start. Raises LogFailed or OSError if the log
+        could not be closed cleanly. In that case, the next start reads the log again.
         """
         if self.has_started("shares"):
             self.shares.stop()
@@ -245,7 +247,7 @@ class Broker:
         await self._work(self.log_directory.closing(self.metadata.broker_epoch))
 
     async def _work(self, steps: Iterator[None]) -> None:
-        """Runs all steps. If the process runs other brokers, they are served between the steps."""
+        """Runs all steps. If the process runs other brokers, other brokers can serve clients between the steps."""
         if not self.is_alone:
             await work_in_slices(steps)
         for _ in steps:  # all steps at once, because the broker is alone
@@ -253,8 +255,9 @@ class Broker:
 
     def release_parts(self) -> None:
         """Drops the references to the broker's parts. Called some time after `close`. The parts and the broker refer to
-        one another. Without these references, they are freed immediately and need no garbage collection, which would
-        pause the other brokers of this process. Does nothing while a task of the broker is still running."""
+        one another. Once the broker's references are dropped, the parts are freed immediately, without a garbage
+        collection, which would pause the other brokers of this process. Does nothing while a task of the broker is
+        still running."""
         if not self._tasks:
             self._flush.end()
             vars(self).clear()
@@ -334,7 +337,7 @@ class Broker:
         self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:
-        """Returns whether a lazily created part exists. Accessing its attribute would create it."""
+        """Returns whether a lazily created part of the broker exists. Accessing its attribute would create the part."""
         return coordinator in vars(self)
 
     # The following methods are called after a commit to the metadata log, in this order. A coordinator that has not
@@ -496,7 +499,8 @@ class Broker:
 
     def _load_now(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine that loads partitions. The loaded objects stay in memory, so the garbage collector is
-        disabled while they are created, and ignores them later."""
+        disabled while they are created. If no other broker runs in the process, the collector also ignores them
+        later."""
         gc.disable()
         self._loading += 1
         self.spawn(coroutine).add_done_callback(self._loaded)
@@ -510,7 +514,7 @@ class Broker:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs a coroutine as a task of the loop."""
-        # The reference is needed because the loop holds only a weak reference, so that a running task could be
+        # The loop holds only a weak reference to the task. Without a reference here, a running task could be
         # garbage-collected.
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
@@ -519,7 +523,7 @@ class Broker:
 
 
 def _way_out(error: OSError) -> str:
-    """Returns advice for an operator whose data directory is not writable for this process."""
+    """Returns advice for an operator if this process cannot write to the data directory, otherwise an empty string."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"; let the user of this process ({this_user()}) write to it, or choose another with --data-dir"
     if error.errno == errno.EROFS:

@@ -35,7 +35,7 @@ CREATION_RATE = "max.connection.creation.rate"
 class ClientLimits:
     """Applies the quotas and limits of the current configuration.
 
-    `metering` measures the usage of clients. It is None until the first client quota is configured.
+    `metering` measures the usage of clients. It is None until a client quota is configured for the first time.
     """
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], admissions: Admissions) -> None:
@@ -70,12 +70,12 @@ class ClientLimits:
         config = self._broker.config
 
         def read(outcome: JobResult[ConnectionLimits]) -> None:
-            # If the settings have changed while names were being resolved, a newer call applies the new limits.
+            # If the settings have changed while names were being resolved, another call applies the new settings.
             if config is not self._broker.config:
                 return
             try:
                 self.admissions.set_limits(outcome.result())
-            except CannotStart as error:  # not at startup, where these settings are checked before
+            except CannotStart as error:  # not at startup, where these settings have already been checked
                 log.warning("the limits on connections were not changed: %s", error)
 
         if names_hosts(config):

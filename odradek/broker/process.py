@@ -40,16 +40,16 @@ log = logging.getLogger("odradek")
 # 0.2 µs for each object. It visits up to 5,000 objects, and every sixth time up to 30,000. A full collection would
 # happen after 30 million new objects.
 COLLECT_AFTER = (5_000, 5, 1_000)
-# The time for which the loop may have to wait, before each event, for a thread that is running Python, for instance to
-# decode a long request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6
-# s of CPU time. With this value they delayed it by 0.9 s.
+# How long the loop may have to wait, before each event, for a thread that is running Python, for instance to decode a
+# long request. With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU
+# time. With this value, the delay was 0.9 s.
 SWITCH_S = 0.0001
 IN_FLIGHT_TIMEOUT_S = 5.0  # maximum time that a stopping broker waits for responses to be sent
 
 
 @dataclass(frozen=True, slots=True)
 class InitialControl:
-    """The control settings with which the default cluster of the process starts.
+    """The initial control settings of the process's default cluster.
 
     rules    a JSON or YAML file with one fault rule or a list of rules
     seed     the seed of odd responses
@@ -61,7 +61,8 @@ class InitialControl:
     emulate: str | None = None
 
     def release(self) -> Release | None:
-        """Returns the release to emulate. Raises CannotStart if it is unknown."""
+        """Returns the release to emulate, or None if no release is emulated. Raises CannotStart if the release is
+        unknown."""
         if self.emulate is None:
             return None
         from odradek.broker.control.clusters.releases import release_named
@@ -162,7 +163,7 @@ async def _serve(
         stop_requested.set()
 
     on_stop(loop, on_signal)
-    allow_many_open_files()  # each log that is written to keeps a file open
+    allow_many_open_files()  # each log to which records are written keeps a file open
     recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None
     prepare = None if seed is None else _applying(seed)
@@ -176,9 +177,9 @@ async def _serve(
         await serving.start()
     else:
         serving = await _recorded(config, loop, recorder, prepare)
-    # Objects that were created at startup stay alive, so the garbage collector need not visit them again. Objects that
-    # requests leave behind have no reference cycles, except after errors. With the default threshold of 700 objects,
-    # searching for cycles took a tenth of the time of a Produce.
+    # Objects that were created at startup stay alive, so the garbage collector need not visit them again. The garbage
+    # of requests has no reference cycles, except after errors. With the default threshold of 700 objects, searching for
+    # cycles took a tenth of the time of a Produce.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()

@@ -1,7 +1,7 @@
 """Runs a broker that clients can connect to, with its sockets, the dispatch of requests, and its HTTP pages.
 
 start: bind the ports → open the broker → apply a seed → listen → HTTP pages → background work
-stop:  housekeeping → HTTP pages → no more requests, answer those in flight → close the broker
+stop:  housekeeping → HTTP pages → no more requests, answer the requests in flight → close the broker
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Prepare: TypeAlias = Callable[[Broker], Awaitable[None]]
 
 
 class ServingBroker:
-    dispatcher: Dispatcher[HandlerBroker]  # `dispatcher` and `traffic` are set once the broker has started
+    dispatcher: Dispatcher[HandlerBroker]  # set by `start`, like `traffic`
     traffic: Traffic
 
     def __init__(
@@ -68,12 +68,13 @@ class ServingBroker:
         copied_states: Mapping[TopicPartition, CopiedLogState] | None = None,
         prepare: Prepare | None = None,
     ) -> None:
-        """
-        time             the broker's clock and timers; None for the system's
+        """Creates a broker that does not accept clients yet.
+
+        time             the broker's clock and timers; None for the system's clock and timers
         add_routes       adds pages to the HTTP port
         make_connection  creates a `Connection` or an object of a derived class
         is_alone         whether the process runs only this broker, so that this broker also monitors the loop
-        disk             the disk with the data directory; None for the system's
+        disk             the disk with the data directory; None for the system's disk
         prepare          called with the opened broker before it accepts clients
 
         steps, offered, copied_states: see `Broker`
@@ -100,12 +101,12 @@ class ServingBroker:
         self._prepare = prepare
 
     async def start(self) -> None:
-        """Starts the broker and accepts clients. If this fails, everything is undone before CannotStart, OSError or
+        """Starts the broker and accepts clients. If starting fails, everything is undone before CannotStart, OSError or
         KafkaError is raised."""
         broker = self.broker
         config = broker.config
         # The settings and ports are checked before the directory is opened. Opening the directory removes its mark of a
-        # clean shutdown, which must not happen because of a wrong setting or a port in use.
+        # clean shutdown. The mark must not be lost because of a wrong setting or a port in use.
         sasl = self._sasl_listeners()
         async with AsyncExitStack() as undo:
             sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}
@@ -162,7 +163,8 @@ class ServingBroker:
             undo.pop_all()  # everything has started, so nothing has to be undone
 
     def _registry_socket(self) -> socket.socket | None:
-        """Binds the port of the schema registry. Returns None if the registry is disabled. Raises CannotStart."""
+        """Binds the port of the schema registry. Returns None if the registry is disabled. Raises CannotStart if the
+        port cannot be bound."""
         if not self.broker.config.odradek_schema_registry_enable:
             return None
         from odradek.broker.registry.serving import bind_registry  # imported here because most brokers have no registry
@@ -206,7 +208,7 @@ class ServingBroker:
         return self._sasl(requests, listener, sasl)
 
     def _sasl_listeners(self) -> SaslListeners | None:
-        """Returns the SASL listeners, or None if the configuration has none. Raises CannotStart."""
+        """Returns the SASL listeners, or None if the configuration has no SASL listener. Raises CannotStart."""
         broker = self.broker
         names = [one.name for one in broker.config.serving if one.security_protocol in SASL_PROTOCOLS]
         if not names:
@@ -246,8 +248,8 @@ class ServingBroker:
     async def stop(self, in_flight_timeout_s: float, *, keeps_data: bool = True) -> None:
         """Answers the requests in flight and stops the broker.
 
-        `keeps_data` means that the directory will be used for another start. Raises LogFailed or OSError if the log
-        could not be closed cleanly. In that case the next start reads the log again.
+        `keeps_data` is true if the directory will be used for another start. Raises LogFailed or OSError if the log
+        could not be closed cleanly. In that case, the next start reads the log again.
         """
         self.broker.end_housekeeping()
         if self.broker.certificates is not None:

@@ -1,4 +1,4 @@
-"""Bit fields in which responses list the operations that a client may perform. Bit n stands for the operation with
+"""Bit fields in which responses list the operations that a client may perform. Bit n represents the operation with
 number n."""
 
 from collections.abc import Mapping
@@ -7,9 +7,10 @@ from typing import Final
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
-NOT_ASKED_FOR: Final = -(2**31)  # value of a bit field if the request did not ask for it
+NOT_ASKED_FOR: Final = -(2**31)  # value of a bit field if the request did not request the operations
 
-# The operations that apply to each type of resource. Source: Kafka 4.3.1, as observed (3576, 3400, 8096).
+# The operations that apply to each type of resource. Source: Kafka 4.3.1, which returns the bit fields 3576, 3400 and
+# 8096.
 OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
         Operation.READ,

@@ -25,7 +25,7 @@ class Audit(Enum):
 
     CHECK = "check"  # refusals at INFO, permissions at DEBUG
     PROBE = "probe"  # other resources may grant the same access: permissions at DEBUG, refusals only at TRACE
-    QUIET = "quiet"  # nothing depends on the decision: both only at TRACE
+    QUIET = "quiet"  # nothing depends on the decision: permissions and refusals only at TRACE
 
 
 class Authorizer(Protocol):
@@ -48,7 +48,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """The authorizer that is used if none is configured. As in Kafka, it allows every operation."""
+    """The authorizer that is used if no authorizer is configured. As in Kafka, it allows every operation."""
 
     def allows(
         self,
@@ -201,7 +201,7 @@ class ConnectionInfo:
 
 
 class RequestContext:
-    """The context of one request. `now_ms` is the wall-clock time at which its last byte arrived.
+    """The context of one request. `now_ms` is the wall-clock time at which the last byte of the request arrived.
 
     `audited` is only used by an authorizer, which stores its log lines about this request there.
     """

@@ -82,7 +82,7 @@ class MakePendingRequest(Protocol):
 
 
 class MeteredRequests(Protocol):
-    """Selects the requests to measure; implemented by `odradek.broker.api.metered.Throttling`."""
+    """Selects the requests whose usage is measured; implemented by `odradek.broker.api.metered.Throttling`."""
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns the factory of metered requests if a quota applies to the client, otherwise None."""
@@ -244,7 +244,7 @@ class PendingRequest(RequestContext, Generic[B]):
     def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
         frames = [frame]  # emptied if the client disconnects, so that a waiting job does not keep the frame in memory
         self.deferred = Deferred()
-        if not self._route.keeps_frame:  # the client of a Produce may expect no response and disconnect right away
+        if not self._route.keeps_frame:  # a Produce is handled even if its client disconnects, as acks may be 0
             self.deferred.on_disconnect(frames.clear)
         decode = partial(workers.run, partial(read_long, self._route.read, frames, position))
         rotation().decode(self.size_bytes, decode, self._long_read)
@@ -324,11 +324,12 @@ class PendingRequest(RequestContext, Generic[B]):
 
 
 class Dispatcher(Generic[B]):
-    """Finds the handler for each frame, and encodes its response.
+    """Finds the handler for each frame, and encodes the handler's response.
 
     broker        passed to handlers
-    handler_of    finds the handler of an API at its first request, so that startup does not import all handlers
-    fast_path_of  finds the fast path of a route; returns None if the route has none
+    handler_of    finds the handler of an API at the first request for that API, so that startup does not import all
+                  handlers
+    fast_path_of  finds the fast path of a route; returns None if the route has no fast path
     """
 
     def __init__(
@@ -356,7 +357,7 @@ class Dispatcher(Generic[B]):
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Handles one request. A read-only frame may be overwritten after this method returns; any other frame belongs
-        to the request. Raises MalformedMessage or CloseConnection in cases in which Kafka closes the connection."""
+        to the request. Raises MalformedMessage or CloseConnection if Kafka would close the connection."""
         started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < REQUEST_START.size:
@@ -421,7 +422,7 @@ class Dispatcher(Generic[B]):
         return pending.refuse(frame, position, KafkaError(code))
 
     def serves(self, number: int, version: int) -> bool:
-        """Returns whether requests of this API key and version are handled."""
+        """Returns whether the dispatcher supports this version of the API."""
         return number in self._served and self._served[number][1].serves(version)
 
     @property

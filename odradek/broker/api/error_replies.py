@@ -2,8 +2,9 @@
 
 These places are derived from the schemas. A response has the code either at its top level, or in each element of an
 array that corresponds to an array of the request. Such elements repeat the names of the request's elements. Exceptions
-are in the tables below. The result mirrors `getErrorResponse` of Kafka 4.3.1's request classes, as observed. Errors of
-individual partitions or groups are not built here; they are part of a handler's response.
+are in the tables of `odradek.protocol.api_facts` and at the end of this file. The result mirrors `getErrorResponse` of
+Kafka 4.3.1's request classes, as observed. Errors of individual partitions or groups are not built here; they are part
+of a handler's response.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from odradek.protocol.struct import Message, Struct
 
 MESSAGES = "odradek.protocol.messages."
 ERROR_CODES = frozenset({"error_code", "partition_error_code"})
-# The fields that identify an element. A response repeats them. If the elements of the request are plain names or
+# Fields that identify an element. A response repeats their values. If the elements of the request are plain names or
 # numbers, the response has them in the first of these fields.
 NUMBERS = frozenset({"index", "partition", "partition_index", "partition_id"})
 NAMES = frozenset({"name", "topic", "topic_id", "group_id", "key", "transactional_id", "producer_id", "session_id"})
@@ -126,7 +127,7 @@ class _Derivation:
         """Derives one struct of the response from the corresponding struct of the request. `request_fields` is empty if
         the request has plain names or numbers.
 
-        If a struct has its own error code, its nested structs are not filled in, unless `fills_nested`.
+        If a struct has its own error code and `fills_nested` is false, its nested structs are not filled in.
         """
         part = _Answer(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
         fields = tuple(field for field in fields if self.version in field.versions)
@@ -168,8 +169,7 @@ class _Derivation:
 
 
 def _alter_replica_log_dirs(request: Any, code: int) -> Message:
-    """Builds the response to AlterReplicaLogDirs, which lists topics without the directories by which the request
-    groups them."""
+    """Builds the response to AlterReplicaLogDirs. The request groups topics by directory, but the response does not."""
     from odradek.protocol.messages.alter_replica_log_dirs_response import (
         AlterReplicaLogDirPartitionResult,
         AlterReplicaLogDirsResponse,

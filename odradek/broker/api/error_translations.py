@@ -1,8 +1,8 @@
 """Translations of error codes that one part of the broker has received from another part.
 
 A code is replaced if the client could not understand it, either because it comes from a part that the client did not
-call, or because it is newer than the client's version of the API. Codes without a row are not changed. Rules are
-sections of docs/spec/transactions.md.
+call, or because it is newer than the client's version of the API. Codes without a row are not changed. The rule of each
+row is a section of docs/spec/transactions.md, unless it names another page.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ LAST: Final = 1 << 15  # the highest version
 
 LOG_WRITERS: Final = (Receiver.COORDINATOR, Receiver.TXN_OFFSET_COMMIT)  # the receivers that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-# Responses of the share coordinator to the leader of a share partition. FENCED_LEADER: codes after which another leader
-# has taken over. PASSED: codes that clients can use unchanged, and the two codes that replace other codes.
+# Responses of the share coordinator to the leader of a share partition. FENCED_LEADER: codes that mean that another
+# leader has taken over. PASSED: codes that clients can use unchanged, and the two codes that replace other codes.
 NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)
 PASSED: Final = (
@@ -56,7 +56,7 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     (LOG_WRITERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
     (LOG_WRITERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
 
-    # The replacement is the code that every leader would return.
+    # The sender of WriteTxnMarkers expects the codes of a partition leader. It looks up the leader again and retries.
     ((Receiver.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),
 
     # Every client retries after NOT_ENOUGH_REPLICAS without requesting metadata. Only clients that rely on the broker
@@ -97,6 +97,7 @@ _ANSWERS: Final[Mapping[tuple[Receiver | ApiKey, E], tuple[int, int, E]]] = {
 
 
 def translate(asker: Receiver | ApiKey, code: E, version: int = 0) -> E:
-    """Returns the code to respond with instead of `code`. `version` is the version of the request, if it matters."""
+    """Returns the code to send instead of `code`. Returns `code` itself if no translation applies. `version` is the
+    version of the request, if it matters."""
     first, last, answer = _ANSWERS.get((asker, code), (0, LAST, code))
     return answer if first <= version <= last else code

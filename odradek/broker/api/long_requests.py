@@ -1,8 +1,9 @@
 """Long requests and responses. Threads decode and encode them, so that other clients need not wait.
 
 Handlers still run on the event loop. If a handler processes all entries at once, requests with more than MAX_ENTRIES
-entries are refused. If a handler is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES. With
-more entries, even freeing their memory would block the loop for a quarter of a second (docs/compatibility.md).
+entries are refused. If a handler is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES. If a
+request had more entries, even freeing their memory would block the loop for a quarter of a second
+(docs/compatibility.md).
 """
 
 from collections.abc import Callable

@@ -46,7 +46,8 @@ class ClientMetering(Protocol):
 
 
 class Throttling:
-    """Selects the requests to measure. A dispatcher has a `Throttling` while any client quota is configured."""
+    """Selects the requests whose usage is measured. A dispatcher has a `Throttling` while any client quota is
+    configured."""
 
     def __init__(self, metering: ClientMetering) -> None:
         self._metering = metering
@@ -54,7 +55,7 @@ class Throttling:
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
         """Returns the factory of metered requests if a quota applies to the client, otherwise None.
 
-        ApiVersions before a login is part of the authentication, and like the whole authentication it is exempt.
+        Requests before a login, such as ApiVersions, are part of the authentication, which is exempt from quotas.
         """
         if not connection.is_authenticated:
             return None
@@ -132,8 +133,8 @@ class MeteredRequest(PendingRequest[B]):
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Charges the client for partitions that are to be created or deleted (controller_mutation_rate).
 
-        If the client has used up its quota, raises THROTTLING_QUOTA_EXCEEDED if `is_strict`, which is set for request
-        versions that support this code. Clients of older versions are throttled instead. Source:
+        If the client has used up its quota and `is_strict` is set, raises THROTTLING_QUOTA_EXCEEDED. `is_strict` is set
+        for request versions that support this code. Clients of older versions are throttled instead. Source:
         docs/spec/security.md#s4-3, row 147
         """
         throttle_ms = self._client.record_mutation(count, self._dispatcher.now_ms(), is_strict=is_strict)
@@ -186,7 +187,7 @@ class MeteredRequest(PendingRequest[B]):
         return sum(len(chunk) for chunk in self._route.encode(self.correlation_id, answer))
 
     def _time_s(self) -> float:
-        """Returns the time that threads have spent on this request so far."""
+        """Returns the time that the event loop has spent on this request so far."""
         if self._running_since_s is None:
             return self._spent_s
         return self._spent_s + perf_counter() - self._running_since_s

@@ -25,8 +25,13 @@ class StoredContent(NamedTuple):
 
 
 class DecodingLimits(NamedTuple):
-    """Limits for one request: the number of values inside keys and values that are decoded, and the length of their
-    JSON. Both are limited in total and for each key or value."""
+    """Limits on decoding the keys and values of one request.
+
+    values      total number of values inside the keys and values
+    characters  total length of their JSON
+    values_each, characters_each
+                the same limits for a single key or value
+    """
 
     values: int
     characters: int
@@ -58,7 +63,7 @@ class DecodedContent:
 
 class SchemaValues(Protocol):
     """Encodes and decodes values for the client of an HTTP request. The client's ACLs determine which schemas it may
-    use. None stands for a client that may see everything."""
+    use. If the client is None, every schema may be used."""
 
     async def encode(self, subject: str, value: object, client: ConnectionInfo) -> bytes:
         """Encodes a JSON value with the latest schema of a subject. Raises KafkaError."""

@@ -1,5 +1,5 @@
-"""The APIs and versions that this broker serves and lists in ApiVersions (SERVED). Any other request closes its
-connection, except an ApiVersions request of an unknown version, which is answered (KIP-511).
+"""The APIs and versions that this broker supports and lists in ApiVersions (SERVED). Any other request closes its
+connection, except an ApiVersions request of an unknown version, which gets a response (KIP-511).
 
 Each row names a module in `odradek/broker/handlers`, which contains the API's handler as a function with the API's
 name.
@@ -15,8 +15,8 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One API: the module of its handler, and the versions that ApiVersions lists. They are the versions of Kafka 4.4.0
-    and InitProducerId v6, which Kafka lists only with `unstable.api.versions.enable`.
+    """One API: the module of its handler, and the versions that ApiVersions lists. The versions are those of Kafka
+    4.4.0 and InitProducerId v6, which Kafka lists only with `unstable.api.versions.enable`.
 
     served_from       requests of older versions close the connection, although the versions are listed (Kafka lists
                       Produce 0-2 only for librdkafka)
@@ -42,9 +42,9 @@ class ServedApi:
 
 @dataclass(frozen=True, slots=True)
 class OfferedVersions:
-    """The versions that a broker serves and lists: SERVED, or those of an older release that it emulates.
+    """The versions that a broker supports and lists: SERVED, or the versions of an older release that it emulates.
 
-    features      by name, the lowest and the highest level that can be finalised
+    features      the lowest and the highest level that can be finalised, by name of the feature
     first_levels  feature levels of a new cluster; features that are missing here have level 0
     rules         the release whose rules apply if releases differ
     """
@@ -129,14 +129,14 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ServedApi(0, 0, "groups.streams_groups"),
-    # Listed only if share.version is at least 2; see handlers/cluster/features.py.
+    # Listed only while the cluster's features allow acknowledgements in transactions; see handlers/cluster/features.py.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: ServedApi(0, 0, "shares.txn_share_acknowledge"),
     ApiKey.UNREGISTER_CONTROLLER: ServedApi(0, 0, "cluster.cluster"),
 }
 
 
 def by_number(served: Mapping[ApiKey, ServedApi]) -> Mapping[int, tuple[ApiKey, ServedApi]]:
-    """Returns the table by API number. All brokers that serve SERVED share one such table."""
+    """Returns the table by API number. All brokers with the table SERVED share one result."""
     return SERVED_BY_NUMBER if served is SERVED else _by_number(served)
 
 

@@ -1,5 +1,5 @@
-"""Reads one partition for a fetch. The checks are made in Kafka's order; then records are read up to the last offset
-that the reader may see."""
+"""Reads one partition for a fetch. Makes the checks in Kafka's order, and then reads records up to the last offset that
+the reader may see."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PartitionAnswer:
 
 
 def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
-    """Returns the answer for a partition that does not exist, or for which the reader has no permission."""
+    """Returns the answer for a partition that does not exist, or that the reader has no permission to read."""
     data = PartitionData(
         partition_index=index, error_code=code.value, high_watermark=UNKNOWN_OFFSET, records=NO_RECORDS
     )
@@ -92,8 +92,8 @@ def has_nothing_new(partition: Partition, requested: FetchPartition) -> bool:
 
 
 class PartitionRead:
-    """One read of a partition. It is split into `check`, then `read`, or `read_cold` and `answer`, because reading may
-    require a thread."""
+    """One read of a partition. Call `check` first. If it returns None, call `read`. If that raises WouldBlock, call
+    `read_cold` in a thread, and then `answer` on the loop."""
 
     __slots__ = (
         "_end_offset",
@@ -119,7 +119,7 @@ class PartitionRead:
         """Prepares a read.
 
         min_one_batch  return the whole first batch, even if it is larger than `max_bytes`
-        is_sent        the connection can send records straight from files, which is done if it is faster
+        is_sent        the connection can send records straight from files; the read uses this if it is faster
         """
         self._partition = partition
         self._requested = requested

@@ -1,8 +1,8 @@
-"""Fetch in a cluster whose nodes share their logs. Leaders direct consumers to a nearer replica (KIP-392), and
+"""Fetch in a cluster whose nodes share their logs. Leaders direct consumers to a closer replica (KIP-392), and
 followers serve consumers.
 
-From version 11 on, the leader's response to a consumer with a rack names the preferred replica and contains no records.
-The preferred replica serves the partition up to its own log end offset. Source: KIP-392; all other rules are those of
+In version 11 and later, the leader's response to a consumer with a rack names the preferred replica and contains no
+records. The preferred replica serves the partition up to its own log end offset. Source: KIP-392; all other rules:
 Kafka 4.3.1.
 """
 
@@ -32,9 +32,9 @@ FIRST_VERSION_WITH_RACKS: Final = 11
 
 @dataclass(slots=True)
 class Replicas:
-    """The replicas that consumers may read from, which are those on nodes with a rack.
+    """The replicas that consumers may read from: the replicas on nodes with a rack.
 
-    ends  by topic, partition and node: the log end offset of each follower that lags
+    end_offsets  log end offset of each follower that lags, by topic, partition and node
     """
 
     image: MetadataImage
@@ -55,8 +55,7 @@ class Replicas:
         """Returns the id of the follower that a consumer in this rack should read from, or None for the leader.
 
         A consumer in the leader's rack reads from the leader. A follower qualifies if it is in the rack and its log
-        contains the fetch offset. Of several such followers, the method chooses the one with the highest log end
-        offset.
+        contains the fetch offset. If several followers qualify, the one with the highest log end offset is chosen.
         """
         if fetch_offset < partition.log.log_start_offset:
             return None
@@ -84,10 +83,10 @@ class FollowerRead(PartitionRead):
         self._end_offset = min(end, self._end_offset)
 
     def check(self) -> PartitionAnswer | None:
-        """Makes the same checks as a leader, for a follower that may lag. Raises KafkaError.
+        """Makes the same checks as a leader, for a follower that may lag. Raises KafkaError if a check fails.
 
-        If the follower does not have the offset yet, the error is OFFSET_OUT_OF_RANGE. The consumer then asks the
-        leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
+        If the follower does not have the offset yet, the error is OFFSET_OUT_OF_RANGE. The consumer then checks with
+        the leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
         """
         check_leader_epoch(self._partition, self._requested.current_leader_epoch)
         if self._requested.fetch_offset > self._followed_to:

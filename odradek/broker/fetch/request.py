@@ -139,8 +139,8 @@ class PendingFetch:
         self._has_error = False
 
     def _read_partitions(self) -> Steps[ColdRead | None]:
-        """Reads those partitions that have no answer yet, one per step. Stops at a read that has to access the disk and
-        returns it. Returns None once every partition has an answer."""
+        """Reads the partitions that have no answer yet, one per step. Stops at a read that has to access the disk and
+        returns that read. Returns None once every partition has an answer."""
         answers, partitions = self._answers, self._fetch.partitions
         while len(answers) < len(partitions):
             requested = partitions[len(answers)]
@@ -160,7 +160,8 @@ class PendingFetch:
         return None
 
     def _read(self, partition: Partition, requested: FetchPartition) -> ColdRead | None:
-        """Reads immediately if possible. Otherwise returns the read, which must then be done in a thread."""
+        """Reads immediately if possible, and stores the answer. Otherwise returns the read, which must then be done in
+        a thread."""
         read = self._partition_read(partition, requested)
         try:
             answer = read.check() or read.read()
@@ -277,7 +278,7 @@ class PendingFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # a read in a thread is in progress; events during that read do not justify another round
+        if woken is None:  # the fetch is still reading; it is answered after that, without reading again
             self._must_answer = True
         else:
             woken.resolve(None)

@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): a consumer sends its partitions once, and then only the changes.
 
-`FetchSessions` owns every session; only `start_fetch` and the `finish` of a fetch change one. The epoch of a session
-counts its fetches, which reveals lost and repeated responses. If there is no room for a session, the client receives
-session id 0 and continues with full fetches.
+`FetchSessions` owns every session; only `start_fetch` and the `finish` of a fetch change a session. The epoch of a
+session counts its fetches, which reveals lost and repeated responses. If there is no room for a session, the client
+receives session id 0 and continues with full fetches.
 
     session id  epoch     meaning
     0           0         full fetch that requests a session
@@ -10,7 +10,7 @@ session id 0 and continues with full fetches.
     n           0         full fetch that ends session n and requests a new session
     n           e > 0     incremental fetch number e of session n
 
-Source: KIP-227; the choice of partitions to send and of sessions to evict is the same as in Kafka 4.3.1.
+Source: KIP-227. The choice of partitions to send and of sessions to evict is the same as in Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,8 +34,8 @@ PartitionKey = tuple[str | bytes, int]
 
 
 class NamedBy(Enum):
-    """The way in which a session identifies its partitions: by topic name for Fetch up to v12, by topic id from v13
-    on."""
+    """The way in which a session identifies its partitions: by topic name in Fetch up to v12, by topic id in v13 and
+    later."""
 
     TOPIC_NAME = 0
     TOPIC_ID = 1
@@ -90,7 +90,7 @@ class FetchPartition:
         return PARTITION_BYTES + getsizeof(self.topic)
 
     def update(self, requested: "FetchPartition") -> None:
-        """Replaces the requested values with those of a new request, and keeps the sent values."""
+        """Replaces the requested values with the values of a new request, and keeps the sent values."""
         self.fetch_offset = requested.fetch_offset
         self.max_bytes = requested.max_bytes
         self.current_leader_epoch = requested.current_leader_epoch
@@ -133,8 +133,8 @@ class Fetch:
         self.partitions = partitions
 
     def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> "FinishedFetch":
-        """Selects the answers to send. `answers[i]` belongs to `partitions[i]` and is None if nothing has changed since
-        the session's last response."""
+        """Selects the answers to send, and records them as sent. `answers[i]` belongs to `partitions[i]` and is None if
+        nothing has changed since the session's last response."""
         raise NotImplementedError
 
     def preview(self, answers: Sequence[AnsweredPartition | None]) -> "FinishedFetch":
@@ -145,8 +145,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FinishedFetch:
-    """The result of a fetch. `sent` lists the indexes of those `partitions` whose answers make up the response, in
-    order."""
+    """The result of `Fetch.finish`. `sent` contains the indexes in `Fetch.partitions` of the partitions to include in
+    the response, in order."""
 
     error_code: ErrorCode
     session_id: int
@@ -199,7 +199,7 @@ class IncrementalFetch(Fetch):
 
     def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> FinishedFetch:
         session = self._session
-        if session.epoch != self._epoch:  # another request of this session arrived while this one was parked
+        if session.epoch != self._epoch:  # another request of this session arrived while this request was parked
             return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
         sent = []
         for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True)):
@@ -247,7 +247,8 @@ def next_epoch(epoch: int) -> int:
 class FetchSessions:
     """All fetch sessions of this broker: at most `max_sessions` sessions, using at most `max_bytes` in total.
 
-    `new_session_id` returns a random number from 1 to MAX_SESSION_ID. It is called again if that id is already in use.
+    `new_session_id` returns a random number from 1 to MAX_SESSION_ID. The function is called again if that id is
+    already in use.
     """
 
     def __init__(
@@ -354,10 +355,11 @@ class FetchSessions:
             self._held_bytes -= session.size_bytes
 
     def _evict_for(self, partition_count: int, now_ms: int) -> bool:
-        """Makes room for a session with this many partitions. Evicts an idle session if there is one; otherwise evicts
-        the smallest old session, provided that it is smaller than the new session.
+        """Makes room for a session with this many partitions. Evicts an idle session if there is one. Otherwise evicts
+        the smallest old session, provided that it is smaller than the new session. Returns whether a session was
+        evicted.
 
-        Sessions younger than the eviction time are kept, so that consumers do not keep evicting each other.
+        Sessions younger than the eviction time are kept, so that consumers do not keep evicting each other's sessions.
         """
         if not self._sessions:
             return False

@@ -51,8 +51,8 @@ class FetchWait:
         self._timer = timers.after(max_wait_ms, self._timer_fired)
 
     def count_appended(self, size_bytes: int) -> bool:
-        """Counts bytes that have become readable in one partition. Returns True when the bytes may suffice. After that,
-        returns False until `look` has run."""
+        """Counts bytes that have become readable in one partition. Returns True when enough bytes may have become
+        readable. After that, returns False until the fetch has looked again."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0 or self._is_woken:
             return False

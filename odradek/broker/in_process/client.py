@@ -1,8 +1,8 @@
-"""A client that sends requests to its own broker without a socket. It is used by the web page and by the presets of
-control.
+"""A client that sends requests to its own broker without a socket. Used by the HTTP port, the schema registry, seeds
+and the presets of control.
 
-The dispatcher handles these requests like those of any other client, so authorization, checks and errors are the same.
-The page has no login. If an authorizer is configured, the page may do what the ACLs allow User:ANONYMOUS to do.
+The dispatcher handles these requests like requests from any other client, so authorization, checks and errors are the
+same. The page has no login. If an authorizer is configured, the page may do what the ACLs allow User:ANONYMOUS to do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIENT_ID = "odradek-page"
 
 class Ask(Protocol):
     async def __call__(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """Sends a request in the newest version, or in `max_version` if that is lower. Returns the response."""
+        """Sends a request in the newest version, or in `max_version` if that is older. Returns the response."""
 
 
 class InProcessClient:
@@ -74,7 +74,7 @@ class InProcessClient:
         return answer
 
     def begin(self, request: Message, version: int) -> list[Chunk] | ParkedRequest:
-        """Sends a request. Returns the response or a parked request, either of which the caller may ignore."""
+        """Sends a request. Returns the response or a parked request. The caller may ignore the result."""
         frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
         return self._dispatcher.start(frame, self._connection)
 
@@ -91,7 +91,7 @@ class InProcessClient:
 
 
 def client_of_the_broker(broker: Broker) -> InProcessClient:
-    """Returns a client with all permissions, because it acts for the broker itself. ACLs do not apply to this
+    """Returns a client with all permissions, because the client acts for the broker itself. ACLs do not apply to this
     client."""
     dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
         broker,
