@@ -172,7 +172,10 @@ def test_calls_that_the_state_does_not_allow_say_so(bootstrap: str, topic: str) 
             consumer.commit()
         with pytest.raises(IllegalState, match="group_id"):
             consumer.subscribe([topic])
-    with member(bootstrap, topic, group="mistakes") as subscribed, pytest.raises(IllegalState, match="subscribed"):
+    with (
+        member(bootstrap, topic, group="mistakes") as subscribed,
+        pytest.raises(IllegalState, match="has called subscribe"),
+    ):
         subscribed.assign([partition])
 
 

@@ -227,7 +227,7 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
         await driver.write()
     old = query.driver()
     await old.prepare(batch=1)
-    with pytest.raises(CheckpointBehind, match="batch 2 is committed already"):
+    with pytest.raises(CheckpointBehind, match="batch 2 is already committed"):
         await old.commit()
     await query.check()
 
