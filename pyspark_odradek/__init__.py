@@ -1,4 +1,4 @@
-"""Provides `DefaultSource` where Spark looks for it, so `format("odradek")` needs no registration."""
+"""Provides `DefaultSource` where Spark looks for it, so that `format("odradek")` needs no registration."""
 
 from odradek.spark.data_source import OdradekSource as DefaultSource
 

@@ -1,4 +1,5 @@
-"""Reads and writes topics with Spark. Output is written exactly once (rules: docs/spec/spark.md)."""
+"""Reads and writes topics with Spark, and writes each row exactly once. docs/using-spark.md is the manual, and
+docs/spec/spark.md contains the rules."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ __all__ = ["install"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `install` on first use. It needs pyspark, and some commands of `odradek spark` work without pyspark."""
+    """Imports `install` on first use, because `install` needs pyspark, and some commands of `odradek spark` work
+    without pyspark."""
     if name == "install":
         from odradek.spark.listener import install
 

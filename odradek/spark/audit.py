@@ -1,4 +1,4 @@
-"""The public names of `odradek.spark.jobs.audit`, which compares an output with its input (docs/using-spark.md)."""
+"""Compares an output with its input. docs/using-spark.md describes these functions of `odradek.spark.jobs.audit`."""
 
 from odradek.spark.jobs.audit import Comparison, compare, exactly_once
 

@@ -1,4 +1,4 @@
-"""The public names of `odradek.spark.avro_columns`, which decodes Avro columns (docs/using-spark.md)."""
+"""Decodes Avro columns. docs/using-spark.md describes these functions of `odradek.spark.avro_columns`."""
 
 from odradek.spark.avro_columns.decoding import decode_avro, schema_id
 

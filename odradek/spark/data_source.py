@@ -1,9 +1,9 @@
-"""Implements `format("odradek")`, which reads topics as batches and streams, writes them, and, with `path`, reads
-files.
+"""Implements `format("odradek")`. It reads topics as batches and streams, and writes to topics. With the option `path`,
+it reads the files of a data directory.
 
 Spark starts a Python worker for each step (plan, read, write, commit), and each worker imports this module. Modules
-that only one step needs are imported late, because Arrow, numpy and the client take four times as long to import as
-everything else.
+that only one step needs are imported when that step begins. Arrow, numpy and the client alone take four times as long
+to import as everything else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The public names of `odradek.spark.jobs.diff`, which compares two data directories (docs/using-spark.md)."""
+"""Compares two data directories. docs/using-spark.md describes these names of `odradek.spark.jobs.diff`."""
 
 from odradek.spark.jobs.diff import Diff, diff
 

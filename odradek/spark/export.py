@@ -1,4 +1,4 @@
-"""The public names of `odradek.spark.jobs.export`, which writes topics as Parquet (docs/using-spark.md)."""
+"""Writes topics as Parquet. docs/using-spark.md describes these names of `odradek.spark.jobs.export`."""
 
 from odradek.spark.jobs.export import ExportOptions, export, export_source
 

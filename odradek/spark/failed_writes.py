@@ -1,9 +1,9 @@
-"""Records failed batch writes whose transactions may still be open, so that the next write on this machine can end
-them.
+"""Records failed batch writes whose transactions may still be open, so that the next write on this machine can end the
+transactions.
 
 Spark starts a new Python process for each commit and each abort of a batch write, so the next write of the session
 cannot rely on the memory of an earlier process. Each failed write is therefore recorded in a file. The file is created
-before the abort begins and removed once all transactions have ended, so it survives even if the abort is killed.
+before the abort begins, and removed once all transactions have ended. It remains if the abort is killed.
 
 A process that handles a failed write holds a lock on the file. The lock is released when the process ends.
 """
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FailedWrite:
-    """Identifies a batch write by the parts of its transactional ids."""
+    """The identity of a batch write: the parts of its transactional ids."""
 
     bootstrap_servers: str
     sink: str
@@ -37,20 +37,20 @@ class FailedWrite:
 
 
 def default_folder() -> Path:
-    """Returns the folder of this user, which outlives the process."""
+    """Returns this user's folder for failed writes. The folder outlives the process."""
     return Path(tempfile.gettempdir()) / f"odradek-spark-failed-writes-{user_id()}"
 
 
 class FailedWrites:
-    """The folder of failed writes. If it cannot be used, nothing is recorded and a warning is logged."""
+    """The folder of failed writes. If the folder cannot be used, nothing is recorded, and a warning is logged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def recorded(self, write: FailedWrite) -> Iterator[None]:
-        """Records the write while the block runs. Removes the record at the end of the block, unless the block
-        raises."""
+        """Records the write while the block runs. Removes the record at the end of the block, unless the block raises
+        an error."""
         path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
         try:
             self._require_folder()
@@ -70,7 +70,7 @@ class FailedWrites:
 
     def unfinished_writes(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
         """Yields the recorded writes to these servers that no other process is handling. A record is removed when the
-        caller requests the next write. It stays if the caller raises or leaves the loop before that."""
+        caller requests the next write. If the caller raises an error or leaves the loop instead, the record stays."""
         try:
             self._require_folder(creates=False)
             paths = sorted(self._folder.glob(f"*{_SUFFIX}"))
@@ -83,12 +83,12 @@ class FailedWrites:
                 continue
             try:
                 if not lock(handle):
-                    continue  # another process is handling it
+                    continue  # another process is handling this write
                 write = FailedWrite(**json.loads(pread(handle, 1 << 16, 0)))
                 if write.bootstrap_servers == bootstrap_servers:
                     yield write
                     path.unlink(missing_ok=True)
-            except (OSError, TypeError, ValueError) as error:  # another process has created it but not written it
+            except (OSError, TypeError, ValueError) as error:  # another process has yet to write the file
                 _log.debug("%s is ignored: %s", path, error)
             finally:
                 os.close(handle)

@@ -1,4 +1,4 @@
-"""The public names of `odradek.spark.jobs.inputs`, which describes the input of a job (docs/using-spark.md)."""
+"""Describes the input of a job. docs/using-spark.md describes these names of `odradek.spark.jobs.inputs`."""
 
 from odradek.spark.jobs.inputs import Input, InputError, input_of
 

@@ -1,8 +1,8 @@
-"""The ledger: a compacted topic in which each sink records its last decision (docs/spec/spark.md#s2).
+"""The ledger, a compacted topic in which each sink records its last decision (docs/spec/spark.md#s2).
 
-A record is written in an ordinary transaction with the transactional id `{sink}.ledger`. The process that was the last
-to initialise this id holds the lease. All earlier holders are fenced: they can neither write nor finish a write that
-they have begun.
+A record is written in an ordinary transaction with the transactional id `{sink}.ledger`. The process that initialised
+this id last holds the lease. All earlier holders are fenced: they can neither write nor finish a write that they have
+begun.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-# Timeout of the ledger's transactions. After a crash, an open transaction delays
-# other sinks in its partition for this long.
+# Timeout of the ledger's transactions. If the holder of a lease crashes, its open transaction delays other sinks in the
+# same partition for at most this long.
 LEASE_TIMEOUT_MS = 10_000
 POLL_MS = 50
 CLOSE_MS = 1_000
 UNDECIDED = -1  # the batch number before the first batch
-ONGOING, EMPTY = "Ongoing", "Empty"  # states of a transactional id as brokers spell them
+ONGOING, EMPTY = "Ongoing", "Empty"  # names that brokers use for the states of transactional ids
 
 
-# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value.
-# Version 2 covers every column that is written.
+# Versions of `LedgerEntry.digest`. Version 1 covers topic, key and value. Version 2 covers all written columns.
 DIGEST_OF_KEYS_AND_VALUES = 1
 DIGEST_OF_ALL_COLUMNS = 2
 
@@ -57,7 +56,7 @@ _JSON_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """One of a batch's transactions."""
+    """One of the transactions of a batch, which a task has prepared."""
 
     transactional_id: str
     state: PreparedTxnState
@@ -65,12 +64,12 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A sink's last decision: batch `batch` consists of the transactions `parts`. `doomed` lists the ids of
-    transactions that some process may be aborting.
+    """The last decision of a sink: batch `batch` consists of the transactions in `parts`.
 
-    is_finished     all parts have ended, so they need not be looked up at the broker
+    doomed          ids of transactions that some process may be aborting
+    is_finished     whether all parts have ended, so that they need not be looked up at the broker
     expires_ms      when the key of a batch write may be used again; None for a stream
-    digest_version  how `digest` was computed; a record without this field was written before there were versions
+    digest_version  how `digest` was computed. A record without this field was written before the digest had versions.
     """
 
     sink: str
@@ -87,8 +86,8 @@ class LedgerEntry:
     digest_version: int = DIGEST_OF_KEYS_AND_VALUES
 
     def is_expired(self, now_ms: int) -> bool:
-        """Returns whether the key may be used again. An unfinished entry never expires, because its transactions must
-        still be ended."""
+        """Returns whether the key of a batch write may be used again. An unfinished entry never expires, because its
+        transactions must still be ended."""
         return self.is_finished and self.expires_ms is not None and self.expires_ms <= now_ms
 
     def to_json(self) -> bytes:
@@ -102,7 +101,7 @@ class LedgerEntry:
 
     @classmethod
     def from_json(cls, text: bytes) -> LedgerEntry:
-        """Parses a record of the ledger. Raises ValueError for text that `to_json` cannot have produced."""
+        """Parses a record of the ledger. Raises ValueError for a text that `to_json` cannot have produced."""
         try:
             document = json.loads(text)
             document |= {
@@ -112,7 +111,7 @@ class LedgerEntry:
                 "doomed": tuple(document["doomed"]),
             }
             names = {name: _JSON_NAMES.get(name, name) for name in cls.__slots__}
-            # Records written by earlier releases lack `finished`, `expires` or `digestVersion`.
+            # Records of earlier releases lack `finished`, `expires` or `digestVersion`.
             return cls(**{name: document[short] for name, short in names.items() if short in document})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
@@ -123,12 +122,12 @@ def undecided_entry(sink: Sink) -> LedgerEntry:
 
 
 class LeaseLost(Exception):
-    """Another process holds the lease, or the record may or may not have been written. Take the lease again and read
+    """Another process holds the lease, or it is unknown whether the record was written. Take the lease again, and read
     the ledger."""
 
 
 class Ledger:
-    """The ledger of one sink, for use by the sink's driver."""
+    """The ledger of one sink. Only the sink's driver uses it."""
 
     def __init__(self, brokers: Brokers, sink: Sink, observe: Observe = observe_nothing) -> None:
         self._brokers = brokers
@@ -142,8 +141,8 @@ class Ledger:
         return self._entry if self._producer is not None else await self.acquire_lease()
 
     async def acquire_lease(self) -> LedgerEntry:
-        """Takes the lease, then reads the sink's record. In between, only the holder of an even newer lease can
-        write."""
+        """Takes the lease, and then reads the sink's record. Only the holder of an even newer lease can change the
+        record in between."""
         await self.release()
         async with self._brokers.admin() as admin:
             try:
@@ -204,11 +203,11 @@ class Ledger:
 
 
 async def read_entries(brokers: Brokers, sink: Sink | None = None) -> dict[str, LedgerEntry]:
-    """Returns the live record of this sink, or of all sinks, by the sink's name.
+    """Returns the live record of this sink, or of all sinks, by the name of the sink.
 
-    Reads up to the end of the log as it was at the beginning of the call, not only up to the last stable offset,
-    because an open transaction of another sink must not hide a decision. Raises RetriableError if a transaction stays
-    open for too long.
+    Reads up to the end of the log at the time of the call, not only up to the last stable offset, because an open
+    transaction of another sink must not hide a decision. Raises RetriableError if a transaction stays open for too
+    long.
     """
     async with brokers.admin() as admin:
         if LEDGER_TOPIC not in await admin.list_topics(include_internal=True):
@@ -248,8 +247,8 @@ COMMIT, ABORT = "commit", "abort"
 
 @dataclass(slots=True)
 class SinkState:
-    """The state of a sink. `entry` is None before the first decision. `open` lists transactions of the sink's tasks
-    that hold up readers of committed records."""
+    """The state of a sink. `entry` is None before the first decision. `open` lists the open transactions of the sink's
+    tasks, for which readers of committed records wait."""
 
     name: str
     entry: LedgerEntry | None
@@ -261,8 +260,8 @@ class SinkState:
         return min((each.started_ms for each in self.open if each.started_ms is not None), default=None)
 
     def verdict(self, transactional_id: str) -> str:
-        """Returns how `recover` ends a transaction. It commits transactions that the ledger has decided, and aborts all
-        others."""
+        """Returns how `recover` ends a transaction. It commits a transaction that the ledger has decided, and aborts
+        any other transaction."""
         return verdict(self.entry, transactional_id)
 
 
@@ -291,8 +290,8 @@ async def sinks(brokers: Brokers) -> list[SinkState]:
 
 
 async def verdicts(brokers: Brokers, transactional_ids: Iterable[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns, for each id that belongs to a sink, the name of the sink and the verdict of the ledger. Other ids are
-    left out."""
+    """Returns, for each id that belongs to a sink, the name of the sink and the verdict of the ledger. Leaves out other
+    ids."""
     tasks = {each: task for each in transactional_ids if (task := task_of(each)) is not None}
     entries = await read_entries(brokers) if tasks else {}
     return {each: (task.sink, verdict(entries.get(task.sink), each)) for each, task in tasks.items()}

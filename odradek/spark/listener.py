@@ -1,9 +1,9 @@
-"""The listener. It ends the transactions that a query has left open as soon as the query terminates, and counts the
-query's rows.
+"""The listener of a session. It ends the transactions that a query has left open as soon as the query terminates, and
+counts the rows of the query.
 
-The sink works without the listener. But if a query is stopped in the middle of a batch, Spark does not call the sink
-(docs/spec/spark.md#s3). The transactions that its tasks had prepared would then hold up readers until the query is
-started again or `odradek spark recover` is run.
+The sink works without the listener. However, if a query is stopped in the middle of a batch, Spark does not call the
+sink (docs/spec/spark.md#s3). Without the listener, readers of committed records would then wait for the prepared
+transactions until the query is started again, or `odradek spark recover` is run.
 
 The listener recovers only the run that has terminated, because the query may have been started again since.
 """
@@ -39,15 +39,18 @@ FORMAT = "odradek"
 OF_WORKERS = "odradek.spark.task"  # imports everything that workers need except pyspark, which Spark itself provides
 IMPORT_TIMEOUT_S = 60
 TIMEOUT_MS = 15_000  # limited because the driver's process waits for the listener before it exits
-ROUNDS_S = (0.0, 1.0, 3.0)  # spread out because Spark gives the Python worker of a cancelled task 2 s to stop
+ROUNDS_S = (0.0, 1.0, 3.0)  # spread out, because a cancelled task's Python worker may run for another 2 s
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class SinkProgress:
-    """The progress of one run of a query, as reported to the listener. `rows` counts the rows of finished batches.
-    `ended` counts the transactions that the run had left open and that the listener has ended. It is None until then,
-    or if ending them failed."""
+    """The progress of one run of a query, as reported to the listener.
+
+    rows   number of rows in finished batches
+    ended  number of transactions that the run had left open, and that the listener has ended. It is None until the
+           listener has ended them, and if that failed.
+    """
 
     query: str
     run: str
@@ -64,7 +67,7 @@ class SinkProgress:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The destination of a query: a cluster and a prefix."""
+    """The destination of a query: a cluster, and the prefix of the transactional ids."""
 
     brokers: Brokers
     prefix: str
@@ -149,7 +152,7 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
         if written is None:
             return
         state.sink = written.sink(state.query)
-        # Not a daemon thread, so a driver that exits after its query waits for the thread.
+        # Not a daemon thread, so that a driver that exits after its query waits for the thread.
         thread = threading.Thread(target=self._end, args=(written.brokers, state), name="odradek-listener")
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
@@ -172,8 +175,8 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
             _log.info("%s: ended %d transactions that run %s had left open", state.sink.name, state.ended, state.run)
 
     def _search(self, query: str) -> Callable[[], Written | None]:
-        """Returns a function that finds the destination of a query. Call it once the query has begun to write, or has
-        ended."""
+        """Returns a function that finds the destination of a query. Call that function once the query has begun to
+        write, or has ended."""
         if self._written is not None:
             written = self._written
             return lambda: written
@@ -185,9 +188,11 @@ class SinkListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[float]) -> int:
-    """Ends the transactions that tasks of this run have left open, including those of tasks that stop a little later.
-    Returns the number of transactions. If no transaction is open, no lease is taken, so a query that is still running
-    is not disturbed."""
+    """Ends the transactions that tasks of this run have left open, even if a task stops a little later than its query.
+    Returns the number of these transactions.
+
+    If no transaction is open, no lease is taken, so that a query that is still running is not disturbed.
+    """
     ended = 0
     for pause_s in rounds_s:
         await asyncio.sleep(pause_s)
@@ -202,8 +207,8 @@ async def end_run(brokers: Brokers, sink: Sink, run: str, rounds_s: Sequence[flo
 
 
 def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[str]) -> Written | None:
-    """Returns the destination of a query. `write` contains the name and the options of its sink. Returns None if the
-    query uses a different sink, or writes without transactions."""
+    """Returns the destination of a query, given the name and the options of its sink. Returns None if the query uses
+    another sink, or writes without transactions."""
     if write is None or write[0] not in formats:
         return None
     try:
@@ -216,8 +221,8 @@ def written_by(write: tuple[str, Mapping[str, str]] | None, formats: Collection[
 
 
 def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
-    """Reads the name and the options of a query's sink from Spark's plan. The plan is not part of Spark's API. Returns
-    None if it has an unexpected form."""
+    """Reads the name and the options of a query's sink from Spark's plan, which is not part of Spark's API. Returns
+    None if the plan has an unexpected form."""
     from py4j.protocol import Py4JError
 
     try:
@@ -230,11 +235,12 @@ def _write_of(spark: Any, handle: Any) -> tuple[str, Mapping[str, str]] | None:
 
 
 class WrongWorkerPython(Exception):
-    """The session's workers use a Python in which odradek cannot be imported."""
+    """The workers of the session use a Python that cannot import odradek."""
 
 
 def require_worker_python(executable: str) -> None:
-    """Raises WrongWorkerPython, with a one-line message, if this Python cannot be started or cannot import odradek."""
+    """Raises WrongWorkerPython, with a message of one line, if this Python cannot be started or cannot import
+    odradek."""
     if shutil.which(executable) == sys.executable:
         return
     try:
@@ -259,24 +265,24 @@ def require_worker_python(executable: str) -> None:
 
 
 def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = DEFAULT_PREFIX) -> SinkListener:
-    """Registers `format("odradek")` with this session, and adds the listener to it.
+    """Registers `format("odradek")` with a session, and adds the listener to it. The listener ends the open
+    transactions of a stopped query immediately, rather than when the query is started again.
 
-    Spark finds the format by itself if `pyspark_odradek` is on the path of the driver's Python. After `--py-files`, and
-    on a Spark Connect server, the format has to be registered. The listener ends the open transactions of a stopped
-    query immediately, rather than when the query is started again.
-
-    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Without this check, Spark would
-    report a missing data source, or show a worker's traceback, when a query is planned.
+    Spark finds the format by itself if `pyspark_odradek` is on the path of the driver's Python. Call `install` if you
+    use `--py-files`, or a Spark Connect server.
 
     spark              a session, which may use Spark Connect; queries that are already running are observed too
-    bootstrap_servers  the cluster to which the session's queries write. Under Spark Connect the listener cannot
-                       determine this, and does nothing if it is left out
+    bootstrap_servers  the cluster to which the queries of the session write. The listener only needs it under Spark
+                       Connect, where it does nothing without it.
     prefix             the `transactionalIdPrefix` of these queries
     returns            the listener, whose `progress` reports the rows that each query has written
+
+    Raises WrongWorkerPython if the Python of the session's workers lacks odradek. Without this check, the planning of a
+    query would fail with a missing data source or with a worker's traceback.
     """
     from odradek.spark.data_source import OdradekSource
 
-    # A Spark Connect session has no such attribute, and its server's Python is not on this machine.
+    # A Spark Connect session has no such attribute, and the Python of its server is not on this machine.
     context = getattr(spark, "_sc", None)
     if context is not None and not context.getConf().get("spark.submit.pyFiles", ""):
         require_worker_python(context.pythonExec)

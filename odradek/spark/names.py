@@ -28,7 +28,7 @@ class Sink:
         return f"{self.name}.ledger"
 
     def task_id(self, run: str, batch: int, partition: int, attempt: int, random: str) -> str:
-        """Returns a transactional id for one transaction. The id is never used again."""
+        """Returns a transactional id for one transaction. `random` makes it an id that is never used again."""
         return f"{self.task_prefix(run)}{batch}.{partition}.{attempt}.{random}"
 
     def task_prefix(self, run: str) -> str:
@@ -36,12 +36,12 @@ class Sink:
         return f"{self.name}.t.{shorten(run)}."
 
     def seal_id(self, run: str) -> str:
-        """Returns the transactional id that seals a run. Once the coordinator has this id, no task of the run may open
-        a transaction. No transaction ever begins under it."""
+        """Returns the transactional id that seals a run. Once the coordinator knows this id, no task of the run may
+        open a transaction. No transaction ever begins under the id."""
         return f"{self.name}.sealed.{shorten(run)}"
 
     def pattern(self, run: str | None = None) -> str:
-        """Returns a pattern for ListTransactions that matches the ids of all tasks, or of the tasks of one run."""
+        """Returns a pattern for ListTransactions that matches the ids of all tasks, or only of the tasks of one run."""
         return re.escape(f"{self.name}.t." if run is None else self.task_prefix(run)) + ".*"
 
 

@@ -1,4 +1,5 @@
-"""Queries the cluster to resolve the options of a query to the offsets that it reads. Independent of Spark."""
+"""Resolves the options of a query to the offsets that the query reads, with requests to the cluster. Independent of
+Spark."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from odradek.spark.options import EARLIEST, LATEST, STRATEGY, Bound, OptionError
 Offsets = dict[TopicPartition, int]
 TopicIds = dict[str, str]  # topic ids in hexadecimal, by topic name
 
-# The key in a checkpoint under which the topic ids are stored; no topic can have this name. It is missing in
-# checkpoints of earlier releases and of Spark's own source.
+# The key under which a checkpoint contains the topic ids. No topic can have this name. Checkpoints of earlier releases,
+# and of Spark's own source, lack this key.
 TOPIC_IDS = "#topicIds"
 
-# Bytes to fetch from a partition at a time. The number is large because each Fetch
-# costs the reader and the broker a round trip.
+# Bytes to fetch from a partition at a time. The number is large, because each Fetch costs the reader and the broker a
+# round trip.
 FETCH_BYTES = 8 * 1024 * 1024
 _FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range contains few records
 _LARGE_RECORD_BYTES = 1024
@@ -35,7 +36,7 @@ class DataLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The range of a partition that one task reads: start_offset <= offset < end_offset."""
+    """The offsets of a partition that one task reads: start_offset <= offset < end_offset."""
 
     topic: str
     partition: int
@@ -57,8 +58,8 @@ class RangeOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """The position of a stream, with the ids of its topics. A topic that was deleted and created again has a different
-    id."""
+    """The position of a stream, with the ids of its topics. If a topic was deleted and created again, its id has
+    changed."""
 
     offsets: Offsets
     topic_ids: TopicIds
@@ -75,7 +76,7 @@ class StreamPosition:
         return {**to_json(self.offsets), TOPIC_IDS: ids} if ids else to_json(self.offsets)
 
     def retained(self, topic_ids: TopicIds) -> Offsets:
-        """Returns the offsets, except those of topics that have since been deleted and created again."""
+        """Returns the offsets, without those of topics that have been deleted and created again."""
         anew = self.recreated_topics(topic_ids)
         return {each: offset for each, offset in self.offsets.items() if each.topic not in anew}
 
@@ -84,9 +85,9 @@ class StreamPosition:
 
 
 class OffsetReader:
-    """Queries the cluster for offsets. It connects on first use; the owner must close it.
+    """Requests offsets from the cluster. It connects on first use, and its owner must close it.
 
-    topic_ids   ids of the topics that `partitions` has found
+    topic_ids  ids of the topics that `partitions` has found
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -123,11 +124,11 @@ class OffsetReader:
         return self._opened().beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the last stable offsets, or the ends of the logs with read_uncommitted."""
+        """Returns the last stable offsets, or the ends of the logs if the isolation level is read_uncommitted."""
         return self._opened().end_offsets(list(partitions))
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns the ends of the logs, including records of open transactions."""
+        """Returns the ends of the logs, which include records of open transactions."""
         asked = consumer(replace(self._options, isolation_level="read_uncommitted"))
         try:
             return asked.end_offsets(list(partitions))
@@ -135,9 +136,12 @@ class OffsetReader:
             asked.close()
 
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
-        """Resolves a bound to offsets. If a partition has no record with at least the bound's timestamp, the offset is
-        the partition's end; if the bound requires a record, raises OptionError instead. As in Spark, also raises
-        OptionError if the bound names only some of the partitions."""
+        """Resolves a bound to offsets.
+
+        If a partition has no record with at least the timestamp of the bound, its offset is the end of the partition.
+        Raises OptionError in that case if the bound requires a record. As in Spark, also raises OptionError if the
+        bound names only some of the partitions.
+        """
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
                 "if offsets or timestamps are given for some partitions, they must be given for all that are read"
@@ -163,8 +167,9 @@ class OffsetReader:
 
 
 def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
-    """Splits a bound into timestamps (in ms) and, for the partitions without a timestamp, offsets (which may be
-    EARLIEST or LATEST). Raises OptionError for a partition that is not among `partitions`."""
+    """Splits a bound into timestamps in milliseconds, and into offsets for the partitions without a timestamp. An
+    offset may be EARLIEST or LATEST. Raises OptionError if the bound names a partition that is not among
+    `partitions`."""
     times = dict(bound.timestamps_ms)
     if bound.timestamp_ms is not None:
         times = dict.fromkeys(partitions, bound.timestamp_ms)
@@ -175,8 +180,8 @@ def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[O
 
 
 def require_records(bound: Bound, times: Offsets, without: list[TopicPartition]) -> None:
-    """Raises OptionError if the bound requires a record and `without` contains a partition. This is Spark's default
-    strategy."""
+    """Raises OptionError if the bound requires a record, as it does by default in Spark, and there are partitions
+    `without` one."""
     if bound.needs_record and without:
         named = ", ".join(f"{each.topic}-{each.partition} ({times[each]})" for each in sorted(without))
         raise OptionError(
@@ -205,11 +210,11 @@ def consumer(options: SourceOptions, record_count: int = 0) -> Consumer:
 def losses(
     position: StreamPosition, latest: Offsets, topic_ids: TopicIds, earliest: Offsets, log_ends: Offsets
 ) -> list[str]:
-    """Describes, in a sentence each, the ways in which the topics have shrunk since the checkpoint.
+    """Describes, in a sentence each, how the topics have shrunk since the checkpoint.
 
-    latest      latest offsets of all existing partitions
-    earliest    earliest offsets of partitions that are not in the checkpoint
-    log_ends    ends of the logs whose latest offset is before the checkpoint
+    latest    latest offsets of all existing partitions
+    earliest  earliest offsets of the partitions that are not in the checkpoint
+    log_ends  ends of the logs whose latest offset is before the checkpoint
     """
     anew = position.recreated_topics(topic_ids)
     found = [f"{topic} was deleted and created again" for topic in sorted(anew)]
@@ -226,8 +231,8 @@ def losses(
 
 
 def log_losses(lost: Iterable[str], *, fails: bool) -> None:
-    """Raises DataLost with all sentences. If `fails` is False (`failOnDataLoss=false`), logs a warning for each
-    sentence instead."""
+    """Raises DataLost with all sentences in `lost`. If `fails` is False (`failOnDataLoss=false`), logs a warning for
+    each sentence instead."""
     found = list(lost)
     if found and fails:
         raise DataLost(f"{'; '.join(found)}; set failOnDataLoss to false to continue without the lost records")
@@ -236,7 +241,8 @@ def log_losses(lost: Iterable[str], *, fails: bool) -> None:
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Limits a batch to `most` records in total. As in Spark, each partition's share is proportional to its backlog."""
+    """Limits a batch to `most` records in total. As in Spark, the share of each partition is proportional to its
+    backlog."""
     sizes = {each: max(0, offset - start[each]) for each, offset in end.items()}
     total = sum(sizes.values())
     if total <= most:
@@ -265,15 +271,15 @@ class Threshold:
 
 
 def limit_offsets(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]:
-    """Cuts ranges of more than `most` records into equal parts (`maxRecordsPerPartition`)."""
+    """Cuts each range of more than `most` records into equal parts (`maxRecordsPerPartition`)."""
     if most is None:
         return list(parts)
     return [part for each in parts for part in _split(each, -(-each.size // most))]
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
-    """Returns the ranges that the tasks read: one range per partition, or more with minPartitions. Reports lost records
-    as `log_losses` does."""
+    """Returns the ranges that the tasks read. There is one range per partition, or more if `minPartitions` requires it.
+    Reports lost records as `log_losses` does."""
     found, lost = [], []
     for each in sorted(end):
         first, last = start[each], end[each]
@@ -299,7 +305,7 @@ def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Formats offsets as Spark's Kafka source does in checkpoints: {"topic": {"0": 23}}."""
+    """Formats offsets as in the checkpoints of Spark's Kafka source: {"topic": {"0": 23}}."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset

@@ -1,7 +1,7 @@
-"""Parses the options of `format("odradek")`, which have the names, JSON and defaults of Spark's Kafka source
+"""Parses the options of `format("odradek")`. They have the names, the JSON and the defaults of Spark's Kafka source
 (docs/spec/spark.md#s8).
 
-An option that the client does not support, or that has no meaning here, is refused by name rather than ignored.
+An option that the client does not support, or that has no meaning here, is refused by name instead of ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_TIMEOUT_MS = 120_000
 STRATEGY = "startingOffsetsByTimestampStrategy"
 _BOUNDS = {"earliest": EARLIEST, "latest": LATEST}
 
-# The name in Kafka, the client's setting, and the function that parses the value.
+# For each of Kafka's settings, the client's setting, and the function that parses the value.
 _PRODUCER = {
     "kafka.compression.type": ("compression_type", str),
     "kafka.batch.size": ("batch_size", int),
@@ -52,8 +52,8 @@ _BOTH = {
 }
 _OWN = ("kafka.bootstrap.servers", "kafka.isolation.level")
 
-# Options of the source and of the sink. Each accepts the options of the other, so a
-# program may pass the same options to both.
+# Options of the source and of the sink. Each of the two also accepts the options of the other, so that a program may
+# pass the same options to both.
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SOURCE = (
@@ -76,7 +76,7 @@ _MEANINGLESS = {
     },
 }
 
-# Spark's default of maxTriggerDelay, and the default time for which the ledger retains the key of a batch write.
+# Spark's default of maxTriggerDelay, and the default time for which the ledger keeps the key of a batch write.
 MAX_TRIGGER_DELAY = "15m"
 KEY_RETENTION = "30d"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
@@ -96,14 +96,20 @@ class DeliveryMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The point where reading begins or ends: either at an offset (`offsets` for single partitions, `everywhere` for
-    all others; an offset, EARLIEST or LATEST), or at the first record with at least a given timestamp (ms)."""
+    """The point at which reading begins or ends.
+
+    everywhere     an offset, EARLIEST or LATEST, for the partitions that `offsets` does not name
+    offsets        an offset, EARLIEST or LATEST, for single partitions
+    timestamp_ms   instead of an offset: the first record of each partition with at least this timestamp
+    timestamps_ms  like `timestamp_ms`, but a timestamp for each partition
+    needs_record   whether a timestamp after the last record is an error; otherwise it means the end
+    """
 
     everywhere: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    needs_record: bool = False  # if True, a timestamp after the last record is an error; if False, it means the end
+    needs_record: bool = False
 
     def named(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Returns the partitions that the bound names. If it names none, returns all `partitions`."""
@@ -111,14 +117,14 @@ class Bound:
 
     @property
     def is_latest(self) -> bool:
-        """True if any partition is bounded by its end, rather than by an offset or a timestamp."""
+        """Whether the bound of any partition is its end, rather than an offset or a timestamp."""
         by_time = self.timestamp_ms is not None or bool(self.timestamps_ms)
         return not by_time and (self.everywhere == LATEST or LATEST in self.offsets.values())
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """The topics, the partitions or the topic pattern to read. Exactly one of these is set."""
+    """The topics to read, the partitions to read, or the pattern of the topics to read. Exactly one of these is set."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
@@ -126,7 +132,7 @@ class TopicChoice:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> TopicChoice | None:
-        """Parses the choice. Returns None if none of its options is set. Raises OptionError."""
+        """Parses the options that choose topics. Returns None if none of these options is set. Raises OptionError."""
         chosen = [name for name in ("subscribe", "assign", "subscribepattern") if given.get(name)]
         if len(chosen) > 1:
             raise OptionError("only one of the options subscribe, subscribePattern and assign can be set")
@@ -251,7 +257,7 @@ def require_known(options: Mapping[str, str], known: Iterable[str] = (*_SOURCE, 
 
 
 def _of(names: Iterable[str], options: Mapping[str, str]) -> list[str]:
-    """Returns those of the `names` that `options` contains, ignoring case."""
+    """Returns those `names` that `options` contains, ignoring case."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -263,7 +269,7 @@ def flag(name: str, text: str) -> bool:
 
 
 def _offsets(name: str, text: str) -> dict[TopicPartition, int]:
-    """Parses {"topic": {"0": 23, "1": -2}}, the value of the option `name`. Raises OptionError."""
+    """Parses the value of the option `name`, such as {"topic": {"0": 23, "1": -2}}. Raises OptionError."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -283,7 +289,7 @@ def isolation_level(given: Mapping[str, str]) -> str:
 
 
 def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
-    """Parses the options that determine where a query starts and ends reading. Raises OptionError."""
+    """Parses the options that determine where a query begins and ends reading. Raises OptionError."""
     starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
     ending = _bound(given, "ending", LATEST)
     if ending.everywhere == EARLIEST or EARLIEST in ending.offsets.values():
@@ -298,7 +304,7 @@ def bounds(given: Mapping[str, str], *, is_stream: bool) -> tuple[Bound, Bound]:
 
 def _bound(given: Mapping[str, str], which: str, default: int) -> Bound:
     """Parses one bound. As in Spark, a timestamp for all partitions takes precedence over timestamps by partition, and
-    these take precedence over offsets."""
+    timestamps by partition take precedence over offsets."""
     timestamp_ms = number(given, f"{which}Timestamp", at_least=0)
     if timestamp_ms is not None:
         return Bound(LATEST, timestamp_ms=timestamp_ms)
@@ -332,7 +338,8 @@ def number(given: Mapping[str, str], name: str, *, at_least: int = 1) -> int | N
 
 
 def duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
-    """Parses a duration as Spark does: 15m, 30s, 100ms, 1h, 7d, or milliseconds without a unit. Raises OptionError."""
+    """Parses a duration as Spark does, such as 15m, 30s, 100ms, 1h or 7d. A number without a unit is in milliseconds.
+    Raises OptionError."""
     text = given.get(name.lower(), default)
     match = _DURATION.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS_MS:

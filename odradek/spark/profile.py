@@ -1,4 +1,4 @@
-"""The public names of `odradek.spark.jobs.profile`, which measures a topic (docs/using-spark.md)."""
+"""Measures a topic. docs/using-spark.md describes this function of `odradek.spark.jobs.profile`."""
 
 from odradek.spark.jobs.profile import profile
 

@@ -36,13 +36,13 @@ def chosen(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
 
 
 def decoded_columns(schema: pa.Schema) -> set[str]:
-    """Returns the columns that `read_records` has to decode so that the wanted columns can be produced."""
+    """Returns the columns that `read_records` must decode to produce the columns of `schema`."""
     return {_DECODED.get(name, name) for name in schema.names} - {"topic", "partition"} | {"offset"}
 
 
 def as_spark_has_them(table: pa.Table, topic: str, partition: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Converts a table to Spark's columns. `read_records` must have returned the `table` with the columns of
-    `decoded_columns`."""
+    """Converts a table to Spark's columns. The table must come from `read_records`, with the columns that
+    `decoded_columns` returns."""
     for batch in table.to_batches():
         if len(batch):
             yield pa.RecordBatch.from_arrays([_column(batch, each, topic, partition) for each in schema], schema=schema)

@@ -1,6 +1,7 @@
-"""The sink of `format("odradek")`, for streams and batches: a thin layer between Spark and `two_phase.py`.
+"""The sink of `format("odradek")`, for streams and batches. It is a thin layer between Spark and `two_phase.py`.
 
-Each Python worker only plans, writes or commits, so the modules of each step are imported when they are needed.
+A Python worker either plans, writes or commits, so the modules that only one of these steps needs are imported when the
+step begins.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Local properties through which Spark passes the batch, query and run to a task. Tasks fail if Spark does not set them.
+# Local properties in which Spark passes the batch, the query and the run to a task. Tasks fail if Spark does not set
+# these properties.
 BATCH_ID, QUERY_ID, RUN_ID = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
-THE_ONLY_BATCH = 0  # the batch number of a batch write, which has only one batch
+THE_ONLY_BATCH = 0  # the batch number of a batch write, which consists of a single batch
 
-# The columns that Spark's Kafka sink writes. All other columns are ignored.
+# The columns that Spark's Kafka sink writes, with their types. All other columns are ignored.
 _TEXT = ("string", "binary")
 _COLUMNS = {
     "value": _TEXT,
@@ -45,12 +47,12 @@ _COLUMNS = {
 }
 
 _log = logging.getLogger(__name__)
-_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # sinks, which hold their leases from one batch of a query to the next
+_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # the sinks keep their leases between the batches of a query
 
 
 @dataclass
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
-    """A task's message to the driver. `vote` is None for a task without rows."""
+    """A message from a task to the driver. `vote` is None if the task had no rows, or wrote without transactions."""
 
     query: str
     run: str
@@ -84,7 +86,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         messages: Sequence[TaskMessage | None],
         call: Callable[[TwoPhaseSink, str, list[Vote]], Coroutine[Any, Any, None]],
     ) -> None:
-        """Ends a batch. If no task has reported, the query and the run are unknown to this process, so it can do
+        """Ends a batch. If no task has reported, this process does not know the query and the run, so it does
         nothing."""
         answered = [message for message in messages if message is not None]
         if not answered or self._options.delivery is DeliveryMode.AT_LEAST_ONCE:
@@ -102,11 +104,11 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a batch. If a write is repeated with the same `idempotencyKey`, nothing more is written.
 
-    Spark sends the writer that planned the batch to the process that commits or aborts it. Both processes can therefore
-    name all transactions of the batch, whether or not its tasks have reported.
+    Spark sends the writer that planned the batch to the process that commits or aborts the batch. Both processes can
+    therefore name all transactions of the batch, whether or not its tasks have reported.
 
-    failed_writes   folder that records failed writes whose transactions may still be open; by default, one folder for
-                    all sessions of this user on this machine
+    failed_writes  folder that records failed writes whose transactions may still be open; by default, one folder for
+                   all sessions of this user on this machine
     """
 
     def __init__(
@@ -252,8 +254,8 @@ def _on_background_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _forgotten(sink: TwoPhaseSink, *, everything: bool) -> None:
-    """Erases the sink's record, or the records of expired keys. If that fails, only logs a warning, because the write
-    is complete whether or not the records stay in the ledger."""
+    """Erases the sink's record if `everything` is True, and otherwise the records of expired keys. If that fails, only
+    logs a warning, because the write is complete whether or not the records stay in the ledger."""
     from odradek.spark.ledger import LeaseLost
 
     try:

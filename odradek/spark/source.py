@@ -1,4 +1,4 @@
-"""The sources of `format("odradek")` that read over the network: topics as batches and streams.
+"""The sources of `format("odradek")` that read topics over the network, as batches and as streams.
 
 They read only committed records, unless `kafka.isolation.level` is read_uncommitted.
 """
@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             offset_reader.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # the empty partition that Spark creates if there is nothing to read
+        if partition.value is None:  # Spark passes an empty partition if there is nothing to read
             return iter(())
         return read_range(self._options, partition.value, self._schema)
 
@@ -60,7 +60,7 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
     """A stream with invalid options. Its first call raises the error.
 
     `streamReader` itself does not raise the error, because PySpark 4.3.0 would then try to stop a reader that does not
-    exist. The query would end with an UnboundLocalError of PySpark instead of the error that names the option to
+    exist. The query would end with an UnboundLocalError of PySpark, instead of the error that names the option to
     correct.
     """
 
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._threshold = None if least is None else Threshold(least, options.max_trigger_delay_ms / 1000)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out the driver's state, because executors only read."""
+        """Leaves out the state of the driver, because executors only read."""
         return {"_options": self._options, "_schema": self._schema, "_target": None, "_threshold": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -120,9 +120,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         new = {each: offset for each, offset in earliest.items() if each not in position.offsets}
         self._log_losses(losses(position, end, target.topic_ids, new, log_ends))
         first = previous_offsets | earliest
-        # If the log itself extends to the checkpoint, the latest offset is before the checkpoint only
-        # because a transaction is open, whose records an earlier run has read without read_committed. The
-        # batch is then empty, and no data is lost.
+        # If the log extends to the checkpoint, but the latest offset does not, a transaction is open, and an earlier
+        # run has read its records with read_uncommitted. The batch is then empty, and no data is lost.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
         # With AvailableNow, everything is read, however few records are left.
         if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):
@@ -132,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return StreamPosition(end, target.topic_ids).json()
 
     def _log_ends(self, required: Offsets, latest: Offsets) -> Offsets:
-        """Returns the ends of the logs whose latest offset is before the wanted offset."""
+        """Returns the ends of the logs whose latest offset is before the required offset."""
         short = [each for each, offset in latest.items() if offset < required.get(each, 0)]
         return self._offsets.log_ends(short) if short else {}
 
@@ -167,8 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def read_range(options: SourceOptions, range_: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the visible records of a range. Raises DataLost, or TimeoutError if the broker returns nothing for too
-    long."""
+    """Reads the visible records of a range. Raises DataLost. Raises TimeoutError if the broker returns no records for
+    longer than `kafkaConsumer.pollTimeoutMs`."""
     partition = TopicPartition(range_.topic, range_.partition)
     columns = decoded_columns(schema)
     at = range_.start_offset

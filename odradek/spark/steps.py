@@ -1,4 +1,4 @@
-"""The steps of a task and of a commit, at which tests interrupt them."""
+"""The steps of a task and of a commit. Tests interrupt the work at these steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CommitStep(Enum):
 
 
 Observe = Callable[[CommitStep, int], Awaitable[None]]
-"""Called at each step before the work continues. The number counts the transactions that have ended."""
+"""Called at each step before the work continues. The number is the number of transactions that have ended."""
 
 
 async def observe_nothing(step: CommitStep, number: int) -> None:

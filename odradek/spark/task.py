@@ -1,6 +1,6 @@
-"""The task of a sink. It writes rows into a separate transaction (docs/spec/spark.md#s2).
+"""The task of a sink. It writes its rows in its own transaction (docs/spec/spark.md#s2).
 
-Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all of them.
+Rows are passed to the producer as columns, grouped by topic and partition. A digest covers all rows of the task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
-# Time to wait for a topic that may have been created a moment ago and may not be known to every broker yet.
+# How long to wait for a topic that was perhaps created a moment ago, so that not every broker knows it yet.
 TOPIC_TIMEOUT_MS = 5_000
 _NO_KEY = 1  # seeds of the digest
 _NULL = 0x9E3779B97F4A7C15
@@ -43,7 +43,7 @@ class RunSealed(SinkError):
 class PartitionRows:
     """The rows for one partition, in their original order.
 
-    is_placed   for each row, whether the frame specified the partition; None if it has no such column
+    is_placed  for each row, whether the frame specified the partition; None if the frame has no column `partition`
     """
 
     topic: str
@@ -54,8 +54,9 @@ class PartitionRows:
     is_placed: NDArray[np.bool_] | None = None
 
     def digest(self) -> int:
-        """Computes the digest of version DIGEST_OF_ALL_COLUMNS: of topic, key, value, headers, and the partition if the
-        frame specified it. The digest does not depend on the order of the rows or on their division into batches."""
+        """Computes the digest of version DIGEST_OF_ALL_COLUMNS. It covers topic, key, value and headers, and the
+        partition if the frame specified it. It does not depend on the order of the rows, or on their division into
+        batches."""
         topic = xxhash.xxh3_64_intdigest(self.topic.encode())
         anywhere, here = _folded(topic, None), _folded(topic, b"%d" % self.partition)
         nothing = [None] * len(self.values)
@@ -71,8 +72,8 @@ class PartitionRows:
         return total & DIGEST_MASK
 
     def first_digest(self) -> int:
-        """Computes the digest of version DIGEST_OF_KEYS_AND_VALUES, which can be compared with a digest stored by an
-        earlier release."""
+        """Computes the digest of version DIGEST_OF_KEYS_AND_VALUES, for comparison with a digest that an earlier
+        release stored."""
         digest = xxhash.xxh3_64_intdigest
         topic = digest(self.topic.encode())
         keys = [None] * len(self.values) if self.keys is None else self.keys.to_pylist()
@@ -92,8 +93,8 @@ def groups(
     batch: pa.RecordBatch, topic: str | None, partition_count: Callable[[str], int], rng: random.Random
 ) -> Iterator[PartitionRows]:
     """Groups rows by topic and partition. The rows have the columns of Spark's Kafka sink: value, and optionally key,
-    headers, topic and partition. The option `topic` overrides the column. Raises OptionError for columns that cannot be
-    written."""
+    headers, topic and partition. The argument `topic` overrides the column. Raises OptionError for columns that cannot
+    be written."""
     names = set(batch.schema.names)
     if "value" not in names:
         raise OptionError("a column 'value' (string or binary) is required")
@@ -126,7 +127,8 @@ def groups(
 
 
 def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int64]:
-    """Like `partition_for_key`, but for each key of a binary array without nulls."""
+    """Returns the partition for each key of a binary array without nulls, as `partition_for_key` does for a single
+    key."""
     offsets = np.frombuffer(keys.buffers()[1], dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(int)
     content = np.frombuffer(keys.buffers()[2] or b"", dtype=np.uint8)
     lengths = np.diff(offsets)
@@ -138,7 +140,7 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> NDArray[np.int6
 
 
 def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Hashes keys of equal length, one per row. The arithmetic has 64 bits, so a product does not overflow before it is
+    """Hashes keys of equal length, one per row. The arithmetic has 64 bits, so that no product overflows before it is
     masked."""
     count, length = rows.shape
     wide = rows.astype(np.uint64)
@@ -158,8 +160,8 @@ def _murmur2(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def _partitions(keys: pa.Array | None, count: int, partition_count: int, rng: random.Random) -> NDArray[np.int64]:
-    """Chooses a partition for each row by the hash of its key. All rows without a key go to one partition, which each
-    call chooses at random."""
+    """Chooses a partition for each row by the hash of its key. All rows without a key go to one partition, which is
+    chosen at random in each call."""
     chosen = np.full(count, rng.randrange(partition_count), dtype=np.int64)
     if keys is not None:
         rows = np.flatnonzero(np.asarray(keys.is_valid()))
@@ -179,7 +181,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
         yield name, pa.array(np.flatnonzero(np.asarray(pc.equal(column, name))))
 
 
-# Arrow uses the large types if `spark.sql.execution.arrow.useLargeVarTypes` is set.
+# If `spark.sql.execution.arrow.useLargeVarTypes` is set, Spark passes the large types of Arrow.
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
@@ -204,9 +206,11 @@ def write_rows(
     rows: Iterable[pa.RecordBatch],
     observe: ObserveTask = observe_no_task,
 ) -> Vote | None:
-    """Writes rows in a transaction. Returns the task's vote, or None if there is nothing for the driver to decide,
-    because the task has no rows or writes without transactions. If an error is raised, the rows written so far are
-    aborted."""
+    """Writes rows, in a transaction unless `delivery` is atLeastOnce. Returns the task's vote. Returns None if there is
+    nothing for the driver to decide, because the task has no rows or writes without transactions.
+
+    If an error is raised, the transaction is aborted.
+    """
     task_id = sink.task_id(run, batch, partition, attempt, f"{random.getrandbits(64):016x}")
     task = _Task(options, task_id, sink.seal_id(run), observe)
     try:
@@ -228,7 +232,7 @@ class _Task:
         self._partition_counts: dict[str, int] = {}
         self._rng = random.Random()
         self._rows = self._bytes = self._digest = 0
-        # The ledger may contain the key with a digest that an earlier release computed.
+        # The ledger may contain the key with a digest that an earlier release has computed.
         self._first_digest: int | None = None if options.idempotency_key is None else 0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -296,8 +300,8 @@ class _Task:
 
     def _require_unsealed(self) -> None:
         """Raises RunSealed if the driver has ended this write. If the driver seals the run only after this check, it
-        finds the transactional id that `_initialize` has registered, and ends any transaction that is opened under
-        it."""
+        finds the transactional id that `_initialize` has registered, and ends any transaction that is opened under that
+        id."""
         with self._admin(self._options.brokers.timeout_ms) as admin:
             try:
                 admin.describe_transactions([self._seal_id])

@@ -1,9 +1,9 @@
 """The two-phase commit of a sink's batches (docs/spec/spark.md#s2). Independent of Spark.
 
-Tasks prepare transactions, each under a transactional id that is used only once, and vote. The driver decides in the
-ledger, and then ends the transactions. One rule makes this safe: before a process aborts transactions of other
-processes, it lists their ids in the ledger as doomed, under a lease. A driver that finds the id of one of its own
-transactions there can no longer decide the batch.
+Each task prepares a transaction, under a transactional id that is used only once, and votes. The driver records its
+decision in the ledger, and then ends the transactions. One rule makes this safe: before a process aborts transactions
+of other processes, it lists their ids in the ledger as doomed, under a lease. A driver that finds the id of one of its
+own transactions among the doomed ids can no longer decide the batch.
 
 If the ledger lacks records that this driver has written, it is an older copy or a different topic, and the driver
 decides nothing.
@@ -91,17 +91,17 @@ class LeftOpen(SinkError):
 
 
 class NotExactlyOnce(SinkError):
-    """An operator aborted a transaction of a decided batch, so its rows are lost."""
+    """An operator aborted a transaction of a decided batch, so the rows of this transaction are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
     """A task's promise that its rows are written and flushed, in a prepared transaction that survives any crash.
 
-    `digest` covers all columns. It does not depend on the order of the rows, so digests of tasks can be added.
-
-    `first_digest` is the digest of version DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because
-    the ledger retains the keys of earlier releases for the duration of `idempotencyKeyRetention`.
+    digest        the digest of all columns. It does not depend on the order of the rows, so the digests of tasks can be
+                  added.
+    first_digest  the digest of version DIGEST_OF_KEYS_AND_VALUES. Only batch writes with a key compute it, because the
+                  ledger keeps the keys of earlier releases for the time of `idempotencyKeyRetention`.
     """
 
     query: str
@@ -139,7 +139,7 @@ def judge(entry: LedgerEntry, batch: int, votes: Iterable[Vote]) -> BatchVerdict
 
 def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: Iterable[str], at_ms: int) -> LedgerEntry:
     """Returns the ledger record that decides the batch. Open transactions without a vote become doomed. Ids that were
-    doomed earlier are dropped, because the new batch number already rules out their commit."""
+    doomed earlier are dropped, because the new batch number already rules out that their transactions are committed."""
     mine = {vote.transactional_id for vote in votes}
     return replace(
         entry,
@@ -156,15 +156,15 @@ def decision(entry: LedgerEntry, batch: int, votes: Sequence[Vote], open_ids: It
 
 
 def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
-    """Returns the ledger record to write before open transactions are aborted. It adds their ids to the doomed ones.
-    Ids that were doomed earlier stay, because no batch is decided."""
+    """Returns the ledger record to write before open transactions are aborted. Their ids become doomed. Ids that were
+    doomed earlier stay, because no batch is decided."""
     decided = {part.transactional_id for part in entry.parts}
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
 
 def futile_ids(entry: LedgerEntry, open_ids: Iterable[str]) -> set[str]:
-    """Returns the open transactions that no driver can commit any more. They belong to a batch that the ledger has
-    decided, or to an earlier batch, and the decision does not name them."""
+    """Returns the open transactions that no driver can commit any more. They belong to an earlier batch, or to the
+    batch that the ledger has decided without them."""
     decided = {part.transactional_id for part in entry.parts}
     tasks = {each: task_of(each) for each in set(open_ids) - decided}
     return {each for each, task in tasks.items() if task is not None and task.batch <= entry.batch}
@@ -189,7 +189,7 @@ def digest_of(votes: Sequence[Vote], version: int) -> int | None:
 
 
 class TwoPhaseSink:
-    """The driver's side of one sink. Only one call may run at a time. Each call may be repeated after a crash at any
+    """The driver's side of one sink. Only one call may run at a time. A call may be repeated after a crash at any
     point."""
 
     def __init__(
@@ -209,17 +209,17 @@ class TwoPhaseSink:
 
     async def close(self) -> None:
         """Releases the lease. Prepared transactions stay prepared."""
-        self._decided = UNDECIDED  # from here on, other processes may erase an expired key
+        self._decided = UNDECIDED  # other processes may now erase an expired key
         await self._ledger.release()
 
     async def commit(
         self, votes: Sequence[Vote], batch: int, *, kept_ms: int | None = None, run: str | None = None
     ) -> None:
-        """Decides the batch. Returns when its transactions are committed. Raises SinkError or ClientError. Call `abort`
-        in that case: it finishes the batch if it was decided after all.
+        """Decides the batch. Returns when its transactions are committed. Raises SinkError or ClientError. In that
+        case, call `abort`, which finishes the batch if it was decided after all.
 
-        kept_ms  for a batch write with a key: how long the ledger retains the key. A repeated write must have the same
-                 rows, whereas a repeated batch of a stream may have different ones, for example with rand().
+        kept_ms  for a batch write with a key: how long the ledger keeps the key. A repeated write must have the same
+                 rows, whereas a repeated batch of a stream may have different rows, for example with rand().
         run      for a run without further batches: the commit seals the run, so that a task that lost against another
                  attempt cannot open a transaction afterwards. In a stream, the next batch ends such transactions.
         """
@@ -236,11 +236,11 @@ class TwoPhaseSink:
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
         """Ends a batch whose `commit` failed or was never called. Aborts its transactions, or finishes the batch if
-        `commit` raised after its decision. Returns whether the decision named transactions of this call, in which case
-        their rows are in the output.
+        `commit` failed after the decision. Returns whether the decision named transactions of this call, which means
+        that their rows are in the output.
 
-        run  ends every transaction that tasks of this run have opened, whether or not they have voted, and seals the
-             run, so that none of its tasks can open a transaction afterwards
+        run  the run to seal, so that none of its tasks can open a transaction afterwards. Every transaction that its
+             tasks have opened is ended, whether or not they have voted.
 
         Raises LeftOpen, which names the transactions that could not be ended and the command that ends them. The call
         may be repeated.
@@ -255,21 +255,24 @@ class TwoPhaseSink:
             raise self._left_open(voted, run, error) from error
 
     async def recover(self, run: str | None = None) -> LedgerEntry:
-        """Finishes the decided batch and aborts all other open transactions (of this run). Meant for a query that is no
-        longer running. If it is still running, its next commit fails and the batch is written again. Returns the
-        ledger's record."""
+        """Finishes the decided batch, and aborts all other open transactions of the sink, or only those of `run`.
+        Returns the record of the ledger.
+
+        Call this for a query that is no longer running. If the query is still running, its next commit fails, and its
+        batch is written again.
+        """
         return await self._under_lease(lambda: self._recover(run))
 
     async def forget(self) -> None:
-        """Removes the sink from the ledger. Called for a sink that will not write again, namely a batch write without a
-        key, which could not be recognised if it were repeated."""
+        """Removes the sink from the ledger. Call this for a sink that will not write again. That is the case for a
+        batch write without a key, which could not be recognised if it were repeated."""
         if (await self._ledger.leased_entry()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
-        """Removes from the ledger some of the sinks whose keys have expired, oldest first. Each is removed under its
-        own lease."""
+        """Removes from the ledger some of the sinks whose keys have expired, oldest first. Takes the lease of each sink
+        before it removes the sink."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
@@ -281,7 +284,8 @@ class TwoPhaseSink:
                 await ledger.release()
 
     async def open_ids(self, run: str | None = None) -> list[str]:
-        """Returns the ids of the open transactions of the sink's tasks (of this run). Takes no lease."""
+        """Returns the ids of the open transactions of the sink's tasks, or only of the tasks of `run`. Takes no
+        lease."""
         async with self._brokers.admin() as admin:
             return await self._open_ids(admin, run)
 
@@ -296,7 +300,8 @@ class TwoPhaseSink:
 
     async def _under_lease(self, work: Callable[[], Awaitable[T]]) -> T:
         """Runs `work`, which takes the lease. Repeats `work` if another process has taken the lease in the meantime.
-        The pauses are random, so that two processes do not keep taking the lease from each other."""
+        The pauses are random, so that two processes do not keep taking the lease from each other. Raises
+        LeaseContested."""
         for pause_s in LEASE_PAUSES_S:
             try:
                 return await work()
@@ -326,8 +331,8 @@ class TwoPhaseSink:
 
     async def _note_aborted(self, entry: LedgerEntry) -> None:
         """Removes the doomed ids from the ledger, now that their transactions have ended. The ids are no longer needed,
-        because a commit checks that its transactions are open before it decides. If they were not removed, a batch that
-        fails repeatedly would make the record grow."""
+        because a commit checks that its transactions are open before it decides. If they stayed, a batch that fails
+        repeatedly would make the record grow."""
         try:
             if entry.batch == UNDECIDED:
                 await self._ledger.erase()
@@ -337,13 +342,13 @@ class TwoPhaseSink:
             _log.info("%s: the ledger still lists aborted transactions: %s", entry.sink, error)
 
     async def _seal(self, admin: Admin, run: str) -> None:
-        """Registers the run's seal with the coordinator. A task checks for the seal after its own transactional id has
-        been registered and before it opens a transaction. So either the task finds the seal, or the process that lists
-        the run's ids after sealing the run finds the task."""
+        """Registers the seal of the run with the coordinator. A task looks for the seal after its own transactional id
+        has been registered, and before it opens a transaction. Therefore either the task finds the seal, or a process
+        that seals the run and then lists the ids of the run finds the task."""
         await admin.force_terminate_transaction(self._sink.seal_id(run))
 
     async def _unended_ids(self, admin: Admin, run: str) -> set[str]:
-        """Returns the ids of the run's tasks whose transaction is open, or has not begun but still may."""
+        """Returns the transactional ids of the run's tasks that have a transaction, or may still begin one."""
         listed = await admin.list_transactions(
             states=[ONGOING, EMPTY], transactional_id_pattern=self._sink.pattern(run)
         )
@@ -359,8 +364,8 @@ class TwoPhaseSink:
         )
 
     async def _require_open(self, admin: Admin, votes: Iterable[Vote], open_ids: Collection[str], where: str) -> None:
-        """Raises VotesDoomed if a transaction has already ended. Deciding such a batch would lose the transaction's
-        rows."""
+        """Raises VotesDoomed if a transaction has already ended. Deciding such a batch would lose the rows of the
+        transaction."""
         for vote in votes:
             name = vote.transactional_id
             if name not in open_ids and await _state_of(admin, name) != ONGOING:
@@ -411,7 +416,7 @@ class TwoPhaseSink:
                     if run is not None:
                         open_ids |= await self._unended_ids(admin, run)
                     if not votes and not open_ids and kept_ms is None:
-                        return  # there is nothing to commit, abort or record, and a replay reaches the same result
+                        return  # nothing to commit, abort or record, and a replay reaches the same result
                     await self._observe(CommitStep.LISTED, 0)
                     now_ms = self._clock_ms()
                     expires_ms = None if kept_ms is None else now_ms + kept_ms
@@ -424,9 +429,8 @@ class TwoPhaseSink:
                     await self._note_finished(decided)
 
     async def _note_finished(self, entry: LedgerEntry) -> None:
-        """Records that the batch has ended, so that a late replay need not look up its transactions. The method also
-        drops the doomed ids, whose transactions have ended. The batch is committed even if this record is not
-        written."""
+        """Records that the batch has ended, so that a late replay need not look up its transactions. Also drops the
+        doomed ids, whose transactions have ended. The batch is committed even if this record is not written."""
         finished = replace(entry, is_finished=True, doomed=())
         if finished == entry:
             return
@@ -441,8 +445,8 @@ class TwoPhaseSink:
             )
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
-        """Ends the decided transactions, then aborts the doomed ones. While the broker still has the transactional id,
-        only a response without an error proves a commit."""
+        """Ends the decided transactions, and then aborts the doomed transactions. While the broker still has a
+        transactional id, only a response without an error proves that its transaction is committed."""
         parts = () if entry.is_finished else entry.parts
         results = await asyncio.gather(
             *(self._commit_part(admin, entry, part, number) for number, part in enumerate(parts)),
@@ -461,8 +465,8 @@ class TwoPhaseSink:
         except ProducerFenced as error:
             age_ms = self._clock_ms() - entry.at_ms
             if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and age_ms >= ID_EXPIRATION_MS:
-                # The broker does not forget prepared transactions, so this one has ended. The
-                # driver that ended it did not record this.
+                # The broker does not forget prepared transactions, so this transaction has ended. The driver that ended
+                # it did not record this.
                 _log.warning(
                     "%s: batch %d was decided %d minutes ago, and the broker no longer knows %r; the batch counts"
                     " as committed",
@@ -516,7 +520,7 @@ class TwoPhaseSink:
 
 
 async def _described(admin: Admin, transactional_id: str) -> TransactionDescription | None:
-    """Describes a transaction. Returns None if the coordinator does not have the id."""
+    """Describes a transaction. Returns None if the coordinator does not know the id."""
     try:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
     except ClientError as error:
@@ -531,8 +535,8 @@ async def _state_of(admin: Admin, transactional_id: str) -> str | None:
 
 
 async def _abort_one(admin: Admin, transactional_id: str) -> None:
-    """Aborts a transaction with the producer id and epoch that the coordinator reports. Leaves a transaction alone if
-    it has ended in the meantime. If no transaction has begun yet, fences the producer, so that it cannot begin one."""
+    """Aborts a transaction with the producer id and epoch that the coordinator reports. Does nothing if the transaction
+    has ended in the meantime. If no transaction has begun yet, fences the producer, so that it cannot begin one."""
     found = await _described(admin, transactional_id)
     if found is not None and found.state == EMPTY:
         await admin.force_terminate_transaction(transactional_id)

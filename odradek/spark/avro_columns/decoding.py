@@ -1,7 +1,7 @@
 """Decodes a column in Confluent's wire format with Spark's own `from_avro`.
 
-A value begins with a zero byte and the id of the writer's schema. The expression has one `from_avro` for each id of the
-subject. All of them have the same reader's schema, so records of all versions get the same type.
+A value begins with a zero byte and the id of the writer's schema. The expression contains one `from_avro` for each id
+of the subject. All of them have the same reader's schema, so records of all versions get the same type.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 FAILFAST: Final = "FAILFAST"
 PERMISSIVE: Final = "PERMISSIVE"
 MISSING_JAR: Final = "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE"
-# Options of `from_avro` that have a parameter here.
+# Options of `from_avro` for which `decode_avro` has parameters.
 OWN_PARAMETERS: Final = {"avroschema": "version", "mode": "mode"}
 PLACE: Final = ("topic", "partition", "offset")
-MAX_SHOWN_IDS: Final = 20  # number of schema ids in a message
+MAX_SHOWN_IDS: Final = 20  # maximum number of schema ids in a message
 
 
 class SparkAvroMissing(RuntimeError):
@@ -52,18 +52,23 @@ def decode_avro(
     mode: str = FAILFAST,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Returns the DataFrame with a binary column decoded by the Avro schemas of a subject. Works for batches and for
-    streams.
+    """Decodes a binary column with the Avro schemas of a subject, and returns the DataFrame with the decoded column.
+    Works for batches and for streams.
 
     The versions of the subject are requested once, when this function is called. A null value stays null.
 
-    into      the name of the decoded column; by default it replaces `column`
-    registry  the URL of the registry; default: the environment variable ODRADEK_SCHEMA_REGISTRY, or
-              http://localhost:8081
-    version   the version of the reader's schema, which is the type of the decoded column; default: the latest one
-    mode      FAILFAST: the query fails if a value cannot be decoded. PERMISSIVE: such a value becomes null. In both
-              modes, the query fails if a value names a schema that the subject did not have.
-    options   other options of Spark's `from_avro`
+    frame           the DataFrame with the column
+    column          the name of the binary column, such as `value`
+    subject         the subject whose schemas the producers used
+    into            the name of the decoded column; default: `column`, which is then replaced
+    registry        the URL of the registry; default: the environment variable ODRADEK_SCHEMA_REGISTRY, or
+                    http://localhost:8081
+    user, password  the credentials for the registry, if it needs any
+    version         the version of the reader's schema, which determines the type of the decoded column; default: the
+                    latest
+    mode            FAILFAST: the query fails if a value cannot be decoded. PERMISSIVE: such a value becomes null. In
+                    both modes, the query fails if a value names a schema that the subject did not have.
+    options         other options of Spark's `from_avro`
 
     Raises OptionError, SubjectError or SparkAvroMissing.
     """
@@ -92,8 +97,8 @@ def decode_avro(
 
 
 def schema_id(column: str) -> Column:
-    """Returns an expression for the id of the schema with which a binary column was written. The id is null if the
-    column is null, or does not begin with a zero byte and an id."""
+    """Returns an expression for the id of the schema with which the values of a binary column were written. The id is
+    null if the value is null, or does not begin with a zero byte and an id."""
     value = _column(column)
     found = functions.conv(functions.hex(functions.substring(value, 2, HEADER.size - 1)), 16, 10).cast("bigint")
     is_id = (
@@ -109,7 +114,7 @@ def _column(name: str) -> Column:
 
 
 def _require_valid(frame: DataFrame, column: str, mode: str, options: Mapping[str, str]) -> None:
-    """Raises OptionError."""
+    """Raises OptionError if an argument of `decode_avro` is invalid."""
     types = {field.name: field.dataType for field in frame.schema.fields}
     if column not in types:
         raise OptionError(f"no such column: {column}; the columns are {', '.join(types)}")
@@ -130,7 +135,7 @@ def _decoded(frame: DataFrame, column: str, subject: AvroSubject, mode: str, opt
     settings = {**options, "mode": mode, "avroSchema": subject.reader}
     cases = [
         (header == functions.lit(HEADER.pack(MAGIC, each)), from_avro(payload, schema, settings).getField(FIELD))
-        for each, schema in sorted(subject.writers.items(), reverse=True)  # most records have the newest
+        for each, schema in sorted(subject.writers.items(), reverse=True)  # newest first, because most records have it
     ]
     cases.append((schema_id(column).isNotNull(), _unknown_id(frame, column, subject)))
     if mode == FAILFAST:
@@ -140,7 +145,7 @@ def _decoded(frame: DataFrame, column: str, subject: AvroSubject, mode: str, opt
 
 
 def _unknown_id(frame: DataFrame, column: str, subject: AvroSubject) -> Column:
-    """Returns an expression that fails the query because the subject had no schema with the id of the value."""
+    """Returns an expression that fails the query because the subject had no schema with the id in the value."""
     known = sorted(subject.writers)
     shown = ", ".join(map(str, known[-MAX_SHOWN_IDS:]))
     ids = shown if len(known) <= MAX_SHOWN_IDS else f"…, {shown}"
@@ -175,7 +180,8 @@ def _foreign(frame: DataFrame, column: str) -> Column:
 
 
 def _described(frame: DataFrame, column: str) -> list[Column]:
-    """Returns expressions that name the column and, if the DataFrame has the columns of a source, the record."""
+    """Returns expressions that together name the column. If the DataFrame has the columns of a source, they also name
+    the record."""
     if not set(PLACE) <= set(frame.columns):
         return [functions.lit(f"a value of the column {column}")]
     topic, partition, offset = (_column(name).cast("string") for name in PLACE)

@@ -17,7 +17,7 @@ from odradek.client.schema_registry.client import (
 from odradek.registry.avro_documents import self_contained
 from odradek.registry.schemas import AVRO, Json
 
-# Field of the record around each schema, see `wrapped`.
+# The field of the record in which `wrapped` wraps a schema.
 FIELD: Final = "value"
 ADVICE: Final[Mapping[RegistryFailure, str]] = {
     RegistryFailure.UNREACHABLE: f" Give the URL of the registry with registry=URL, or in {VARIABLE}.",
@@ -36,7 +36,7 @@ class AvroSubject:
     """The schemas of a subject, each wrapped in a record with one field.
 
     writers  the schemas by their ids, including those of softly deleted versions, whose records may still exist
-    reader   the schema that the column gets
+    reader   the schema that determines the type of the decoded column
     """
 
     name: str
@@ -47,7 +47,7 @@ class AvroSubject:
 def read_subject(registry: SchemaRegistryClient, name: str, version: int | None = None) -> AvroSubject:
     """Requests all versions of a subject. Raises SubjectError.
 
-    version  the version of the reader's schema, by default the latest one
+    version  the version of the reader's schema; default: the latest
     """
     try:
         reader = registry.version(name, version)
@@ -83,10 +83,10 @@ def is_only_bytes(document: Json) -> bool:
 
 
 def wrapped(document: Json) -> str:
-    """Returns the text of a record whose only field has this schema.
+    """Returns the text of a record schema whose only field has this schema.
 
-    Avro encodes the record like the field. For bytes that do not fit the schema, `from_avro` returns, in the mode
-    PERMISSIVE, a record whose fields are null. With the wrapper, the only such field is the value itself, so the value
-    is null. A value whose own fields are null can therefore be distinguished from it.
+    Avro encodes a value and a record with only this value alike. In the mode PERMISSIVE, `from_avro` returns a record
+    whose fields are all null for bytes that do not fit the schema. With the wrapper, the only such field is the value
+    itself, so the value becomes null. It can therefore be distinguished from a value whose own fields are null.
     """
     return json.dumps({"type": "record", "name": "OdradekValue", "fields": [{"name": FIELD, "type": document}]})

@@ -1,8 +1,8 @@
-"""The options of `format("odradek")` with `path`: those of Spark's Kafka source, options that only files have, and
-filters.
+"""The options of `format("odradek")` with `path`, and the filters of a query. The options are those of Spark's Kafka
+source, and options that only apply to files.
 
 A filter is an object with an `attribute` (the path of a column) and a `value`. Its class has a name from
-`pyspark.sql.datasource`. Spark applies every filter again, so unknown filters can safely be ignored here.
+`pyspark.sql.datasource`. Spark applies every filter again, so this module may ignore filters that it does not know.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _EQUAL = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """The part of the records that the filters may select. Records outside it need not be read. None means unbounded.
+    """The records that the filters may select. Records outside of these limits need not be read. None means no limit.
 
-    not_before  lower bound of a record's timestamp in ms. An upper bound would be useless, because a batch header does
-                not contain the smallest timestamp.
+    not_before  lower bound of a record's timestamp in ms. There is no upper bound, because batch headers do not contain
+                the smallest timestamp, by which batches could be excluded.
     """
 
     topics: frozenset[str] | None = None
@@ -100,15 +100,15 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any]) -> frozenset[Any
 
 
 def _ms(value: datetime) -> int:
-    """Converts a time to ms, rounded down. A time without a time zone is taken to be UTC."""
+    """Converts a time to milliseconds, rounded down. A time without a time zone is treated as UTC."""
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000_000) // 1_000
 
 
 E = TypeVar("E", bound=Enum)
 
-MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # equal to the default of spark.sql.files.maxPartitionBytes
-# Options that are meaningful only to a broker.
+MAX_BYTES_PER_PARTITION = 128 * 1024 * 1024  # the default of spark.sql.files.maxPartitionBytes
+# Options that only make sense with a broker.
 _OF_THE_NETWORK = ("kafka.bootstrap.servers",)
 _KNOWN = (
     *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -130,7 +130,7 @@ class LogView(Enum):
 
 
 class DamageMode(Enum):
-    """The effect of a damaged batch. Either the query fails, or the batch is left out and reported in the worker's
+    """What happens with a damaged batch. Either the query fails, or the batch is left out and reported in the worker's
     log."""
 
     FAIL_FAST = "failfast"
@@ -141,9 +141,9 @@ class DamageMode(Enum):
 class FileOptions:
     """The options of a query that reads log files.
 
-    choice    the topics to read; None stands for all topics except internal ones
-    by_index  `transactions=index`: trust the transaction indexes of finished segments
-    pruning   the part of the records that the query's filters may select
+    choice    the topics to read; None means all topics except internal topics
+    by_index  whether to trust the transaction indexes of finished segments (`transactions=index`)
+    pruning   the records that the query's filters may select
     """
 
     path: str

@@ -1,7 +1,7 @@
-"""Plans a query on files by dividing it into tasks that each read part of a partition. Independent of Spark.
+"""Plans a query on files: divides it into tasks that each read part of a partition. Independent of Spark.
 
-Planning reads only batch headers. Each task specifies the end of its range. It therefore reads the same records even
-while a broker keeps writing, and again if it is repeated.
+Planning reads only batch headers. Each task specifies the end of its range. Therefore a task reads the same records
+when it is repeated, even if a broker keeps writing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, log_losses, ranges, requested_offsets, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-# Distance between the places of a survey. A filter on timestamps can exclude records only in units of this size.
+# Distance between the places of a survey. A filter on timestamps can only exclude the records of whole places.
 _PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
@@ -32,7 +32,7 @@ INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 class FileTask:
     """A task that reads part of one partition.
 
-    hint     base offset and inode of a segment, and a position in it at or before the first batch
+    hint     base offset and inode of a segment, and a position in the segment at or before the first batch
     aborted  the transactions to leave out
     """
 
@@ -61,7 +61,7 @@ def chosen_logs(options: FileOptions) -> list[PartitionLog]:
 
 
 def selected_logs(options: FileOptions) -> list[PartitionLog]:
-    """Returns those of the `chosen_logs` that the filters of the query do not exclude."""
+    """Returns the `chosen_logs` that the filters of the query do not exclude."""
     return [log for log in chosen_logs(options) if options.pruning.has(log.topic, log.partition)]
 
 
@@ -134,8 +134,8 @@ def _resolved(
 
 
 def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
-    """Returns the offset of the first record with at least the given timestamp, or None. As in ListOffsets, aborted
-    records count too."""
+    """Returns the offset of the first record with at least this timestamp, or None if there is no such record. As in
+    ListOffsets, aborted records count too."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:
@@ -159,8 +159,8 @@ def _pruned(whole: OffsetRange, options: FileOptions) -> OffsetRange:
 
 
 def _cut(whole: OffsetRange, found: PartitionSurvey, options: FileOptions) -> Iterator[FileTask]:
-    """Cuts a range into tasks at the survey's places. A task has at most maxBytesPerPartition bytes, unless a single
-    place is larger. Places whose records are all too old are left out."""
+    """Cuts a range into tasks at the places of the survey. A task has at most maxBytesPerPartition bytes, unless a
+    single place is larger. Leaves out places whose records are all too old."""
     places, not_before = found.places, options.pruning.not_before
     offsets = [place.offset for place in places]
     first = max(0, bisect_left(offsets, whole.start_offset + 1) - 1)

@@ -1,4 +1,4 @@
-"""The reader of `format("odradek").option("path", …)`: reads topics from log directories, without a broker."""
+"""The reader of `format("odradek").option("path", …)`. It reads topics from log directories, without a broker."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ class FileReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(each) for each in views.tasks(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # the empty partition that Spark creates if there is nothing to read
+        if partition.value is None:  # Spark passes an empty partition if there is nothing to read
             return iter(())
         return views.read(partition.value, self._options, self._schema)
 
 
 class FilteringReader(FileReader):
-    """The reader that is used if the option pushFilters is set. It is not the default for two reasons. PySpark 4.3.0
-    reuses the pushed filters of a DataFrame's first query in the DataFrame's next query, even if that query has
-    different filters. PySpark also refuses a reader with `pushFilters` unless spark.sql.python.filterPushdown.enabled
-    is set."""
+    """The reader that is used if the option pushFilters is set.
+
+    It is not the default for two reasons. PySpark 4.3.0 reuses the pushed filters of a DataFrame's first query in the
+    DataFrame's next query, even if that query has different filters. PySpark also refuses a reader with `pushFilters`
+    unless spark.sql.python.filterPushdown.enabled is set.
+    """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         """Uses the filters to read fewer records. Returns all filters, so that Spark applies them too."""

@@ -30,7 +30,7 @@ def read_task(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iterat
 
 
 def record_tables(task: FileTask, options: FileOptions, columns: set[str]) -> Iterator[pa.Table]:
-    """Reads the visible records with these columns of `odradek.client.columns.RECORD_SCHEMA`."""
+    """Reads the visible records. `columns` are columns of `odradek.client.columns.RECORD_SCHEMA`."""
     range_ = task.range
     for stretch in stretches(
         task.directory,
@@ -63,7 +63,7 @@ def _decoded(task: FileTask, stretch: Stretch, columns: set[str]) -> pa.Table:
         start_offset=task.range.start_offset,
         end_offset=task.range.end_offset,
         columns=columns,
-        check_crcs=False,  # `stretches` has already checked them
+        check_crcs=False,  # `stretches` has already checked the CRCs
     )
 
 
@@ -84,9 +84,9 @@ _TYPES = {
     "bigint": pa.int64(),
     "timestamp": TIMESTAMP,
 }
-# SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In
-# the view of internal records, `state` is the state of a transaction, `key` and `value` are JSON, and a null
-# value means that the record deletes its key.
+# SQL names and types of the columns. `controlType` is COMMIT, ABORT, or a control type of the metadata log. In the view
+# of internal records, `state` is the state of a transaction, and `key` and `value` are JSON. A null value there means
+# that the record deletes its key.
 _COLUMNS: Mapping[LogView, str] = {
     LogView.BATCHES: "topic string, partition int, file string, position bigint, baseOffset bigint, lastOffset bigint,"
     " records int, sizeInBytes int, leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int,"
@@ -132,12 +132,12 @@ def columns(options: FileOptions) -> str:
 
 def tasks(options: FileOptions) -> Sequence[Task]:
     """Returns the tasks of a query. A view that needs a whole partition in order has one task per partition. The tasks
-    of the other views are cut by size."""
+    of any other view are cut by size."""
     return selected_logs(options) if options.view in _TABLES else plan(options)
 
 
 def read(task: Task, options: FileOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Reads the rows of a task in groups, with columns of the view's schema."""
+    """Reads the rows of a task in groups, with the columns of `schema`."""
     match task:
         case PartitionLog():
             yield from _batched(_TABLES[options.view](task, on_damage(options)), schema)
@@ -179,7 +179,7 @@ def _batch_rows(task: FileTask, options: FileOptions, schema: pa.Schema) -> Iter
         range_.start_offset,
         range_.end_offset,
         hint=task.hint,
-        check_crcs=False,  # the view shows whether each CRC is right
+        check_crcs=False,  # the column isValid shows whether each CRC is right
         on_damage=on_damage(options),
     ):
         file = str(stretch.path)
@@ -242,7 +242,7 @@ def _of_control(header: BatchHeader, data: memoryview) -> tables.Row:
 
 
 def _there(value: int) -> int | None:
-    """Converts -1, which stands for a missing value, to None."""
+    """Converts -1, which means that a value is missing, to None."""
     return None if value == -1 else value
 
 
@@ -275,7 +275,7 @@ def _internal_rows(task: FileTask, options: FileOptions) -> Iterator[tables.Row]
 
 
 def _content(fields: Mapping[str, Any]) -> Any:
-    """Returns the content of a record's value, without the version that precedes it."""
+    """Returns the content of a record's value, without the version that precedes the content."""
     if "data" in fields:  # a record of the metadata log
         return fields["data"]
     value = fields.get("value")

@@ -5,6 +5,6 @@ export   writes topics as Parquet
 diff     compares two data directories
 profile  measures a topic
 
-The other modules are parts of these four. Applications import the functions under the names in docs/using-spark.md,
-from the modules of the same names in the parent package.
+The other modules are parts of these four. Applications import the functions from the modules of the same names in the
+parent package, as docs/using-spark.md describes.
 """

@@ -1,4 +1,4 @@
-"""Audits a query: was each record of an input written to an output exactly once? The two are compared as multisets.
+"""Checks whether each record of an input was written to an output exactly once, by comparing the two as multisets.
 
 Records that are equal in the columns `on` count as one value. A value must occur in the output as often as in the
 input.
@@ -31,13 +31,13 @@ LOST, REPEATED, INVENTED = "lost", "repeated", "invented"
 VERDICTS = (LOST, REPEATED, INVENTED)
 EXAMPLES = 5
 _RANKS = ("first_input", "first_output", "last_output")
-_OFFSET_BITS = 48  # lower bits of a rank; the upper bits hold the partition
+_OFFSET_BITS = 48  # lower bits of a rank, for the offset; the upper bits are for the partition
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A value that occurs less or more often in the output than in the input. Places are None if the rows have no such
-    columns."""
+    """A value that occurs less often or more often in the output than in the input. A place is None if the rows have no
+    columns `partition` and `offset`."""
 
     verdict: str
     value: dict[str, str | None]
@@ -75,10 +75,11 @@ def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on
     record was written exactly once.
 
     on         columns or SQL expressions that identify a record of the input in the output
-    output_on  the corresponding columns of the output if they differ: the same number, with the same types
+    output_on  the corresponding columns of the output if they differ. Their number and types must be those of `on`.
 
     The result has the columns of `on`, verdict, input_count, output_count, and the places (partition, offset) of the
-    first and last records: first_input, first_output and last_output. A place is null for rows without these columns.
+    first and last records: first_input, first_output and last_output. A place is null if the rows have no columns
+    `partition` and `offset`.
     """
     counted, names = _counted(input_df, output_df, on, output_on)
     different = _with_places(_judged(counted).where("verdict is not null"))
@@ -88,11 +89,12 @@ def exactly_once(input_df: DataFrame, output_df: DataFrame, on: On, *, output_on
 def compare(
     input_df: DataFrame, output_df: DataFrame, on: On, *, output_on: On | None = None, examples: int = EXAMPLES
 ) -> Comparison:
-    """Runs the comparison once. Returns the counts, with up to `examples` examples of each verdict."""
+    """Compares an output with its input, like `exactly_once`, and returns the counts, with up to `examples` examples of
+    each verdict. Spark runs the comparison once."""
     counted, names = _counted(input_df, output_df, on, output_on)
     judged = _judged(counted)
-    # Values without a difference get nulls in place of their columns, which merges them into one row. Values that
-    # differ are stored for the examples.
+    # The columns of a value without a difference become null, which merges all such values into one row. Values with a
+    # difference are stored for the examples.
     of_the_different = [F.when(F.col("verdict").isNotNull(), F.col(name)).alias(name) for name in (*names, *_RANKS)]
     summed = (
         judged.select("verdict", *of_the_different, "input_count", "output_count")
@@ -132,8 +134,8 @@ def compare(
 
 
 def _counted(input_df: DataFrame, output_df: DataFrame, on: On, output_on: On | None) -> tuple[DataFrame, list[str]]:
-    """Returns one row per value, with its counts and the ranks of its places. The function also returns the names of
-    the value's columns."""
+    """Returns one row per value, with its counts and the ranks of its places. Also returns the names of the value's
+    columns."""
     expressions, expressions_there = _expressions(on), _expressions(on if output_on is None else output_on)
     if len(expressions) != len(expressions_there):
         raise ValueError(
@@ -175,7 +177,7 @@ def _judged(counted: DataFrame) -> DataFrame:
 
 
 def _with_places(judged: DataFrame) -> DataFrame:
-    """Converts ranks to places."""
+    """Converts the columns with ranks to places."""
     places = {
         name: F.when(
             F.col(name).isNotNull(),
@@ -190,8 +192,8 @@ def _with_places(judged: DataFrame) -> DataFrame:
 
 
 def _side(frame: DataFrame, expressions: list[Column], names: list[str], *, is_input: bool) -> DataFrame:
-    """Selects the wanted columns, the side, and the place as a single number, because Spark can aggregate numbers
-    without sorting."""
+    """Selects the columns to compare, the side, and the place as a single number. Spark can aggregate numbers without
+    sorting."""
     has_place = {"partition", "offset"} <= set(frame.columns)
     place = F.shiftleft(F.col("partition").cast("long"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
     rank = place if has_place else F.lit(None).cast("long")
@@ -207,7 +209,7 @@ def _expressions(on: On) -> list[Column]:
 
 
 def _free_names(names: list[str]) -> list[str]:
-    """Makes column names unique and distinct from the other columns of the result."""
+    """Makes column names unique, and distinct from the other columns of the result."""
     used_names = {"verdict", "input_count", "output_count", *_RANKS}
     found: list[str] = []
     for name in names:

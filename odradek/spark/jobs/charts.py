@@ -1,5 +1,5 @@
-"""Draws charts with pygal, as SVG elements of a page. Their colours and fonts come from the page's style sheet, in dark
-mode too."""
+"""Draws charts with pygal, as SVG elements of a page. Their colours and fonts come from the style sheet of the page, in
+dark mode too."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xml.etree.ElementTree import Element
 import pygal
 from pygal.style import Style
 
-# Importing pygal installs a meta path finder for its maps. The finder lacks `find_spec`, so code that queries all
-# finders would fail. Maps are not used here.
+# Importing pygal installs a meta path finder for its maps, which this module does not use. The finder lacks
+# `find_spec`, so code that calls this method of all finders would fail.
 sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
 
-WIDTH, WIDE = 520, 1_090  # widths of a chart in one column of the page, and of a chart across the page
+WIDTH, WIDE = 520, 1_090  # widths of a chart in one column of the page, and across the page
 _FONT = 12
 _WIDEST = 90  # maximum width of a column
 _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_size=_FONT, value_font_size=_FONT)
@@ -31,7 +31,7 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
-    """Draws horizontal bars, one below another, with their values."""
+    """Draws horizontal bars with their values, one below another."""
     chart = _chart(
         pygal.HorizontalBar,
         title,
@@ -68,7 +68,7 @@ def columns(title: str, rows: Sequence[Bar], *, labels: int = 8, width: int = WI
 
 
 def shares(title: str, rows: Sequence[Bar]) -> str:
-    """Draws one bar that is divided into shares, with a legend below."""
+    """Draws one bar that is divided into shares, with a legend below the bar."""
     chart = _chart(
         pygal.HorizontalStackedBar,
         title,

@@ -1,5 +1,5 @@
-"""Compares two directories of logs, such as a log and its mirror, a restored backup, or a broker's logs before and
-after an upgrade.
+"""Compares two directories of logs, such as a log and its mirror, a restored backup and its original, or a broker's
+logs before and after an upgrade.
 
 Batches are compared by offsets and CRCs, which requires reading only their headers. Records are read only where batches
 differ, because two logs may hold the same records in different batches. Transaction markers are compared by content.
@@ -26,7 +26,7 @@ from odradek.spark.jobs.shown import shown
 
 MISSING_LEFT, MISSING_RIGHT, CHANGED = "missing in the first", "missing in the second", "changed"
 EXAMPLES = 5
-BLOCK = 65_536  # number of offsets to compare together
+BLOCK = 65_536  # number of offsets that are compared together
 _CONTENT = ("key", "value", "timestamp", "headers")
 _BATCH = "topic string, partition int, baseOffset bigint, lastOffset bigint, crc bigint, isControl boolean"
 _MARKER = "topic string, partition int, baseOffset bigint, producerId bigint, isControl boolean, controlType string"
@@ -35,14 +35,14 @@ OffsetBounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionDiff:
-    """The differences in one partition. `left` and `right` are the start and end of the log on that side; None if that
-    side lacks the partition."""
+    """The differences in one partition. `left` and `right` are the start and end of the log on each side, or None if
+    that side lacks the partition."""
 
     topic: str
     partition: int
     left: tuple[int, int] | None
     right: tuple[int, int] | None
-    batches: int = 0  # number of batches, on both sides together, that the other side lacks
+    batches: int = 0  # number of batches that only one side has
     missing_left: int = 0
     missing_right: int = 0
     changed: int = 0
@@ -50,14 +50,14 @@ class PartitionDiff:
 
     @property
     def is_same(self) -> bool:
-        """True if readers of either side see the same records and markers."""
+        """Whether readers of either side see the same records and markers."""
         return not (self.missing_left or self.missing_right or self.changed or self.markers)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecord:
-    """A record that differs. `left` and `right` are the record's columns on that side; None if that side lacks the
-    record."""
+    """A record that differs. `left` and `right` are the columns of the record on each side, or None if that side lacks
+    the record. `columns` names the columns that differ."""
 
     difference: str
     topic: str
@@ -70,6 +70,8 @@ class ChangedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
+    """The result of a comparison: the differences in each partition, and examples of the records that differ."""
+
     partitions: list[PartitionDiff] = field(default_factory=list)
     examples: list[ChangedRecord] = field(default_factory=list)
 
@@ -79,8 +81,12 @@ class Diff:
 
 
 def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = False, examples: int = EXAMPLES) -> Diff:
-    """Compares two inputs. With `overlap`, compares only offsets that both sides have, because a mirror may lag behind,
-    or retention may have deleted records earlier on one side."""
+    """Compares two inputs.
+
+    overlap   compare only offsets that both sides have, because a mirror may lag behind, or because retention has
+              deleted records earlier on one side
+    examples  maximum number of examples in the result
+    """
     ours, theirs = _bounds(spark, left), _bounds(spark, right)
     both = set(ours.keys() & theirs.keys()) if overlap else ours.keys() | theirs.keys()
     requested_left, requested_right = (
@@ -118,8 +124,7 @@ def diff(spark: SparkSession, left: Input, right: Input, *, overlap: bool = Fals
 
 
 def different_batches(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Returns the batches that exist on one side only. Both frames have all or some of the columns of the view
-    `batches`."""
+    """Returns the batches that exist on one side only. The two frames have columns of the view `batches`."""
     keys = ["topic", "partition", "baseOffset", "lastOffset", "crc", "isControl"]
     return _of_one_side(left.select(keys), right.select(keys), keys)
 
@@ -210,14 +215,14 @@ def _clipped(requested: OffsetBounds, spans: OffsetBounds) -> OffsetBounds:
 
 
 def _read(spark: SparkSession, source: Input, requested: OffsetBounds, schema: str | None, view: str) -> DataFrame:
-    """Reads the offsets in `requested`, which are given by partition."""
+    """Reads the offsets in `requested`, which are given for each partition."""
     options: dict[str, dict[str, Any]] = {"startingOffsets": {}, "endingOffsets": {}}
     assigned: dict[str, list[int]] = {}
     for (topic, partition), (start, end) in sorted(requested.items()):
         assigned.setdefault(topic, []).append(partition)
         options["startingOffsets"].setdefault(topic, {})[str(partition)] = start
         options["endingOffsets"].setdefault(topic, {})[str(partition)] = end
-    if not assigned:  # nothing to read on this side: return an empty frame with the same columns
+    if not assigned:  # there is nothing to read on this side, but the frame needs the same columns
         return source.with_options(view=view, includeHeaders="true").frame(spark, schema).where("false")
     told = {name: json.dumps(value) for name, value in (options | {"assign": assigned}).items()}
     bare = Input(source.text, source.bootstrap_servers, source.path, (), source.options | told)
@@ -225,7 +230,7 @@ def _read(spark: SparkSession, source: Input, requested: OffsetBounds, schema: s
 
 
 def _shown(spark: SparkSession, left: Input, right: Input, rows: list[Any]) -> list[ChangedRecord]:
-    """Reads both sides again at the offsets of these rows. Returns their columns as text."""
+    """Reads both sides again at the offsets of these rows. Returns the records of both sides as text."""
     places: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         places.setdefault((row["topic"], row["partition"]), []).append(row["offset"])

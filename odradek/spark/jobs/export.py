@@ -1,8 +1,9 @@
-"""`odradek spark export`: writes topics as Parquet, partitioned by topic and day, with each record exactly once.
+"""Implements `odradek spark export`, which writes topics as Parquet, partitioned by topic and day, with each record
+exactly once.
 
 An export reads the topics of a cluster, or directories of logs. It divides them into chunks, which are ranges of
-offsets. Each Spark task reads one chunk and writes its files. If an export crashes, the next call finishes its plan
-(`export_plan.py`).
+offsets. Each Spark task reads one chunk and writes the files of this chunk. If an export crashes, the next call
+finishes its plan (`export_plan.py`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class ChunkTask(Protocol):
 
 
 class ExportSource(Protocol):
+    """The source of an export: topics of a cluster, or a directory of logs."""
+
     def identity(self) -> Mapping[str, Any]:
         """Returns the properties that all plans of an export must have in common."""
 
@@ -78,8 +81,11 @@ def export_source(
 ) -> ExportSource:
     """Creates the source of an export. Raises OptionError.
 
-    starting_ms  begin each partition at the first record with at least this timestamp
-    ending_ms    end each partition before the first record with at least this timestamp
+    starting_ms    begin each partition at the first record with at least this timestamp in ms
+    ending_ms      end each partition before the first record with at least this timestamp in ms
+    chunk_records  number of offsets in a chunk, for topics of a cluster
+    chunk_bytes    maximum size of a chunk, for directories
+    allows_loss    continue if records were deleted before they were exported
     """
     times: dict[str, str] = {}
     if starting_ms is not None:
@@ -133,14 +139,14 @@ class TopicChunk:
     options: SourceOptions
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        from odradek.spark.source import read_range  # imports pyspark, which workers have
+        from odradek.spark.source import read_range  # imports pyspark, which is present in workers
 
         return read_range(self.options, OffsetRange(*self.chunk), ARROW)
 
 
 class DirectoryExport:
-    """Exports logs in a directory, whether or not a broker is writing to them. Transactions and chunk boundaries are
-    determined from the batch headers."""
+    """Exports logs in a directory, even if a broker is writing to them. Batch headers determine the transactions and
+    the boundaries of chunks."""
 
     def __init__(self, options: Mapping[str, str], times: Mapping[str, str], starting_ms: int | None) -> None:
         self._options = FileOptions.read(options)
@@ -227,8 +233,8 @@ class DirectoryChunk:
 
 
 def _cut_at(found: PartitionSurvey, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cuts a range at the survey's places into parts of at most `max_bytes`. A part may be larger if it consists of a
-    single place."""
+    """Cuts a range at the places of the survey into parts of at most `max_bytes`. A part that consists of a single
+    place may be larger."""
     at, size_bytes = start, 0
     for place in found.places:
         if place.offset <= start:
@@ -246,7 +252,8 @@ if TYPE_CHECKING:
 
 Write: TypeAlias = Callable[[ChunkTask], list[ExportedFile]]
 Run: TypeAlias = Callable[[Sequence[ChunkTask], Write], None]
-"""Has each task written, in any process and any order. Raises the error that a task has raised."""
+"""Writes each task with the given function, in any process and in any order. Raises the error that a task has
+raised."""
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
@@ -256,6 +263,7 @@ class ExportOptions:
     """The options of an export.
 
     by_date      write a separate file for each day
+    compression  the codec of the Parquet files, one of COMPRESSIONS
     allows_loss  continue if records were deleted before they were exported
     """
 
@@ -266,7 +274,13 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """The result of one export call. `resumed` counts plans that an earlier call had left unfinished."""
+    """The result of one call of `export`.
+
+    plans    number of plans that this call has completed
+    resumed  number of these plans that an earlier call had left unfinished
+    offsets  number of offsets in these plans
+    files    the files that belong to these plans
+    """
 
     plans: int = 0
     resumed: int = 0
@@ -284,7 +298,7 @@ class Exported:
 
 def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportOptions | None = None) -> Exported:
     """Exports the records that have been added to the source since the last call, or all records on the first call.
-    Returns when they are on disk. Raises ExportError if this is not the source that was exported before.
+    Returns when they are on disk. Raises ExportError if another source was exported to this directory before.
 
     to  a directory that all workers have mounted
     """
@@ -294,7 +308,7 @@ def export(spark: SparkSession, source: ExportSource, to: Path, options: ExportO
 def export_with(
     run: Run, source: ExportSource, to: Path, options: ExportOptions, observe: Observe = observe_nothing
 ) -> Exported:
-    """Like `export`, but `run` determines where tasks run. It need not use Spark."""
+    """Exports records like `export`, but runs the tasks with `run`, which need not use Spark."""
     out = ExportDirectory(to.expanduser().resolve())
     out.open({"by_date": options.by_date, **source.identity()})
     exported = Exported()
@@ -327,7 +341,8 @@ def export_with(
         try:
             run(source.tasks(waiting), write)
         except Exception:
-            # If the plan is done, another export has finished it and removed the files that this export was writing.
+            # If the plan is done, another export has finished it, and has removed the files that this export was
+            # writing.
             if not out.is_done(plan):
                 raise
         exported.files += out.finish(plan)

@@ -2,7 +2,7 @@
 Parquet.
 
 An export is a sequence of plans. A plan is a list of chunks, each of which is a range of offsets in one partition. A
-plan is decided before its first record is read, and is stored under a name that only one export can take:
+plan is decided before its first record is read, and is stored under a name that only one export can claim:
 
     OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
     OUT/_odradek/export.json                     properties that all plans share
@@ -63,7 +63,7 @@ def observe_nothing(step: ExportStep) -> None:
 
 
 class ExportChunk(NamedTuple):
-    """A range of one partition: start_offset <= offset < end_offset."""
+    """A range of offsets in one partition: start_offset <= offset < end_offset."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class ExportChunk(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """A written file. `path` is relative to the directory of the export."""
+    """A file that the export has written. `path` is relative to the directory of the export."""
 
     path: str
     rows: int
@@ -87,7 +87,7 @@ class ExportedFile(NamedTuple):
 class Plan:
     """A plan of an export. `start` and `end` cover all partitions, and the chunks fill the ranges between them.
 
-    topic_ids  ids of the topics, as far as they are known
+    topic_ids  the known ids of the topics
     """
 
     number: int
@@ -132,7 +132,7 @@ class SourceBounds:
 
 
 def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = False) -> tuple[Offsets, Offsets]:
-    """Returns where the next plan begins and where it ends, given the previous plan and the offsets of the source.
+    """Returns where the next plan begins and where it ends, given the previous plan and the bounds of the source.
     Raises ExportError.
 
     allows_loss  continue if records were deleted before they were exported
@@ -165,7 +165,7 @@ def begin(previous: Plan | None, bounds: SourceBounds, *, allows_loss: bool = Fa
 def next_plan(
     previous: Plan | None, start: Offsets, end: Offsets, chunks: Iterable[ExportChunk], topic_ids: Mapping[str, str]
 ) -> Plan:
-    """Returns the plan after `previous`. Partitions and topics that are not read in this plan keep their positions."""
+    """Returns the plan after `previous`. Partitions and topics that the new plan does not read keep their positions."""
     previous_end = {} if previous is None else previous.end
     previous_ids = {} if previous is None else previous.topic_ids
     number = 0 if previous is None else previous.number + 1
@@ -173,7 +173,7 @@ def next_plan(
 
 
 def cut(start: Offsets, end: Offsets, max_records: int) -> list[ExportChunk]:
-    """Cuts ranges into chunks of `max_records` offsets. The boundaries are multiples of that number, so the files of
+    """Cuts ranges into chunks of `max_records` offsets. The boundaries are multiples of `max_records`, so the files of
     later exports are aligned too."""
     chunks = []
     for each in sorted(start):
@@ -186,8 +186,8 @@ def cut(start: Offsets, end: Offsets, max_records: int) -> list[ExportChunk]:
 
 
 class ExportDirectory:
-    """The state of an export. Every file in the directory is written under a temporary name, synced, and then renamed
-    or linked."""
+    """The directory of an export, with the state of the export. A file is written under a temporary name and synced
+    before it gets its final name."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -195,8 +195,8 @@ class ExportDirectory:
         self._plans = self._state / "plans"
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Opens the directory for plans with this `identity`. Raises ExportError if the directory has other
-        contents."""
+        """Opens the directory for plans with this `identity`. Raises ExportError if the directory contains something
+        else."""
         expected = {"layout": LAYOUT, **identity}
         path = self._state / "export.json"
         if not path.exists():
@@ -220,8 +220,8 @@ class ExportDirectory:
         return self._done(plan.number).exists()
 
     def store(self, plan: Plan) -> Plan:
-        """Stores a plan and returns it. If another export has already stored a plan with this number, returns that plan
-        instead."""
+        """Stores a plan and returns it. If another export has already stored a plan with this number, returns the other
+        plan instead."""
         path = self._plan(plan.number)
         create(path, plan.to_json())
         return Plan.from_json(_read(path))

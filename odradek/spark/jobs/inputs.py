@@ -30,7 +30,8 @@ class InputError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input. Either `bootstrap_servers` or `path` is set. Without `topics`, all topics of the directory are read."""
+    """The input of a job. Either `bootstrap_servers` or `path` is set. Without `topics`, all topics of the directory
+    are read."""
 
     text: str
     bootstrap_servers: str | None = None
@@ -66,7 +67,11 @@ class Input:
 
 
 def input_of(text: str, topics: Iterable[str] = ()) -> Input:
-    """Parses an input as typed by a user. Checks the file system, but contacts no cluster. Raises InputError."""
+    """Parses an input as typed by a user. Looks for directories, but contacts no cluster. Raises InputError.
+
+    text    one of the forms in the table of this module
+    topics  the topics to read, if `text` does not name them
+    """
     requested = tuple(topics)
     if text.startswith(SCHEME):
         return _of_a_cluster(text, requested)
@@ -92,7 +97,7 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
 
 
 def one_topic(source: Input) -> Input:
-    """Returns the input with its only topic. Raises InputError if it has no topic or more than one."""
+    """Returns the input with its only topic. Raises InputError if the input has no topic or several topics."""
     topics = source.topics
     if not topics and source.path is not None:
         topics = tuple(topics_in(source.path))

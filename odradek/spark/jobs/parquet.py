@@ -1,5 +1,5 @@
-"""Writes the records of one chunk as Parquet files, one file per day (UTC) of their timestamps. Independent of
-Spark."""
+"""Writes the records of one chunk as Parquet files, with a file for each day (UTC) of the records' timestamps.
+Independent of Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from odradek.system.files import sync_directory
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024  # size of the columns in memory
 WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit on the buffered rows of all days together
-MAX_DAYS = 500  # limit per chunk, because each day has an open file
+MAX_DAYS = 500  # maximum number of days in a chunk, because each day has an open file
 
 
 def write_chunk(
@@ -39,11 +39,11 @@ def write_chunk(
     compression: str = "zstd",
     observe: Observe = observe_nothing,
 ) -> list[ExportedFile]:
-    """Writes a chunk, and returns when all its files have their final names and are synced. Does nothing if the chunk
-    is already complete.
+    """Writes a chunk. Returns when all its files have their final names and are synced. If the chunk is already
+    complete, writes nothing.
 
-    records  the records of the chunk, with a column `timestamp`; the column `topic` is dropped, because the directory's
-             name contains it
+    records  the records of the chunk, with a column `timestamp`. The column `topic` is dropped, because the name of the
+             directory contains the topic.
     """
     done = out.files_of(plan_number, chunk)
     if done is not None:
@@ -113,7 +113,7 @@ class _Days:
             largest.write()
 
     def close(self) -> dict[str, tuple[Path, int]]:
-        """Closes and syncs all files. Returns the file and its number of rows for each day."""
+        """Closes and syncs all files. Returns, for each day, the path of the file and its number of rows."""
         for day in self._days.values():
             day.write()
             day.writer.close()
@@ -139,7 +139,7 @@ class _Days:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterable[tuple[str, pa.Table]]:
-    """Divides rows by day. Within a day they remain in the order of the log."""
+    """Divides rows by day. Within a day, the rows keep the order of the log."""
     days = batch.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
     table = pa.Table.from_batches([batch])
     distinct = pc.unique(days)

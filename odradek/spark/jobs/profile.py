@@ -1,4 +1,4 @@
-"""`odradek spark profile`: measures sizes, keys, skew, compression and latency of a topic.
+"""Implements `odradek spark profile`, which measures sizes, keys, skew, compression and latency of a topic.
 
 All records are read once, and their keys a second time. If the topic is in a directory, its batch headers and markers
 are read too.
@@ -44,7 +44,8 @@ def profile(spark: SparkSession, source: Input) -> Profile:
 
 
 def measure_records(found: Profile, records: DataFrame) -> None:
-    """Measures records, given their keys, values, partitions and timestamps."""
+    """Measures records with the columns `key`, `value`, `partition` and `timestamp`, and stores the results in
+    `found`."""
     key, value = F.coalesce(F.octet_length("key"), F.lit(0)), F.coalesce(F.octet_length("value"), F.lit(0))
     measured = records.select(
         "partition", key.alias("k"), value.alias("v"), "key", "value", F.unix_millis("timestamp").alias("ms")
@@ -90,7 +91,7 @@ def top_keys(keys: DataFrame, most: int = TOP_KEYS) -> list[KeyFacts]:
 
 
 def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> None:
-    """Measures the log, given its views `batches` and `transactions`."""
+    """Measures the log by its views `batches` and `transactions`, and stores the results in `found`."""
     data = batches.where("not isControl").persist(StorageLevel.DISK_ONLY)
     try:
         of_partitions = {
@@ -136,7 +137,7 @@ def measure_log(found: Profile, batches: DataFrame, transactions: DataFrame) -> 
 
 
 def step_of(duration_ms: int) -> int:
-    """Returns a round number of ms that divides this duration into at most TIMES steps."""
+    """Returns a round number of milliseconds that divides this duration into at most TIMES steps."""
     return next((each for each in (*_ROUND_MS, *_MINUTES) if duration_ms / each <= TIMES), 7 * _MINUTES[-1])
 
 
@@ -153,7 +154,7 @@ def _distribution(rows: list[Any], counted: str) -> Distribution:
 
 
 def _bucket(value: Column) -> Column:
-    """Like `profile_facts.bucket_of`, but in SQL. Returns null for null."""
+    """Returns an SQL expression for `profile_facts.bucket_of`. It is null if the value is null."""
     return F.when(value < 1, F.lit(-1)).otherwise(F.floor(F.log2(value) * STEPS).cast("int"))
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from odradek.spark.jobs.shown import size
 
 STEPS = 8  # histogram buckets per doubling of the value
-_SKEWED = 2.0  # skew, in multiples of the mean, from which it is reported
-_HOT_KEY = 0.1  # share of all records from which a key counts as hot
+_SKEWED = 2.0  # a skew of at least this multiple of the mean is reported
+_HOT_KEY = 0.1  # a key counts as hot if it has at least this share of all records
 _SMALL_BATCH = 10  # batches with fewer records than this count as small
 _MANY_ABORTED = 0.05
 
@@ -28,7 +28,7 @@ class Bucket(NamedTuple):
 class Distribution:
     """A histogram. Each bucket ends about 9 % above its start, which limits the error of quantiles."""
 
-    counts: Mapping[int, int] = field(default_factory=dict)  # number of values by the bucket's number
+    counts: Mapping[int, int] = field(default_factory=dict)  # values in each bucket, by the bucket's number
 
     @property
     def total(self) -> int:
@@ -44,7 +44,8 @@ class Distribution:
         return 0
 
     def by_doubling(self) -> list[Bucket]:
-        """Merges the buckets into wider ones for charts, with one bucket per doubling and no gaps."""
+        """Merges the buckets into wider buckets for charts. There is one wide bucket per doubling of the value, without
+        gaps."""
         doublings: dict[int, int] = {}
         for number, count in self.counts.items():
             place = -1 if number < 0 else number // STEPS
@@ -87,10 +88,10 @@ class TimeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class LogFacts:
-    """Facts from batch headers and markers. Times are in ms.
+    """Facts from batch headers and markers. Times are in milliseconds.
 
-    span      from the first to the last record of a batch: how long producers collect records
-    open_for  from the first record of a transaction to its marker: how long readers of committed records wait for it
+    span      time from the first to the last record of a batch, in which producers collect records
+    open_for  time from the first record of a transaction to its marker, in which readers of committed records wait
     """
 
     batches: int = 0
@@ -133,20 +134,20 @@ class Profile:
 
     @property
     def skew(self) -> float:
-        """The size of the largest partition in multiples of the mean."""
+        """The size of the largest partition, as a multiple of the mean."""
         largest = max((each.records for each in self.partitions), default=0)
         return largest * len(self.partitions) / self.records if self.records else 1.0
 
     @property
     def compression_ratio(self) -> float | None:
-        """The bytes of keys and values divided by the bytes in the log, including headers and markers. The ratio is
-        below 1 if headers and markers outweigh the savings of compression."""
+        """The bytes of keys and values, divided by the bytes in the log, which include headers and markers. The ratio
+        is below 1 if headers and markers take more than compression saves."""
         if self.log is None or not self.log.size_bytes:
             return None
         return self.payload_bytes / self.log.size_bytes
 
     def findings(self) -> list[str]:
-        """Returns sentences about noteworthy facts, with the most striking one first."""
+        """Returns sentences about noteworthy facts, the most striking sentence first."""
         return list(_findings(self))
 
 

@@ -1,7 +1,7 @@
 """Opens the Spark session of a job, draws the job's progress bar, and explains why Spark failed to start.
 
-The stderr of the JVM and of Python workers is redirected to a file, so that the terminal shows only the job. If the job
-fails, the last lines of that file are printed.
+The stderr of the JVM and of Python workers is redirected to a file, so that the terminal shows only the job. If Spark
+does not start, the error contains the last lines of this file. If the job fails, the error names the file.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ def session(
     title: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, is_verbose: bool = False
 ) -> Iterator[SparkSession]:
     """Yields a session with `format("odradek")`. If there is an active session, uses it and leaves it running.
-    Otherwise starts a session, and stops it at the end of the block. Raises JobFailed for any failure of Spark, here or
-    within the block.
+    Otherwise starts a session, and stops it at the end of the block. Raises JobFailed if Spark fails, here or within
+    the block.
 
-    master      by default the master of spark-submit, or `local[*]`
+    title       the name of the application in Spark
+    master      default: the master of spark-submit, or `local[*]`
+    settings    settings of Spark for a new session
     is_verbose  leave the output of the JVM on stderr
     """
     try:
@@ -102,7 +104,8 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], output
 
 
 def _is_submitted() -> bool:
-    """Returns whether spark-submit has started the JVM. It has separate options for the master and the settings."""
+    """Returns whether spark-submit has started the JVM. The command then has its own options for the master and the
+    settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -118,7 +121,7 @@ class _ProcessOutput:
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Makes new processes that are started within the block inherit the file as their stderr."""
+        """Makes processes that are started within the block inherit the file as their stderr."""
         if self._path is None:
             yield
             return
@@ -151,8 +154,8 @@ def _not_started(error: Exception, output: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """Returns the line of a traceback that explains the failure: the last line with the name of a Python error, or else
-    the first line."""
+    """Returns the line of a traceback that explains the failure. This is the last line that begins with the name of a
+    Python error, or else the first line."""
     found = _EXCEPTION_LINE.findall(text)
     return found[-1] if found else next((line for line in text.splitlines() if line.strip()), "Spark gave no reason")
 
@@ -187,7 +190,7 @@ def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Itera
 @contextmanager
 def drawn(title: str, counts: Callable[[], tuple[int, int]], to: TextIO, *, every_s: float = EVERY_S) -> Iterator[None]:
     """Draws a progress bar within the block, and erases it at the end. `counts` returns the numbers of finished and
-    planned tasks, and is called from a separate thread."""
+    planned tasks. It is called from a separate thread."""
     started_s = time.monotonic()
     ended = threading.Event()
 

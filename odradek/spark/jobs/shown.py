@@ -15,7 +15,7 @@ class RecordPlace:
 
     @classmethod
     def of(cls, row: Any) -> RecordPlace | None:
-        """Converts a row of Spark that has these fields. Returns None for None."""
+        """Converts a Spark row with the fields `partition` and `offset`. Returns None for None."""
         return None if row is None else cls(row["partition"], row["offset"])
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ def shown(value: object) -> str | None:
 
 
 def size(count: float) -> str:
-    """Formats a number of bytes in a suitable unit, as in `1.5 GiB`."""
+    """Formats a number of bytes in a suitable unit, such as `1.5 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
