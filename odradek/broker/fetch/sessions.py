@@ -235,7 +235,7 @@ def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
         partition.sent_log_start_offset = answer.log_start_offset
         must_send = True
     if answer.error_code != ErrorCode.NONE.value or answer.has_diverging_epoch:
-        partition.sent_high_watermark = -1  # sends the partition once more when the error is over
+        partition.sent_high_watermark = -1  # sends the partition again when the error has ended
         must_send = True
     return must_send
 

@@ -34,7 +34,7 @@ LENGTH_BYTES: Final = LENGTH.size
 TLS_HANDSHAKE: Final = 0x1603  # the first two bytes of a TLS record with a handshake
 API_KEY_BYTES: Final = 2
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum size of the buffer for a frame that did not arrive as a whole
-GROWTH_FACTOR: Final = 8  # the buffer of a frame is at most this many times as long as its bytes that have arrived
+GROWTH_FACTOR: Final = 8  # the buffer of a frame is at most this many times as long as the part that has arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
 # While more bytes than this are still to be sent to the peer, no further request of the peer is handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._peer_reads = True
         self._mutes = 0  # number of active mutes
-        self._mute_timers: list[TimerHandle] = []  # timers of the active mutes, and possibly of past ones
+        self._mute_timers: list[TimerHandle] = []  # timers of the active mutes, and possibly of past mutes
         self._takes_requests = True  # whether the peer reads its responses and is not muted
         self._turn_is_due = False  # whether the event loop will call `_next_turn`
         self._closing = False

@@ -72,7 +72,7 @@ def of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
 
 def by_address(overrides: str) -> dict[str, int]:
     """Parses `max.connections.per.ip.overrides`, which consists of host:count pairs, and resolves host names. Raises
-    CannotStart."""
+    CannotStart if a name cannot be resolved."""
     limits = {}
     for host, count in host_counts(overrides):
         try:

@@ -171,7 +171,7 @@ class Server:
             connection.abort()
 
     async def stop(self, timeout_s: float) -> None:
-        """Answers the requests in flight, except those that wait for a timer or for other clients; then closes all
+        """Answers the requests in flight, except requests that wait for a timer or for other clients. Then closes all
         connections."""
         self.stop_accepting()
         if self._sweep_timer is not None:

@@ -57,8 +57,8 @@ class ParkedRequest(Protocol):
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """Calls `action` once, with an arbitrary argument, when the response is ready, or immediately if the response
-        is already ready."""
+        """Calls `action` once, with an arbitrary argument, as soon as the response is ready. This may be
+        immediately."""
 
     def abandon(self) -> None:
         """Drops the request, because the client has disconnected."""

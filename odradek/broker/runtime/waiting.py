@@ -79,7 +79,7 @@ class Deferred(Generic[M]):
         return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """Calls `action` when the answer is ready, or immediately if the answer is already ready."""
+        """Calls `action` as soon as the answer is ready. This may be immediately."""
         if self.is_done:
             action(self)
         else:

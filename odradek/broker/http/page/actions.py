@@ -193,7 +193,8 @@ async def take_over(ask: Ask, name: str, timeout_ms: int) -> None:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
     for _ in range(RETRIES):
         answer = await ask(request, InitProducerIdResponse, max_version=BEFORE_TWO_PHASE_COMMIT)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:  # otherwise the abort is not complete yet
+        # CONCURRENT_TRANSACTIONS means that the abort is not complete yet.
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:
             check(answer.error_code)
             return
         await asyncio.sleep(RETRY_S)
