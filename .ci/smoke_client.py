@@ -1,4 +1,5 @@
-"""Tests an installation: starts `odradek serve`, writes records, reads them through a group, and stops the broker."""
+"""Tests an installed Odradek. Starts `odradek serve`, writes records, reads them through a consumer group, and stops
+the broker."""
 
 import json
 import signal
@@ -17,7 +18,8 @@ def main(odradek: str, variant: str) -> None:
     directory = Path(tempfile.mkdtemp())
     ready_file = directory / "ready.json"
     words = [odradek, "serve", "--port", "0", "--ready-file", str(ready_file), "--data-dir", str(directory / "data")]
-    if sys.platform == "win32":  # a process with a group of its own gets Ctrl-Break without its parent
+    # The broker gets its own process group, so that Ctrl-Break reaches only the broker and not this script.
+    if sys.platform == "win32":
         broker = subprocess.Popen(words, creationflags=subprocess.CREATE_NEW_PROCESS_GROUP)
     else:
         broker = subprocess.Popen(words)
