@@ -1,4 +1,4 @@
-"""Starts a measurement by its name: `make bench ARGS="NAME OPTIONS"`, or `python -m bench NAME OPTIONS`.
+"""Runs a measurement: `make bench ARGS="NAME OPTIONS"`, or `python -m bench NAME OPTIONS`.
 
 python -m bench               measures the budget of the broker, row by row
 python -m bench NAME --help   prints the options of one of the measurements below

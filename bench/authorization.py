@@ -1,8 +1,10 @@
-"""Measures authorization: `python -m bench.authorization` prints the CPU time in µs for a decision, and for a Produce
-of 1 KiB from its frame to its response, without an authorizer and with an authorizer that has 1,000 ACLs.
+"""Measures authorization: `python -m bench.authorization` prints CPU times in µs.
 
-`--count N [--authorizer]` only sends N Produce requests, so that `valgrind --tool=callgrind` can count instructions.
-The difference between two values of N excludes the start-up cost.
+One is the time of an authorization decision. The other is the time of a Produce request of 1 KiB, from its frame to its
+response, without an authorizer and with an authorizer that has 1,000 ACLs.
+
+`--count N [--authorizer]` only sends N Produce requests, so that `valgrind --tool=callgrind` can count instructions. To
+exclude the start-up cost, subtract the counts for two values of N.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ def fill(acls: Acls) -> None:
 
 
 def best_us(action: Callable[[], object], count: int) -> float:
-    """Returns the time of the best round in µs per call. Disturbances only add time, so the minimum is the most
-    accurate."""
+    """Returns the CPU time per call in µs, from the fastest round. Disturbances only add time, so the minimum is the
+    most accurate."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()
@@ -50,7 +52,7 @@ def best_us(action: Callable[[], object], count: int) -> float:
 
 
 class ProduceRequests:
-    """A topic, and a frame that writes to it repeatedly."""
+    """A Produce request to one topic, which can be sent repeatedly."""
 
     def __init__(self, asked: InProcessBroker) -> None:
         topic = CreatableTopic(name="topic-7", num_partitions=1, replication_factor=1)

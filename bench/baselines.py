@@ -1,6 +1,6 @@
-"""Trivial programs that do the same work without a broker. They show the current limits of this machine.
+"""Trivial programs that do comparable work without a broker. They show the limits of the machine at this moment.
 
-A broker's figure divided by such a baseline is comparable across machines. The figure alone is not.
+A broker's figure divided by its baseline is comparable across machines. The figure alone is not.
 """
 
 import atexit
@@ -24,8 +24,8 @@ FILES_OF_A_LOG = ("00000000000000000000.log", "00000000000000000000.index", "par
 
 
 def bare_interpreter(share: float) -> Mapping[str, float]:
-    """Starts Python with asyncio and uvloop, and opens a port. Measures the time until it listens, and its memory at
-    that moment."""
+    """Starts Python with asyncio and uvloop, and opens a port. Measures the time until the port is open, and the memory
+    of the process at that moment."""
     program = (
         "import asyncio, uvloop, sys\n"
         "async def main():\n"
@@ -44,8 +44,8 @@ def bare_interpreter(share: float) -> Mapping[str, float]:
 
 
 def loopback(share: float) -> Mapping[str, float]:
-    """Sends bytes through one TCP connection in pieces of 64 KiB, between two threads. In the first run the receiver
-    appends them to a file, and in the second it discards them."""
+    """Sends bytes through one TCP connection in pieces of 64 KiB, between two threads. In the first run, the receiver
+    appends the bytes to a file. In the second run, it discards them."""
     with tempfile.TemporaryFile() as file:
         produced_s = _through(int(3e8 * share), file.write)
     consumed_s = _through(int(1e9 * share), len)
@@ -53,7 +53,7 @@ def loopback(share: float) -> Mapping[str, float]:
 
 
 def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
-    """Returns the duration of the transfer in seconds."""
+    """Transfers `size_bytes` bytes, and returns the duration in seconds."""
     receiver, sender = _connected()
 
     def receive() -> None:
@@ -93,9 +93,9 @@ def fdatasync(share: float) -> Mapping[str, float]:
 
 
 def thousand_directories(share: float) -> Mapping[str, float]:
-    """Writes and then reads one directory per topic, each with three small files.
+    """Creates one directory with three small files per topic, and then reads all files.
 
-    The directories are kept until the program ends; `Subject.discard` explains the reason.
+    The directories are kept until the program ends; `Subject.discard` explains why.
     """
     parent = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, parent)

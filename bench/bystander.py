@@ -1,7 +1,7 @@
 """A client that sends a small request every 2 ms, to measure the delay that other work on the broker causes.
 
-The delay depends on everything that the machine does. The CPU time that the broker uses during the delay depends on it
-much less. On an idle machine, a broker with a single event loop would delay the client by exactly this time.
+The delay depends on all load on the machine. The CPU time that the broker uses during the delay hardly depends on other
+load. On an idle machine, a broker with a single event loop would delay the client by exactly this CPU time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ ASKING: Final = request_bytes(
 
 
 class NoAnswer(Exception):
-    """The client did not get a response."""
+    """The client did not get a response in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The waits of all requests, as sorted lists.
+    """How long each request waited for its response, as sorted lists.
 
     wall  seconds until the response
     cpu   CPU seconds that the broker used until the response
@@ -50,7 +50,7 @@ class Waits:
 
 
 class HasProcess(Protocol):
-    """A broker with its address, and the process whose CPU time is measured."""
+    """The address of a broker, and the process whose CPU time is measured."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -59,7 +59,7 @@ class HasProcess(Protocol):
 
 
 class Bystander:
-    """The client. It runs in its own process between `__enter__` and `__exit__`."""
+    """The client that sends the requests. It runs in its own process between `__enter__` and `__exit__`."""
 
     def __init__(self, subject: HasProcess, used_s: Callable[[int], float] = cpu_seconds) -> None:
         """Creates the client. `used_s` returns the CPU time of a process, or of one of its threads."""
@@ -84,7 +84,8 @@ class Bystander:
         return int(self._count.value)
 
     def since(self, count: int) -> Waits:
-        """Returns the waits after response number `count`, up to the next response from now. Raises NoAnswer."""
+        """Returns the waits after response number `count`, including the wait for the next response to arrive. Raises
+        NoAnswer if no response arrives."""
         self._wait_for_one()
         end = self.count
         return Waits(sorted(self._wall[count:end]), sorted(self._cpu[count:end]))
@@ -115,7 +116,7 @@ def highest_but(share: float, values: list[float]) -> float:
 
 @contextmanager
 def with_known_topic(name: str, work: Path) -> Iterator[Subject]:
-    """Yields a broker that has the topic KNOWN_TOPIC. Raises NotThere."""
+    """Yields a broker that has the topic KNOWN_TOPIC. Raises NotThere if the broker is not available."""
     subject = Subject(name, maker(name), work)
     try:
         topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)

@@ -11,7 +11,7 @@ from bench.subjects import Subject
 from bench.topics import topic
 
 PARTITIONS = 4
-PER_CALL = 10_000  # maximum number of messages per call of consume()
+PER_CALL = 10_000  # maximum number of messages per consume() call
 CLIENT_TIMEOUT_S = 60.0
 QUICK_CONSUMER = {"fetch.queue.backoff.ms": 2, "queued.min.messages": 1_000_000}
 
@@ -67,7 +67,7 @@ class Throughput:
                 **subject.client_settings,
             }
         )
-        producer.list_topics(name, CLIENT_TIMEOUT_S)  # connects, and fetches the leaders
+        producer.list_topics(name, CLIENT_TIMEOUT_S)  # connects and fetches the partition leaders
         value = incompressible(self.value_bytes) if self.compression == "none" else like_json(self.value_bytes)
         produce = producer.produce
         started = time.perf_counter()

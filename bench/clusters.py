@@ -1,10 +1,10 @@
 """Measures clusters of `odradek serve --control`: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
 
 calls       create, fork, checkpoint, rewind and delete over HTTP, and the first response of a new cluster
-memory      N clusters at a time, which are used by a producer and a consumer of librdkafka, forked and deleted
+memory      N clusters at a time, of which some are used by librdkafka and forked; then all are deleted
 others      the start of kfake and of Apache Kafka 4.3.1, until the first response
-control     CPU of requests with control on and no rule, with and without recent requests kept, compared with a
-            broker without control
+control     CPU of requests on a broker without control and on brokers with control but no rules; one of the latter
+            also keeps recent requests
 neighbours  the longest wait of a client of one cluster during each call to another cluster, and the event loop's CPU
             in the meantime: median and maximum of twelve calls
 """
@@ -56,13 +56,13 @@ class ControlledProcess:
     pid: int
 
     def open_resources(self) -> tuple[int, int]:
-        """Returns its number of file descriptors and its number of threads."""
+        """Returns the process's number of file descriptors and its number of threads."""
         return len(os.listdir(f"/proc/{self.pid}/fd")), len(os.listdir(f"/proc/{self.pid}/task"))
 
 
 @dataclass(frozen=True, slots=True)
 class BenchedCluster:
-    """The broker that `Bystander` queries."""
+    """The broker whose waits a `Bystander` measures."""
 
     bootstrap: str
     pid: int
@@ -137,7 +137,7 @@ def use(cluster: Cluster) -> None:
 
 
 def alive(process: ControlledProcess, count: int, lives: int) -> None:
-    """Measures the memory of `count` clusters, of which `lives` are used."""
+    """Measures the memory of `count` clusters, of which the first `lives` are also used and forked."""
     odradek = process.odradek
     before, left = rss_bytes(process.pid), process.open_resources()
     made = [odradek.cluster() for _ in range(count)]
@@ -176,7 +176,8 @@ def others(work: Path, with_kafka: bool) -> None:
 
 
 def control(work: Path) -> None:
-    """Compares brokers with and without control. They take turns, and only the quietest turns of each broker count."""
+    """Compares brokers without control, with control, and with control that keeps requests. They take turns, and only
+    the quietest turns of each broker count."""
     with ExitStack() as stack:
         sides = [
             stack.enter_context(
@@ -219,7 +220,7 @@ class Noise:
 
 
 def noises(odradek: Odradek) -> Iterator[Noise]:
-    """Yields the noises, and cleans up each noise before the next one."""
+    """Yields activities in other clusters, and cleans up each activity before the next one."""
     with odradek.cluster() as written, Wire(written.bootstrap) as wire:
         create(wire, ["noise"])
         wait_until_led(wire, ["noise"])
@@ -277,7 +278,8 @@ def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
 
 
 def neighbours(process: ControlledProcess, only: str) -> None:
-    """Measures the waits of a client of another cluster, during each noise whose name contains `only`."""
+    """Measures how long a client of one cluster waits while another cluster is disturbed. Only noises whose name
+    contains `only` are measured."""
     with (
         process.odradek.cluster() as quiet,
         Bystander(BenchedCluster(quiet.bootstrap, process.pid), loop_seconds) as bystander,

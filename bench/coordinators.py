@@ -1,5 +1,5 @@
-"""Waits for coordinators. The first FindCoordinator makes the broker create the coordinators' topics, which takes a
-while."""
+"""Waits for coordinators. The first FindCoordinator request makes the broker create the topics in which coordinators
+store their state, which takes a while."""
 
 import time
 

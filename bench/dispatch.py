@@ -18,7 +18,8 @@ VERSION = 4
 
 
 def measure() -> float:
-    """Returns the time of the best round. Disturbances only add time, so the minimum is the most accurate."""
+    """Returns the CPU time per request in µs, from the fastest round. Disturbances only add time, so the minimum is the
+    most accurate."""
     answer = HeartbeatResponse()
     dispatcher = Dispatcher(None, SystemClock(), lambda _: lambda *_: answer)
     request = HeartbeatRequest(group_id="readers", generation_id=1, member_id="member")

@@ -147,7 +147,8 @@ def _partition(folder: Path, size_bytes: int, template: bytearray, values: int) 
 
 
 def end_to_end(data: Path, size_bytes: int) -> None:
-    """Reads every record in a Spark session. The memory is the sum over the JVM and all its Python workers."""
+    """Reads every record with Spark, and prints the duration and the peak memory, which is the sum over the JVM and all
+    its Python workers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession

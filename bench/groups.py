@@ -27,7 +27,9 @@ from tests.support.wire import Wire
 
 MEMBERS = 8  # number of members that send heartbeats
 SECONDS = 1.5
-ERROR_AT = 9  # offset in all heartbeat responses, after the length, correlation id, tags and throttle time
+# Position of the error code in a heartbeat response of any group type. It follows the length, correlation id, tags and
+# throttle time.
+ERROR_AT = 9
 Frames: TypeAlias = bytes
 
 

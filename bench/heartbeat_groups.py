@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 HEARTBEAT_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 1
-# The client id in all requests of a Wire. A heartbeat with another client id would change the member.
+# The client id in all requests of a Wire. A heartbeat with another client id would count as a change of the member.
 CLIENT_ID: Final = "wire"
 REBALANCE_TIMEOUT_MS: Final = 60_000
 ROUND_S: Final = 0.005  # pause after a round of heartbeats that changed nothing
@@ -36,9 +36,9 @@ A = TypeVar("A", bound=AssignmentResponse)
 
 @dataclass(slots=True)
 class Member(Generic[A]):
-    """A member of the group.
+    """A member of a group that is driven by heartbeats.
 
-    owned        its assignment
+    owned        its current assignment
     unconfirmed  the assignment that the next heartbeat must confirm, or None if the broker knows it already
     """
 

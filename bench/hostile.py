@@ -1,7 +1,7 @@
-"""Measures hostile requests: the waits of another client and the broker's memory, for each attack.
+"""Measures hostile requests. For each attack, it measures the waits of another client and the broker's memory.
 
-    make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
-    make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API (a step of .ci/run)
+make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
+make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API (a step of .ci/run)
 
 The measurement fails if a broker stops responding. The waits of the other client are only shown, because they are
 meaningful only on an idle machine. For the arrays, the broker's CPU time during the waits must stay within a limit.
@@ -54,9 +54,9 @@ PATIENCE_S = 120.0  # timeout for a response; the broker then counts as not resp
 PAUSE_S = 0.002  # pause between two requests of the other client
 SETTLES_S = 1.0
 API_VERSIONS = 3
-PRODUCE = 9  # a version with topic names
+PRODUCE = 9  # the Produce version: it has topic names
 BOMB_BYTES = 500 * MIB
-# number of connections; with more than two, some must wait, since a broker decompresses two batches at a time
+# Number of connections. A broker decompresses two batches at a time, so with more than two connections some must wait.
 BOMBERS = 4
 GZIP = 1
 SLOW_CONNECTIONS = 250
@@ -107,10 +107,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack. `prepare` does the attacker's own slow work, and returns the part that is measured.
+    """An attack on a broker. `prepare` does the attacker's own slow work, and returns the part that is measured.
 
     settings  settings of a separate broker, or None to use the broker that most attacks share
-    is_ours   Kafka does not support the request, or cannot be set up in the same way
+    is_ours   whether Kafka is left out, because it does not support the request or cannot be set up in the same way
     """
 
     name: str
@@ -292,7 +292,7 @@ def cost(attack: Attack, target: Target) -> Cost:
     fork = multiprocessing.get_context("fork")
     is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
     before = rss_bytes(target.pid)
-    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # The number 5 resets the peak memory.
+    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # Writing 5 resets the peak memory.
     watcher = fork.Process(target=watch, args=(target.bootstrap, is_over, told))
     watcher.start()
     time.sleep(0.2)
@@ -319,7 +319,7 @@ def peak_bytes(pid: int) -> int:
 
 @contextmanager
 def own_target(name: str, work: Path, settings: Mapping[str, object]) -> Iterator[Target]:
-    """Yields a broker with these settings. Raises NotThere."""
+    """Yields a broker with these settings. Raises NotThere if the broker is not available."""
     subject = Subject(name, maker(name), Path(tempfile.mkdtemp(dir=work)))
     try:
         ports = [int(each.rpartition(":")[2]) for each in str(settings.get("listeners", "")).split(",") if each]
@@ -331,7 +331,7 @@ def own_target(name: str, work: Path, settings: Mapping[str, object]) -> Iterato
 
 @contextmanager
 def target_of(name: str, work: Path) -> Iterator[Target]:
-    """Yields a broker that has the topic KNOWN_TOPIC. Raises NotThere."""
+    """Yields a broker that has the topic KNOWN_TOPIC. Raises NotThere if the broker is not available."""
     subject = Subject(name, maker(name), work)
     try:
         broker = subject.broker

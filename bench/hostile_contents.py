@@ -1,4 +1,4 @@
-"""Requests that are hostile because of their contents (patterns, names, ranges) instead of long arrays.
+"""Requests whose contents (patterns, names, ranges) are hostile, rather than the length of their arrays.
 
 Each attack runs on a separate broker with suitable settings, because it leaves topics, ids or groups behind.
 `bench.hostile` measures another client of this broker.
@@ -58,7 +58,7 @@ from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0
-HOSTILE_PATTERN = ".*a.{%d}"  # has one state per position, in sets that never repeat
+HOSTILE_PATTERN = ".*a.{%d}"  # its automaton has one state per position, in sets that never repeat
 STATES = 100
 NAMES = 2_000
 NAME_LENGTH = 240
@@ -69,20 +69,21 @@ LOCKS = 10_000
 FORBIDDEN = 80_000
 SHARE_KEY = 2  # key type of FindCoordinator
 HANDSHAKES = 20
-RULE = "RULE:CN=((a+)+)b/$1/"  # A backtracking matcher would try 2^60 paths through the name below.
+# A backtracking matcher would try 2^60 paths through BACKTRACKED_NAME.
+RULE = "RULE:CN=((a+)+)b/$1/"
 BACKTRACKED_NAME = "a" * 60
 
 Run: TypeAlias = Callable[[], None]
-# The arguments are the address of a broker, and the seconds that the attack may take.
+# The arguments of an attack are the address of a broker, and the seconds that the attack may take.
 Prepare: TypeAlias = Callable[[str, float], Run]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """An attack.
+    """An attack whose hostile part is the contents of its requests.
 
     settings  settings of the broker
-    is_ours   Kafka does not support the request, or cannot be set up in the same way
+    is_ours   whether Kafka is left out, because it does not support the request or cannot be set up in the same way
     """
 
     name: str
@@ -251,7 +252,7 @@ def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[s
 
 
 def await_tasks(wire: Wire, group_id: str, member_id: str, epoch: int) -> None:
-    """Waits until the group's initial delay has passed, because the group then computes its target assignment."""
+    """Waits until the streams group has computed its target assignment, which it does after its initial delay."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         request = StreamsGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
@@ -363,8 +364,7 @@ class Tls:
 
 @cache
 def certificates() -> Tls:
-    """Creates an authority, the broker's certificate, and the certificate of a client whose name makes the rule
-    backtrack."""
+    """Creates a CA, the broker's certificate, and the certificate of a client whose name makes the rule backtrack."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-hostile-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)

@@ -1,9 +1,9 @@
 """Measures the judge on a recording: `python -m bench judging [--exchanges N]`.
 
-The recording is created in rounds with new clients. With librdkafka, these are an idempotent producer, a transactional
-copy that commits offsets, and a group member that commits each record. Then plain connections send more requests of
-each kind. `odradek judge FILE` reads a quarter, half and all of the recording, each time in a new process. Its memory
-must not grow with the recording.
+The recording is created in rounds with new clients. Three clients use librdkafka: an idempotent producer, a
+transactional copy that commits offsets, and a group member that commits each record. Then plain connections send more
+requests of each kind. `odradek judge FILE` reads a quarter, half and all of the recording, each time in a new process.
+The judge's memory must not grow with the recording.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECORDS = 200  # records per client and round
 RECORDS_OF_A_TRANSACTION = 10
 OPERATIONS = (produce([0], 100, 12), fetch_at_the_tail(100, 12), heartbeat, offset_commit, transactions)
 OPERATIONS_OF_A_ROUND = 4000  # operations per kind and round
-# This program runs instead of `python -m odradek`, and prints its CPU time and peak memory at the end.
+# This program runs instead of `python -m odradek`. It prints its CPU time and peak memory at the end.
 JUDGE = """
 import atexit, runpy, sys, time
 def tell():
@@ -111,7 +111,7 @@ class Round:
 
 
 def record(folder: Path, exchanges: int) -> Path:
-    """Creates a recording with at least this number of exchanges."""
+    """Creates a recording with at least `exchanges` exchanges."""
     number = 0
     with RecordedBroker(folder / "data", {"odradek.control.enable": "true"}) as broker:
         recording = broker.data_dir.with_name("recording")
@@ -123,8 +123,11 @@ def record(folder: Path, exchanges: int) -> Path:
 
 
 def exchanges_in(recording: Path, stop_at: int | None = None, to: Path | None = None) -> int:
-    """Returns the number of exchanges in a recording. With `to`, copies its blocks to that file until `stop_at`
-    exchanges have started."""
+    """Returns the number of exchanges in a recording.
+
+    If `to` is given, also copies the recording's blocks to that file, up to the block in which exchange number
+    `stop_at` starts.
+    """
     count, end = 0, 0
     with recording.open("rb") as file:
         reading = Recording(file.read)

@@ -25,21 +25,21 @@ CONNECTIONS = 2000
 FIRST_TOPIC = "first"
 
 
-_reserved: list[ReservedPort] = []  # reserved until the run ends
+_reserved: list[ReservedPort] = []  # the ports stay reserved until the run ends
 
 
 def free_port() -> int:
     """Returns a port that the kernel does not assign to outgoing connections.
 
-    While no process listens on an ordinary port, a client that keeps trying to connect to it may be assigned the same
-    port. The client would then be connected to itself, and the broker could not bind the port.
+    While no process listens on an ordinary port, the kernel may assign that port to a client that keeps trying to
+    connect to it. The client would then be connected to itself, and the broker could not bind the port.
     """
     _reserved.append(ReservedPort())
     return _reserved[-1].number
 
 
 def started(broker: Broker) -> tuple[Wire, Thread]:
-    """Starts the broker. Returns the first accepted connection, and the thread that waits for the ready file."""
+    """Starts the broker. Returns the first accepted connection, and the thread that runs `broker.start`."""
     starting = Thread(target=broker.start)
     starting.start()
     return _connected(broker, starting), starting
@@ -62,7 +62,7 @@ def _connected(broker: Broker, starting: Thread) -> Wire:
 def first_produce(subject: Subject, share: float) -> Mapping[str, float]:
     """Measures the time from the start of the process to the first acknowledged record.
 
-    The directory has been formatted and the topic created during an earlier start, because creating topics is a
+    An earlier start has formatted the directory and created the topic, because the creation of topics is measured by a
     separate row.
     """
     broker = subject.fresh(free_port())
@@ -89,9 +89,9 @@ def _is_written(answer: ProduceResponse) -> bool:
 
 
 def idle(subject: Subject, share: float) -> Mapping[str, float]:
-    """Measures a broker without clients."""
+    """Measures the memory and the CPU of a broker without clients."""
     subject.rss_bytes()
-    time.sleep(2)  # The work that follows a start finishes in the meantime.
+    time.sleep(2)  # Meanwhile, the broker finishes the work that follows a start.
     seconds = max(1.0, 4 * share)
     cpu_before = subject.cpu_seconds()
     time.sleep(seconds)
@@ -107,7 +107,8 @@ def memory(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def idle_connections(subject: Subject, share: float) -> Mapping[str, float]:
-    """Measures connections that have sent ApiVersions, as every client does first, and are idle afterwards."""
+    """Measures the memory per idle connection. Each connection has only sent ApiVersions, as every client does
+    first."""
     count = int(CONNECTIONS * share)
     with ExitStack() as stack:
         stack.enter_context(_greeted(subject))
@@ -126,7 +127,7 @@ def _greeted(subject: Subject) -> Wire:
 
 def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
     """Creates 1,000 topics with one partition each in one request, and measures the time until all partitions have
-    leaders. It does the same after a restart."""
+    leaders. Measures the same time again after a clean restart and after a kill."""
     names = [f"topic-{number}" for number in range(int(TOPICS * share))]
     broker = subject.fresh(free_port())
     broker.start()
@@ -171,7 +172,7 @@ def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIM
 
 
 def _write_to_each(wire: Wire, names: list[str]) -> None:
-    """Writes one record to each topic, so that the broker has something to recover."""
+    """Writes one record to each topic, so that a restarted broker has something to recover."""
     batch = build_batch([NewRecord(None, b"x" * 100, time.time_ns() // 1_000_000)])
     topics = [
         TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)]) for name in names

@@ -1,6 +1,6 @@
-"""Measures an append inside the log, and the time to open a directory with many logs.
+"""Measures appends to a log without a broker, and the time to open a directory with many logs.
 
-    python -m bench.log_append [--partitions 1000]
+python -m bench.log_append [--partitions 1000]
 
 Prints the CPU time per batch in microseconds for staging, for writing, and for reading from the tail cache and from the
 page cache. Then prints the seconds that it takes to open the partitions again after a clean stop and after a kill.
@@ -22,7 +22,7 @@ from odradek.storage.staging import TailCache
 IDENTITY = DirectoryId(1, None, "bench", "bench")
 TOPIC_ID = b"bench-topic-id-0"
 NOW_MS = 1_700_000_000_000
-TAIL_BYTES = 8 * 1024 * 1024  # less than the written data, so that the rest is read from the page cache
+TAIL_BYTES = 8 * 1024 * 1024  # less than the data written, so that part of the data is read from the page cache
 
 
 def main() -> None:

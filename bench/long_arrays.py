@@ -28,17 +28,18 @@ from tests.support.wire import ClosedByBroker, Wire
 
 FEW: Final = 2_000
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.bytes
-# growth of the CPU time per entry from one size to the next, which is five or ten times larger
+# highest accepted growth of the CPU time per entry from one size to the next, which is five or ten times larger
 MAX_GROWTH: Final = 4.0
-NOTHING_S: Final = 0.1  # a CPU time so short that it proves nothing
-BY_THREADS_S: Final = 2e-6  # extra cost per entry of long requests, because they are decoded in threads
+NOTHING_S: Final = 0.1  # CPU times below this value are too short to compare
+BY_THREADS_S: Final = 2e-6  # extra cost per entry of long requests, because worker threads decode them
 TRIES: Final = 3  # measurements that must agree before growth is reported
 MAX_WAIT_S: Final = 0.25
 
 
 @dataclass(slots=True)
 class ArrayCost:
-    """The CPU seconds by kind and number of entries, and the longest wait, both as CPU time and as elapsed time."""
+    """The cost of one array: CPU seconds by kind and number of entries, and the longest wait of the other client in the
+    broker's CPU time (`worst_s`) and in elapsed time (`wall_s`)."""
 
     array: LongArray
     cpu: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ def is_too_fast(few: int, few_s: float, many: int, many_s: float) -> bool:
 def costs(
     subject: Subject, bystander: Bystander, sizes: Sequence[int], kinds: Sequence[str], only: str
 ) -> Iterator[ArrayCost]:
-    """Measures the arrays whose names contain `only`. Raises NoAnswer."""
+    """Measures the arrays whose names contain `only`. Raises NoAnswer if the other client gets no response."""
     own_s = seconds_of_one(subject, bystander)
     for array in long_arrays():
         if only not in str(array):
@@ -85,7 +86,7 @@ def costs(
 
 
 def seconds_of_one(subject: Subject, bystander: Bystander) -> float:
-    """Returns the CPU time of one response to the other client."""
+    """Returns the broker's CPU time for one response to the other client."""
     count, before_s = bystander.count, subject.cpu_seconds()
     time.sleep(1.0)
     return (subject.cpu_seconds() - before_s) / max(1, bystander.count - count)

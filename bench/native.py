@@ -1,7 +1,7 @@
 """Compiles load.c and sink.c on first use, and runs them.
 
-In Python, generating the load would cost more CPU than the broker being measured. Compiled programs are kept in the
-user's cache directory, named after the hash of their source.
+In Python, generating the load would cost more CPU than the broker that is measured. Compiled programs are kept in the
+user's cache directory, and their names contain the hash of their source.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odra
 
 
 class NoCompiler(Exception):
-    """There is no C compiler, so the raw rows cannot be measured."""
+    """There is no C compiler, so the rows that need one cannot be measured."""
 
 
 def compiled(name: str) -> Path:
@@ -49,8 +49,8 @@ def run_load(
     error_at: int,
     pid: int,
 ) -> Mapping[str, float]:
-    """Runs load.c. Returns requests_s, p50_us, p99_us, and the CPU cores that `pid` used. load.c describes the
-    arguments."""
+    """Runs load.c, whose comments describe the arguments. Returns requests_s, p50_us, p99_us, and the number of CPU
+    cores that the process `pid` used."""
     with tempfile.NamedTemporaryFile(prefix="bench-frames-") as file:
         file.write(frames)
         file.flush()

@@ -1,8 +1,8 @@
-"""Measures a request to another process: `python -m bench.process_hop`.
+"""Measures the cost of a request to another process: `python -m bench.process_hop`.
 
 Two processes with asyncio and uvloop, like the broker, are connected by a Unix socket. Requests have 1 KiB and
-responses 50 bytes. They are sent one at a time, and then 32 at a time. A broker with several processes would pay this
-cost whenever one process needs another.
+responses 50 bytes. The requests are sent one at a time, and then 32 at a time. A broker with several processes would
+pay this cost whenever one process needs another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOPS, ROUNDS = 20_000, 5
 
 
 class AnsweringServer(asyncio.BufferedProtocol):
-    """Responds to each complete request."""
+    """A server that responds to each complete request."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(1 << 16)
@@ -46,7 +46,7 @@ class AnsweringServer(asyncio.BufferedProtocol):
 
 
 class AskingClient(asyncio.BufferedProtocol):
-    """Keeps `in_flight` requests in progress until HOPS requests have been answered."""
+    """A client that keeps `in_flight` requests in flight until HOPS requests have been answered."""
 
     def __init__(self, in_flight: int) -> None:
         self._buffer = bytearray(1 << 16)
@@ -91,8 +91,8 @@ async def ask(path: str, in_flight: int) -> None:
 
 
 def measure(path: str, server: int, in_flight: int) -> tuple[float, float, float]:
-    """Returns the times per request in µs: elapsed time, the client's CPU and the server's CPU, each from its quietest
-    round."""
+    """Returns three times per request in µs: elapsed time, the client's CPU and the server's CPU. Each is the lowest of
+    all rounds."""
     clocks: tuple[Callable[[], float], ...] = (
         time.perf_counter,
         time.process_time,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 KIB = 1024
 MIB = 1024 * KIB
-CPU_CLOCK = 2  # CPUCLOCK_SCHED: user and system time, exact, whereas /proc/PID/stat counts ticks of 10 ms
+# CPUCLOCK_SCHED is exact user and system time, whereas /proc/PID/stat counts ticks of 10 ms.
+CPU_CLOCK = 2
 
 
 def cpu_seconds(pid: int) -> float:

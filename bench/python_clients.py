@@ -1,5 +1,5 @@
-"""Compares Odradek's producer with the two other Python producers that do not need Kafka's C library. All do the same
-work with the same batching.
+"""Compares Odradek's producer with two other Python producers that do not need Kafka's C library. All producers do the
+same work with the same batching.
 
 The asyncio clients run on uvloop. All records go to one partition, so that only the clients' own work is compared.
 """
@@ -27,7 +27,8 @@ LINGER_MS = 5
 
 
 def on_uvloop(work: Coroutine[Any, Any, T]) -> T:
-    import uvloop  # imported here because Windows has none, and the tests of the tables import this module
+    # Imported here, because uvloop does not exist on Windows, where the tests of the tables import this module.
+    import uvloop
 
     return uvloop.run(work)
 
@@ -35,7 +36,7 @@ def on_uvloop(work: Coroutine[Any, Any, T]) -> T:
 def produce_ours(bootstrap: str, name: str, value: bytes, count: int) -> float:
     async def work() -> float:
         async with Producer(bootstrap_servers=bootstrap, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
-            await (await producer.send(name, value))  # connects and finds the leader
+            await (await producer.send(name, value))  # connects and finds the leader, outside the measured time
             started = time.perf_counter()
             sent = [await producer.send(name, value) for _ in range(count)]
             await producer.flush()
@@ -100,7 +101,8 @@ class PythonProduce:
     messages: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns thousands of records per second for each library, and our rate relative to the best of the others."""
+        """Returns thousands of records per second for each library, and Odradek's rate relative to the faster of the
+        other two."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         figures = {}
         for library, produce in PRODUCE.items():

@@ -1,5 +1,5 @@
-"""Compares Odradek's consumer with the two other Python consumers that do not need Kafka's C library. All read the same
-log.
+"""Compares Odradek's consumer with two other Python consumers that do not need Kafka's C library. All consumers read
+the same log.
 
 The asyncio clients run on uvloop, and all clients use their default settings. The time starts when the partition is
 assigned.
@@ -145,7 +145,8 @@ class PythonConsume:
     ways: Mapping[str, Consume]
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns thousands of records per second for each library, and our rate relative to the best of the others."""
+        """Returns thousands of records per second for each library, and Odradek's rate relative to the faster of the
+        other two."""
         count, value = int(self.messages * share), incompressible(self.value_bytes)
         with topic(subject.bootstrap, 1) as name:
             on_uvloop(fill(subject.bootstrap, name, value, count))

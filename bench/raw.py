@@ -1,4 +1,4 @@
-"""Sends Produce requests as fast as a broker responds, from a program that costs next to nothing itself."""
+"""Sends Produce requests as fast as a broker responds, from a C program that uses very little CPU itself."""
 
 import os
 import time
@@ -16,8 +16,8 @@ from tests.support.requests import produce_request
 PRODUCE_VERSION = 9
 PARTITIONS = 8
 SECONDS = 1.5
-# Position of the error code in the response after its length, for a topic with an empty name. It covers correlation id,
-# tags, number of topics, length of the name, number of partitions, and index. Add the length of the name.
+# Position of the error code in a response, after the length, for a topic with an empty name. The sum covers correlation
+# id, tags, number of topics, length of the name, number of partitions, and index. Add the length of the name.
 ERROR_AT_WITHOUT_NAME = 4 + 1 + 1 + 1 + 1 + 4
 
 
@@ -36,7 +36,7 @@ class RawLoad:
             return self._run(subject.broker.port, subject.pid, name, SECONDS * share)
 
     def baseline(self, share: float) -> Mapping[str, float]:
-        """Runs the same load against a sink, which shows the limit of the load generator and the sockets."""
+        """Runs the same load against a sink, to measure the limit of the load generator and the sockets."""
         name = "bench"
         response = ProduceResponse(
             responses=[TopicProduceResponse(name=name, partition_responses=[PartitionProduceResponse()])]

@@ -1,11 +1,11 @@
-"""Measures the cost of recordings, and of control itself, for a broker: `python -m bench recordings [--samples |
-[--control] [--instructions] [--turns N]]`.
+"""Measures what recordings, and control itself, cost a broker:
+`python -m bench recordings [--samples | [--control] [--instructions] [--turns N]]`.
 
 Three cases take turns: a broker without a recording, the same broker while `odradek judge --attach` listens, and
 another broker with `--record FILE`. With `--control`, the cases are a broker without control, a broker with control,
-and one that also keeps requests. The CPU time is that of the complete process with its threads. Each turn is compared
-with the adjacent turn of the first case. The program prints the median and its 95 % confidence interval. The interval
-does not cover lasting differences between two processes, which are about 5 %.
+and a broker with control that also keeps requests. The CPU time is that of the complete process with its threads. Each
+turn is compared with the adjacent turn of the first case. The program prints the median and its 95 % confidence
+interval. The interval does not cover lasting differences between two processes, which are about 5 %.
 
 The load comes from this process, first with 16 requests at a time and then one at a time, and finally from librdkafka.
 
@@ -13,8 +13,8 @@ With `--instructions`, callgrind counts the instructions of 300 requests per tur
 which cannot resolve 1 %.
 
 With `--samples`, perf takes 1,500 samples per second of CPU. The program prints the share of samples in which a broker
-with an attached judge works on its recording. This needs the compiled variant, and does not include the code that sends
-the blocks twenty times per second.
+with an attached judge works on its recording. Sampling needs the compiled variant. The samples do not include the code
+that sends the blocks twenty times per second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from tests.support.broker_process import BrokerProcess
 FIRST_TURNS = 1
 RECORDS = 2_000
 TURN_S = 0.2
-LEAD_S = 0.06  # seconds of load before a turn counts, so that recorded blocks are sent as fast as they are created
+# Seconds of load before a turn counts, so that blocks are already being sent as fast as they are recorded.
+LEAD_S = 0.06
 
 
 def librdkafka(bootstrap: str, stack: ExitStack) -> Turn:
@@ -85,7 +86,7 @@ CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.e
 Z_95 = 1.96
 SAMPLED_S = 5
 SAMPLES_OF_A_SECOND = 1500
-# The names that mypyc gives to the functions of a recording.
+# Matches the names that mypyc gives to the functions that record.
 AT_ITS_RECORDING = re.compile(
     r"CPy(Def|Py)_(recorder|recording|recording_writer|recording_cuts|recording_masks|"
     r"controlled_connection___ControlledConnection____tell$)"
@@ -145,7 +146,7 @@ def sample_all(work: Path) -> None:
 
 
 def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
-    """Returns the CPU time of one request under load."""
+    """Returns the broker's CPU time per request under load, in µs."""
     assert broker.pid is not None
     ends_s = time.monotonic() + LEAD_S
     while time.monotonic() < ends_s:
@@ -157,7 +158,8 @@ def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
 
 
 def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]]]:
-    """Yields the name and the turns of a row, first as given and then with one request at a time."""
+    """Yields the name and the turns of a row, first as given, and then with one request at a time if the turns send
+    bursts."""
     yield name, turns
     singly = [turn.one_by_one for turn in turns if isinstance(turn, Bursts)]
     if singly:
@@ -173,7 +175,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One case of the comparison. The context `watched` is entered for each turn."""
+    """One case of the comparison. The context manager that `watched` returns is entered for each turn."""
 
     name: str
     broker: BrokerProcess

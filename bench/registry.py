@@ -1,8 +1,8 @@
 """Measures the schema registry: `python -m bench registry`.
 
 The rows are a start with the registry, the memory of the process after 1,000 registrations, registrations of new Avro
-schemas from eight clients, and the latency of look-ups by id from one client. The goals: 0.5 s,
-100 MB, 1,000 registrations/s, and 5 ms at p99.
+schemas from eight clients, and the latency of look-ups by id from one client. The goals are 0.5 s, 100 MB, 1,000
+registrations/s, and 5 ms at p99.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOKUPS = 2_000
 
 
 def register(port: int, client: int) -> None:
-    """Registers schemas that differ, each in a subject of its own, over one connection."""
+    """Registers different schemas, each in its own subject, over one connection."""
     connection = HTTPConnection("127.0.0.1", port)
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     for number in range(REGISTRATIONS // CLIENTS):
@@ -42,7 +42,7 @@ def register(port: int, client: int) -> None:
 
 
 def lookup_times_ms(port: int) -> list[float]:
-    """Returns the latencies of look-ups by id, in ascending order."""
+    """Returns the latencies of look-ups by id in milliseconds, in ascending order."""
     connection = HTTPConnection("127.0.0.1", port)
     found = []
     for number in range(LOOKUPS):

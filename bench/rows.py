@@ -1,4 +1,4 @@
-"""The rows of the benchmark, with their goals. One `Measurement` produces the figures of several `Row`s."""
+"""The rows of the benchmark, with their goals. One `Measurement` produces the figures of one or more `Row`s."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Figures = Mapping[str, float]
 
 
 class Comparison(Enum):
-    """The figures with which a goal can compare ours. Each value is the unit of such a goal in the table."""
+    """The figures that a goal can compare our figure with. Each value is the unit of such a goal in the table."""
 
     KAFKA = "×"
     KFAKE = "× kfake"
@@ -30,7 +30,7 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A limit for our figure, or for its ratio to another broker's figure in the same run."""
+    """A limit for Odradek's figure, or for its ratio to another broker's figure in the same run."""
 
     bound: float
     at_least: bool
@@ -136,8 +136,8 @@ def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
 
 
 def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str) -> Measurement:
-    """Returns a measurement like `share_consumers` with explicit acknowledgements, but with each acknowledgement in a
-    transaction, which shows the cost of transactions."""
+    """Returns a measurement like `share_consumers` with explicit acknowledgements, except that each acknowledgement is
+    in a transaction. A comparison of the two shows the cost of transactions."""
     return Measurement(
         name,
         load.measure,
@@ -189,7 +189,7 @@ def python_clients(name: str, load: PythonProduce | PythonConsume, title: str) -
             Row("ahead", "· odradek.client against the better of them", "×", no_less_than(1)),
         ),
         rounds=2,
-        kafka_rounds=1,  # The figure depends on the client, not on the broker.
+        kafka_rounds=1,  # The figure hardly depends on the broker.
     )
 
 

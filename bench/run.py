@@ -1,13 +1,13 @@
-"""Measures the broker's budget row by row: the goal, the figure, and a comparison with the current speed of this
+"""Measures the broker's budget row by row. Prints the goal, the figure, and a comparison with the current speed of this
 machine.
 
-    python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
+python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
 Measures the current sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
-Apache Kafka 4.3.1 or another release, all in one run in which they take turns. Figures are medians of the rounds.
-Brokers that are not available are named and left out. Goals apply to the compiled variant if it is available. In the
-last columns, the figures are divided by those of a trivial program that does the same work (bench/baselines.py), so
-that they can be compared across machines. The names of rows are those in bench/rows.py.
+Apache Kafka 4.3.1 or another release. All brokers take turns in one run. Figures are medians of the rounds. Brokers
+that are not available are named and left out. Goals apply to the compiled variant if it is available. In the last
+columns, the figures are divided by those of a trivial program that does the same work (bench/baselines.py), so that
+they can be compared across machines. The names of the rows are those in bench/rows.py.
 """
 
 import argparse
@@ -34,7 +34,7 @@ WARM_UP_OF_A_BROKER = 6.0
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the brokers in the same way as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the brokers in the same way as Ctrl-C
     options = parse()
     chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
     results = Results()
@@ -130,7 +130,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                 if not rounds(measurement, subject.name):
                     continue
                 print_progress(f"{subject.name} warms up")
-                # The measured rounds will report the error.
+                # For other brokers, the measured rounds will report the error.
                 with nullcontext() if subject.name in OURS else suppress(RuntimeError):
                     warm_up(subject, measurement)
         most = max(rounds(measurement, subject.name) for subject in subjects)
@@ -143,10 +143,10 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                     except RuntimeError as error:
                         if subject.name in OURS:
                             raise
-                        print_progress(f"failed ({error})")  # Continue: our own figures are still useful.
+                        print_progress(f"failed ({error})")  # The other brokers' figures are still useful.
             if measurement.baseline is not None and turn < measurement.rounds:
                 print_progress(BASELINE)
-                with suppress(NoCompiler):  # The row itself can be measured without a compiler.
+                with suppress(NoCompiler):  # Without a compiler, only the baseline of the row is missing.
                     results.add(measurement, BASELINE, measurement.baseline(share / 2))
     except NoCompiler as reason:
         results.failures[measurement.name] = str(reason)
@@ -159,7 +159,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
 
 
 def print_progress(what: str) -> None:
-    """Prints the current activity on the line of its row."""
+    """Prints what is being measured on the progress line of the measurement."""
     print(f" {what}", end="", flush=True)
 
 

@@ -26,7 +26,7 @@ KAFKA = "kafka"
 MODULES = "org.apache.kafka.common.security"
 LOGINS_AT_ONCE = 8
 LOGIN_SECONDS = 3.0
-STRANGERS = 100  # number of other users, whose ACLs the authorizer also contains
+STRANGERS = 100  # number of other users whose ACLs the authorizer also contains
 USER, PASSWORD = "alice", "pw"
 
 
@@ -40,7 +40,8 @@ class SecuredSubject:
 
 @cache
 def certificates() -> tuple[Path, Path]:
-    """Returns the authority's certificate, and a file with the broker's certificate and its key."""
+    """Creates a CA. Returns the path of its certificate, and the path of a file with the broker's certificate and
+    key."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-tls-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
@@ -53,8 +54,8 @@ _authorized: dict[str, Subject] = {}
 
 
 def secured(subject: Subject) -> SecuredSubject:
-    """Returns a broker with a listener of each kind. The first listener needs neither TLS nor a login. Each kind of
-    broker is started only once."""
+    """Returns a broker with a plaintext listener, a TLS listener and a SASL listener. The broker is started only once
+    per subject."""
     if subject.name in _secured:
         return _secured[subject.name]
     ca_file, certificate = certificates()
@@ -107,7 +108,7 @@ class TlsThroughput:
 
 
 def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
-    """Opens connections that log in with SCRAM-SHA-256 and are then closed, eight at a time.
+    """Measures SCRAM-SHA-256 logins. Eight clients at a time open a connection, log in, and close the connection.
 
     For each login, the client hashes the password with 4096 iterations, which is most of the work on this machine.
     Therefore, compare the CPU times of brokers.
@@ -120,7 +121,7 @@ def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
-    """Returns the number of logins, and the seconds that they took."""
+    """Logs in for this many seconds. Returns the number of logins, and the seconds that they took."""
     host, _, port = address.rpartition(":")
     security = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username=USER, sasl_password=PASSWORD)
     begun = time.perf_counter()
@@ -142,7 +143,7 @@ async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedProduce:
-    """Compares `load` from a client that ACLs allow with the same load on a broker that allows everything.
+    """Compares `load` on a broker whose ACLs allow the client with the same load on a broker without an authorizer.
 
     This row does not apply to Kafka. With its controller listener, the load's principal is a super user, for whom Kafka
     does not look up ACLs.
@@ -162,7 +163,7 @@ class AuthorizedProduce:
 
 
 def authorized(subject: Subject) -> Subject:
-    """Returns a broker whose ACLs allow the load on its open listener, among many ACLs for other users."""
+    """Returns a broker whose ACLs allow the load on its plaintext listener. It also has many ACLs for other users."""
     if subject.name in _authorized:
         return _authorized[subject.name]
     ports = [free_port(), free_port()]

@@ -1,7 +1,7 @@
-"""Measures share groups: records fetched and acknowledged, with and without transactions, by members that cost next to
-nothing.
+"""Measures share groups: records fetched and acknowledged, with and without transactions, by members that use very
+little CPU themselves.
 
-The members are those of shares.c. This module makes them join through heartbeats, and each one fetches the partitions
+The members run in shares.c. This module makes them join through heartbeats. Then each member fetches the partitions
 assigned to it.
 """
 
@@ -48,10 +48,11 @@ VALUE = b"x" * 100
 RECORDS_PER_BATCH = 100
 PRODUCES_IN_FLIGHT = 8
 MAX_RECORDS = 500  # records per ShareFetch, the clients' default
-MAX_RECORDS_STAGED_ONE_BY_ONE = 100  # few enough that no lock expires before its record's turn on a busy machine
+# Few enough that each record is acknowledged before its lock expires, even on a busy machine.
+MAX_RECORDS_STAGED_ONE_BY_ONE = 100
 MAX_BYTES = 50 * 1024 * 1024
 MAX_WAIT_MS = 500
-SOME_SESSION_EPOCH = 0x5A5B5C5D  # marker in requests, which is replaced by the session epoch
+SOME_SESSION_EPOCH = 0x5A5B5C5D  # placeholder in requests, which shares.c replaces by the session epoch
 SESSION_EPOCH = struct.Struct(">i")
 IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # the modes of shares.c
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION, END_TXN_VERSION = 1, 2, 2, 0, 5
@@ -72,11 +73,11 @@ class Member:
 class ShareConsumers:
     """Members read a topic with eight partitions to its end, at most 500 records at a time, and accept every record.
 
-    is_explicit         acknowledges each fetch with a ShareAcknowledge that has a type for each record, instead of
-                        acknowledging it with the next ShareFetch
-    records             number of measured records; a quarter of this number is read before
+    is_explicit         whether a member acknowledges each fetch with a ShareAcknowledge that has a type for each
+                        record, instead of with the next ShareFetch
+    records             number of measured records; a quarter of this number is read before, as a warm-up
     is_in_transactions  like `is_explicit`, but with a transaction (TxnShareAcknowledge and EndTxn) instead of each
-                        ShareAcknowledge; the load is the same, so that both can be compared
+                        ShareAcknowledge; the load is the same, so that the two modes can be compared
     """
 
     members: int
@@ -144,7 +145,7 @@ def fill(wire: Wire, name: str, records: int) -> None:
 
 
 def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) -> list[Member]:
-    """Makes members join a share group, and returns them when every partition of the topic is assigned."""
+    """Makes members join a share group, and returns them once every partition of the topic is assigned."""
     await_coordinator(wire, GROUP, group_id)
     read_from_the_start(wire, group_id)
     members = [Member(str(uuid.uuid4())) for _ in range(count)]
@@ -208,7 +209,7 @@ def _run(
 
 
 def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> bytes:
-    """Returns the part of each request that shares.c sends before the topics."""
+    """Returns the beginning of each request that shares.c sends, up to the topics."""
     max_records = MAX_RECORDS_STAGED_ONE_BY_ONE if mode == TRANSACTIONAL else MAX_RECORDS
     fetch = ShareFetchRequest(
         group_id=group_id,
@@ -235,8 +236,8 @@ def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> b
         transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
     )
     session_epoch, pair = SESSION_EPOCH.pack(SOME_SESSION_EPOCH), PLACE.pack(SOME_ID, SOME_EPOCH)
-    # The bytes from the number of topics on are left out. Each of these fields has one byte: the number itself, the
-    # number of forgotten topics in ShareFetch, and the tags.
+    # The heads end before the number of topics. Each field left out has one byte: the number of topics, the number of
+    # forgotten topics in ShareFetch, and the tags.
     return b"".join(
         (
             _head(fetch, FETCH_VERSION, session_epoch, left_out=3),

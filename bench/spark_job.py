@@ -1,4 +1,4 @@
-"""Measures one format of Spark: `python spark_job.py JOB`. It runs in any environment with pyspark, and needs no other
+"""Measures one Spark format: `python spark_job.py JOB`. Runs in any environment with pyspark, and needs no other
 package.
 
 JOB is JSON with these fields: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks,
@@ -31,7 +31,7 @@ LOOK_EVERY_S = 0.25
 def main() -> None:
     job = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Spark also prints to standard output.
+    os.dup2(2, 1)  # Spark also prints to standard output, so descriptor 1 is redirected to standard error.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if job["repository"]:
         os.environ["PYTHONPATH"] = job["repository"]
@@ -72,7 +72,7 @@ def main() -> None:
 def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[dict[str, float]]:
     """Returns the elapsed seconds and the CPU seconds of each round.
 
-    The CPU time is given for Spark (`jvm` alone, and with its Python workers) and for the broker.
+    The CPU seconds are those of the JVM (`jvm`), of the JVM with its Python workers (`spark`), and of the broker.
     """
     session = Session()
 
@@ -92,8 +92,8 @@ def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[di
 
 
 def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> dict[str, float]:
-    """Measures batches of TINY_ROWS rows. Returns the median duration of a batch and of the sink's part of it, and the
-    CPU per batch of Spark and the broker together, all in ms."""
+    """Measures batches of TINY_ROWS rows. Returns three figures in ms per batch: the median duration, the median
+    duration of the sink's part, and the CPU time of Spark and the broker together."""
     commits = Path(job["checkpoint"], "commits")
     session = Session()
 
@@ -138,7 +138,7 @@ class Session:
         self._thread.start()
 
     def cpu_s(self) -> tuple[float, float]:
-        """Returns the CPU seconds of the JVM and of all other processes."""
+        """Returns two numbers: the CPU seconds of the JVM, and those of all other processes in the session."""
         with self._lock:
             for folder in Path("/proc").iterdir():
                 if folder.name.isdecimal():

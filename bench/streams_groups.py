@@ -33,7 +33,7 @@ AT_ONCE = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interv
 
 
 class NotServed(Exception):
-    """The broker closes the connection instead of answering StreamsGroupHeartbeat."""
+    """The broker does not support StreamsGroupHeartbeat, and closes the connection."""
 
 
 class StreamsGroup(HeartbeatGroup[TaskIds]):

@@ -10,19 +10,20 @@ from bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_
 from tests.support.broker_process import Broker, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
-# Files of deleted topics are removed soon, so that the data of one row is not written back during the next row.
+# Files of deleted topics are removed soon, so that the kernel does not write a row's data to the disk during the next
+# row.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
-KAFKA_HEAP = "-Xmx1G -Xms1G"  # the same as in Kafka's own start script
+KAFKA_HEAP = "-Xmx1G -Xms1G"  # the heap of Kafka's own start script
 KAFKA_RELEASE = "4.3.1"  # the release whose figures are in docs/performance.md
 
 
 PURE, COMPILED, KAFKA, KFAKE = "pure", "compiled", "kafka", "kfake"
 OURS = (PURE, COMPILED)
-Make: TypeAlias = Callable[[Path, int], Broker]  # The arguments are a data directory and a port.
+Make: TypeAlias = Callable[[Path, int], Broker]  # the arguments are a data directory and a port
 
 
 def maker(name: str, kafka_release: str = KAFKA_RELEASE) -> Make:
-    """Returns a function that creates brokers of this kind. Raises NotThere."""
+    """Returns a function that creates brokers of this kind. Raises NotThere if the kind is not available."""
     match name:
         case "pure":
             return _variant(PURE, PURE_ENVIRONMENT)
@@ -46,11 +47,11 @@ def _variant(name: str, environment: Mapping[str, str]) -> Make:
 
 
 class Subject:
-    """One kind of broker. Most rows share one process; rows that start and stop brokers get new ones."""
+    """One kind of broker. Most rows share one process, whereas rows that start and stop brokers get new processes."""
 
     def __init__(self, name: str, make: Make, work: Path) -> None:
         self.name = name
-        self.is_warm = False  # whether the shared process has been under load before
+        self.is_warm = False  # whether the shared process has already been under load
         self.client_settings: Mapping[str, str] = {}  # settings for librdkafka, if the broker requires any
         self._make = make
         self._work = work
@@ -88,8 +89,8 @@ class Subject:
         return broker
 
     def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
-        """Returns a subject of the same kind with additional settings. There is one such subject per name, and it is
-        ended together with this subject."""
+        """Returns a subject of the same kind with additional settings. There is one such subject per name. Ending this
+        subject ends it too."""
         if name not in self._variants:
 
             def make(data_dir: Path, _port: int) -> Broker:
@@ -103,14 +104,14 @@ class Subject:
     def discard(self, broker: Broker) -> None:
         """Ends a broker that `fresh` has created. Its directory is kept until the run ends.
 
-        When ext4 looks for a free inode, it skips inodes that were freed within the last minutes. A row that creates
-        many files would otherwise pay for directories that earlier rows have removed.
+        When ext4 looks for a free inode, it skips inodes that were freed within the last minutes. If directories were
+        removed earlier, a row that creates many files would therefore take longer.
         """
         if broker.is_running():
             broker.kill9()
 
     def end(self) -> None:
-        """Ends all brokers, including those that a failed row has left behind."""
+        """Ends all brokers, including brokers that a failed row has left running."""
         for variant in self._variants.values():
             variant.end()
         for broker in self._made:

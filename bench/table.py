@@ -18,7 +18,8 @@ BASELINE = "baseline"
 
 @dataclass(slots=True)
 class Results:
-    """The samples: samples[measurement name][broker][figure] contains the values of all rounds, in order."""
+    """The samples of all measurements: samples[measurement name][broker][figure] contains the values of all rounds, in
+    order."""
 
     samples: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -35,7 +36,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the table. None means that the figure was not measured, or that there is nothing to compare with."""
+    """One row of the table. A figure is None if it was not measured."""
 
     row: Row
     pure: float | None
@@ -51,7 +52,7 @@ class Line:
 
     @property
     def ratio(self) -> float | None:
-        """The ratio to the broker that the goal names, or otherwise to Kafka."""
+        """The ratio of Odradek's figure to that of kfake if the goal names kfake, and to Kafka's otherwise."""
         goal = self.row.goal
         return _ratio(self.ours, self.kfake if goal is not None and goal.against is Comparison.KFAKE else self.kafka)
 

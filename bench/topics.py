@@ -1,4 +1,4 @@
-"""Creates the topics of the rows, with minimal requests."""
+"""Creates the topics that the rows need, with minimal requests."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,8 +55,8 @@ def create(wire: Wire, names: Sequence[str], partitions: int = 1, configs: Mappi
 
 
 def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
-    """Waits until Metadata contains a leader for every partition, and until each leader knows its role and answers
-    ListOffsets."""
+    """Waits until Metadata contains a leader for every partition and ListOffsets succeeds for every partition, because
+    a new leader may not know its role yet."""
     _repeat(names, lambda waiting: _unnamed(wire, waiting))
     metadata = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
     partitions = {one.name or "": len(one.partitions) for one in metadata.topics}
@@ -64,7 +64,8 @@ def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
 
 
 def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Repeats the request at growing intervals, because frequent requests would delay the broker on two cores."""
+    """Repeats the request at growing intervals until no topic is waiting. More frequent requests would delay the broker
+    on two cores."""
     begun = time.monotonic()
     while names := still_waiting(names):
         waited_s = time.monotonic() - begun
@@ -84,7 +85,7 @@ def _unnamed(wire: Wire, names: Sequence[str]) -> Sequence[str]:
 
 
 def _unanswered(wire: Wire, partitions: Mapping[str, int]) -> Sequence[str]:
-    """Returns the topics with partitions that do not answer ListOffsets yet."""
+    """Returns the topics with partitions for which ListOffsets fails."""
     asked = [
         ListOffsetsTopic(
             name=name,

@@ -2,7 +2,7 @@
 
 Each task of a Spark query that writes exactly once uses a new transactional id (docs/spec/spark.md#s2). The program
 writes the records of N finished transactions into `__transaction_state`. Then it starts the broker with these records,
-and once more with a setting that makes them expire.
+and starts it again with a setting that makes them expire.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXPIRED = "spark.=1000"
 
 
 def records_of(count: int) -> dict[int, list[tuple[bytes, bytes]]]:
-    """Returns the last record of each id, by partition."""
+    """Returns the last `__transaction_state` record of each id, by partition."""
     found: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
     sink = Sink("spark", "6f0d7e0c-6dd1-4a5d-9d5b-0f1c63b4c1a2")
     now_ms = time.time_ns() // 1_000_000
@@ -66,15 +66,15 @@ def fill(bootstrap: str, count: int) -> None:
 
 
 def count_known_ids(bootstrap: str, count: int) -> int:
-    """Returns the number of ids, out of SAMPLES, that the coordinators know."""
+    """Returns how many of SAMPLES ids the coordinators know."""
     asked = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
     with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000) as admin:
         return len(admin.list_transactions(producer_ids=asked))
 
 
 def loaded_s(bootstrap: str, count: int) -> float:
-    """Returns the seconds until all ids are known. While the coordinator of a partition is loading, it does not know
-    any ids."""
+    """Returns the seconds until all ids are known. A coordinator does not know the ids of a partition while it loads
+    the partition."""
     began = time.monotonic()
     wait_for("the ids", lambda: count_known_ids(bootstrap, count) >= SAMPLES, PATIENCE_S)
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Measures transactions: with librdkafka, as applications see them, and with plain requests, in the old and the new
+"""Measures transactions with librdkafka, as applications use it, and with plain requests in the old and the new
 protocol.
 
 Each transaction writes one record of 100 bytes with acks=all into the producer's own partition, and commits.
@@ -32,13 +32,15 @@ from tests.support.wire import Wire
 
 SECONDS = 2.0
 VALUE = b"x" * 100
-PLACE = struct.Struct(">qh")  # producer id and epoch as encoded in requests; their values are found and replaced
+# The producer id and epoch as encoded in requests. transactions.c replaces these placeholders by the actual values.
+PLACE = struct.Struct(">qh")
 SOME_ID, SOME_EPOCH = 0x1122334455667788, 0x5A5B
 
 
 @dataclass(frozen=True, slots=True)
 class LibrdkafkaTransactions:
-    """Producers in threads of one process. librdkafka's own work runs outside the interpreter lock."""
+    """Runs transactional producers in threads of one process. librdkafka's own work runs outside the interpreter
+    lock."""
 
     producers: int
 
@@ -137,8 +139,8 @@ class RawTransactions:
             transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
         )
         # A response contains, after its length, the correlation id (4), the tags (1) and the throttle time (4; not in
-        # Produce). In EndTxn, the error code follows. In the others, the number of topics (1), the name with its
-        # length, the number of partitions (1) and the index (4) follow.
+        # Produce). In EndTxn, the error code follows. In Produce and AddPartitionsToTxn, the number of topics (1), the
+        # name with its length, the number of partitions (1) and the index (4) come before the error code.
         steps = [_step(end, 5, error_at=9, told_at=11)] if self.version == 2 else [_step(end, 4, error_at=9)]
         steps.insert(0, _step(produce, 12 if self.version == 2 else 11, error_at=12 + len(name), batch=bytes(batch)))
         if self.version == 1:

@@ -1,4 +1,4 @@
-"""Both variants of this broker in the benchmark: the current sources, and the result of `make compile`."""
+"""Starts the two variants of this broker for the benchmark: the current sources, and the result of `make compile`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 class NotThere(Exception):
-    """A broker or tool that should be measured is not available. The message contains the reason."""
+    """A broker or tool to be measured is not available. The message contains the reason."""
 
 
 def compiled_environment() -> Mapping[str, str]:
-    """Returns the environment for the compiled variant. Raises NotThere.
+    """Returns the environment for the compiled variant. Raises NotThere if the variant is not available.
 
     Call it only once, because comparing the sources takes longer than starting a broker.
     """
@@ -41,7 +41,7 @@ def compiled_environment() -> Mapping[str, str]:
 
 
 class VariantProcess(BrokerProcess):
-    """A broker whose ready file must name the requested variant."""
+    """A broker that must report the requested variant in its ready file."""
 
     def __init__(
         self,

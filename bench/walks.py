@@ -1,5 +1,5 @@
-"""Lists the files that a request passes, from its frame to its response: `python -m bench walks [OPERATION]
-[--functions]`.
+"""Lists the files that a request passes, from its frame to its response:
+`python -m bench walks [OPERATION] [--functions]`.
 
 A broker runs in a thread of this process, and receives the requests of the operations in bench/guard. Each operation is
 sent a few times first, so that objects and modules that are created or loaded only once already exist. Then the program
@@ -33,7 +33,7 @@ from odradek.broker.serving import ServingBroker
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk
 
-TURNS = 3  # The requests of the last turn are listed.
+TURNS = 3  # the requests of the last turn are listed
 PACKAGE = str(Path(odradek.__file__).parent) + os.sep
 GENERATED = "protocol/messages/"
 
@@ -41,7 +41,7 @@ GENERATED = "protocol/messages/"
 class Walks(RequestFilter):
     """Notes the functions that run for each request. It works only if requests do not overlap.
 
-    passed  functions that the last request of each API ran, by file
+    `passed` contains the functions that the last request of each API ran, by file.
     """
 
     def __init__(self, plain: FrameReceiver) -> None:
@@ -64,7 +64,7 @@ class Walks(RequestFilter):
 
 
 class _WalkedReply(WrappedRequest):
-    """A response that is not available yet. The walk ends when the response is encoded."""
+    """A response that is not available yet. Recording ends when the response is encoded."""
 
     @property
     def is_done(self) -> bool:
@@ -81,7 +81,7 @@ class _WalkedReply(WrappedRequest):
 
 
 class WalkedBroker(threading.Thread):
-    """A broker in a thread. `started` resolves to its address and its walks."""
+    """A broker in a thread. The future `started` resolves to the broker's address and its walks."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(daemon=True)

@@ -34,7 +34,7 @@ from tests.support.oracle import REPOSITORY
 
 COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # used with --instructions
 TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first turns are a warm-up and do not count
-# Both brokers run the sources as they are, even if a compiled variant exists. Bytecode is kept, as with `make run`.
+# Both brokers run the Python sources, even if a compiled variant exists. Bytecode is kept, as with `make run`.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "ODRADEK_PURE": "1",
@@ -72,7 +72,7 @@ class Side:
 
 
 def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
-    """Measures both brokers in alternating turns, and alternates the broker that starts.
+    """Measures both brokers in alternating turns. The order of the two brokers alternates too.
 
     Raises NoBase if only `before` refuses the operation.
     """

@@ -14,7 +14,7 @@ PACKAGE = "odradek"  # contains all code that runs in a broker
 
 
 class NoBase(Exception):
-    """There is no commit to compare with. The message contains the reason."""
+    """There is no code to compare with. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Base:
 def find_base(wanted: str | None, repository: Path = REPOSITORY) -> Base:
     """Returns the parent of HEAD, or the commit where HEAD branched off `wanted`, which is a branch or a commit.
 
-    If `wanted` is HEAD, uncommitted changes are compared with the last commit. Raises NoBase.
+    If `wanted` is HEAD, uncommitted changes are compared with the last commit. Raises NoBase if the commit does not
+    exist or if its code is the same.
     """
     if wanted is None:
         try:
@@ -54,7 +55,7 @@ def differs(repository: Path, commit: str) -> bool:
 
 
 def unpack(base: Base, into: Path, repository: Path = REPOSITORY) -> Path:
-    """Unpacks the package of this commit into `into`, and returns `into`."""
+    """Unpacks the package as of the base commit into the directory `into`, and returns `into`."""
     archive = git_bytes(repository, "archive", "--format=tar", base.commit, PACKAGE)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(into, filter="data")

@@ -35,8 +35,7 @@ class Attempt:
 
 
 def cost(turns: Sequence[float]) -> float:
-    """Returns the mean of the quietest turns, of which there is at least one. Raises ValueError if there are no
-    turns."""
+    """Returns the mean of the quietest turns (at least one turn). Raises ValueError if there are no turns."""
     if not turns:
         raise ValueError("no turns were measured")
     quietest = sorted(turns)[: max(1, int(len(turns) * QUIETEST))]
@@ -44,8 +43,8 @@ def cost(turns: Sequence[float]) -> float:
 
 
 def verdict(attempts: Sequence[Attempt], margin: float = MARGIN) -> Verdict:
-    """Returns the verdict. One attempt within the margin suffices, because disturbances come and go, whereas a slower
-    operation is slower in every attempt."""
+    """Returns the verdict. A single attempt within the margin suffices, because disturbances come and go, whereas a
+    slower operation is slower in every attempt."""
     if any(attempt.ratio <= margin for attempt in attempts):
         return Verdict.AS_BEFORE
     return Verdict.SLOWER if len(attempts) >= ATTEMPTS else Verdict.AGAIN

@@ -1,5 +1,5 @@
-"""The operations that the guard compares. They send requests over sockets, because two commits share the protocol but
-no code.
+"""The operations that the guard compares. They send requests over sockets, because the two commits share only the
+protocol, not code.
 
 Requests are sent in bursts, so that most of the measured work is the broker's own. Every response is checked.
 """
@@ -59,7 +59,7 @@ FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERS
 BURST = 16  # number of requests that are sent together
 PRODUCERS = 8
 TRANSACTIONS = 2  # transactions per producer and turn
-SHARED_RECORDS = 2_000  # more records than all turns of a row consume
+SHARED_RECORDS = 2_000  # enough that no turn of a row runs out of records
 SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
@@ -67,14 +67,15 @@ Turn: TypeAlias = Callable[[], int]  # sends requests, waits for all responses, 
 
 
 class RequestRefused(Exception):
-    """A request was answered with an error, so its cost is meaningless."""
+    """The broker responded to a request with an error, so the cost of the request is meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of the guard.
+    """An operation that the guard measures.
 
-    `begin` prepares it on the broker with this host:port. The stack closes everything that `begin` opens.
+    `begin` takes the broker's host:port, prepares the operation there, and returns a turn. The stack closes everything
+    that `begin` opens.
     """
 
     name: str
@@ -160,7 +161,7 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
 
 
 def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends heartbeats from the only member of a classic group."""
+    """Measures heartbeats from the only member of a classic group."""
     wire = stack.enter_context(Wire(bootstrap))
     group_id = f"guard-{time.monotonic_ns()}"
     await_coordinator(wire, GROUP, group_id)
@@ -189,7 +190,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends heartbeats without changes from the only member of a consumer group (KIP-848)."""
+    """Measures heartbeats without changes from the only member of a consumer group (KIP-848)."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -200,7 +201,7 @@ def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends heartbeats without changes from the only member of a streams group (KIP-1071)."""
+    """Measures heartbeats without changes from the only member of a streams group (KIP-1071)."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -214,7 +215,7 @@ def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
-    """Commits the offset of one partition without being a member, as administrators do."""
+    """Measures commits of one partition's offset by a client that is not a member, such as an administration tool."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -229,8 +230,8 @@ def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 class TransactionalProducer:
-    """A producer that uses transaction.version 2: each Produce also adds its partition to the transaction, and the
-    EndTxn response contains the next epoch."""
+    """A producer that uses transaction.version 2. Each Produce request also adds its partition to the transaction, and
+    the EndTxn response contains the next epoch."""
 
     def __init__(self, wire: Wire, name: str, partition: int) -> None:
         self._wire, self._name, self._partition = wire, name, partition
@@ -339,7 +340,7 @@ class ShareMember:
 
 
 def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
-    """Sends a ShareFetch for one record, which also accepts the previous record."""
+    """Measures a ShareFetch for one record, which also accepts the previous record."""
     member = ShareMember(bootstrap, stack, SHARED_RECORDS)
     held = [range(0)]
 
@@ -352,7 +353,7 @@ def share_fetches(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 def share_transactions(bootstrap: str, stack: ExitStack) -> Turn:
-    """Accepts one record with TxnShareAcknowledge, and commits with EndTxn."""
+    """Measures a transaction that accepts one record with TxnShareAcknowledge and commits with EndTxn."""
     with Wire(bootstrap) as wire:
         finalise_share_transactions(wire)
     member = ShareMember(bootstrap, stack, SHARED_RECORDS)

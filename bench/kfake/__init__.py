@@ -1,6 +1,7 @@
 """Runs kfake, franz-go's in-memory broker, as a process. It shows how fast a compiled broker without a disk can be.
 
-Its server is main.go in this folder. It is built with Go on first use, and kept in the user's cache directory.
+The source of the server is main.go in this folder. The server is built with Go on first use, and kept in the user's
+cache directory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FILES = ("main.go", "go.mod", "go.sum")
 
 
 def built() -> Path:
-    """Builds the server if necessary, and returns its path. Raises NotThere."""
+    """Builds the server if necessary, and returns its path. Raises NotThere if Go is missing or the build fails."""
     digest = hashlib.sha256(b"".join((SOURCES / name).read_bytes() for name in FILES)).hexdigest()
     program = CACHE / f"kfake-{digest[:16]}"
     if program.exists():

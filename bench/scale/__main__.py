@@ -1,12 +1,12 @@
-"""Measures how cost grows: `make bench ARGS=scale`. The axes are connections, partitions, producers, the size of a log,
-and groups.
+"""Measures how costs grow with size: `make bench ARGS=scale`. The axes are connections, partitions, producers, the size
+of a log, and groups.
 
-    python -m bench.scale [--only connections,log] [--largest 1000] [--json FILE] [--charts docs/scale]
+python -m bench.scale [--only connections,log] [--largest 1000] [--json FILE] [--charts docs/scale]
 
-Each size runs on a new broker. It measures the CPU per request, p99, RSS after the load, and the cost of a restart
-after a stop and after a kill, in CPU time, which depends least on other work on the machine. Prints a table, and the
-size at which each cost has doubled. --charts writes an SVG for each axis, and the table. --charts with --from FILE
-draws the figures that --json has stored.
+Each size runs on a new broker. The figures are the CPU per request, p99, RSS after the load, and the cost of a restart
+after a stop and after a kill. The cost of a restart is CPU time, because CPU time depends least on other work on the
+machine. Prints a table, and the size at which each cost has doubled. --charts writes the table and an SVG for each
+axis. --charts with --from FILE draws the figures that --json has stored.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[
 
 
 def run(axis: Axis, largest: int | None) -> Curve:
-    """Measures all sizes of an axis. A size that fails is reported and ends the curve."""
+    """Measures all sizes of an axis. If a size fails, reports the failure and leaves out the larger sizes."""
     points: list[Point] = []
     curve = Curve(axis.name, axis.title, axis.request, ())
     for size in axis.sizes:

@@ -1,4 +1,4 @@
-"""The axes along which numbers grow, and the requests that are measured at each size."""
+"""The axes of the scale benchmark, and the requests that are measured at each size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis along which a number grows.
+    """One axis of the scale benchmark.
 
     measure  creates `size` objects on the subject's broker, and measures requests
     is_back  waits until a restarted broker serves these objects again
@@ -120,14 +120,15 @@ def partitions(subject: Subject, count: int) -> Load:
 
 
 def producers(subject: Subject, count: int) -> Load:
-    """Runs as many transactions at a time as there are producers, each on a separate connection. p99 is the latency of
+    """Runs one transaction at a time per producer, each producer on a separate connection. p99 is the latency of
     EndTxn, including its time in queues."""
     runs = [RawTransactions(count, 2).measure(subject, 0.5) for _ in range(3)]
     return Load(min(run["cpu_us_per_transaction"] for run in runs), min(run["p99_us"] for run in runs))
 
 
 def log(subject: Subject, size_mb: int) -> Load:
-    """Writes the log while the broker is stopped; the broker recovers it before the measurement."""
+    """Measures Produce requests to a large log. The log is written while the broker is stopped, and the broker recovers
+    it before the measurement."""
     broker = subject.broker
     with Wire(broker.bootstrap) as wire:
         _create(wire, 1)
@@ -142,14 +143,14 @@ def log(subject: Subject, size_mb: int) -> Load:
 
 
 def forget_cached(directory: Path) -> None:
-    """Removes a log from the page cache, so that its zeros do not fill the cache."""
+    """Removes a log from the page cache. Otherwise its zeros would fill the cache."""
     for path in directory.glob("*.log"):
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def groups(subject: Subject, count: int) -> Load:
-    """Creates classic groups with one member each."""
+    """Measures heartbeats to classic groups with one member each."""
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(subject.bootstrap)) for _ in range(CONNECTIONS)]
         frames = [_member(wires[0], f"group-{number}") for number in range(count)]
@@ -163,7 +164,8 @@ def _topic(number: int) -> str:
 
 
 def _create(wire: Wire, count: int) -> None:
-    """Creates partitions in topics of at most PER_TOPIC, because one request must not create 10,000 partitions."""
+    """Creates `count` partitions in topics of at most PER_TOPIC partitions, because one request must not create 10,000
+    partitions."""
     for number, first in enumerate(range(0, count, PER_TOPIC)):
         create(wire, [_topic(number)], min(PER_TOPIC, count - first))
     _await_partitions(wire, count)
@@ -174,7 +176,7 @@ def _await_partitions(wire: Wire, count: int) -> None:
 
 
 def _produce(wires: Sequence[Wire], count: int) -> Requests:
-    """Returns Produce requests of 1 KiB with acks=all, one for each partition."""
+    """Prepares Produce requests of 1 KiB with acks=all, one for each partition."""
     batch = build_batch([NewRecord(None, os.urandom(1024), time.time_ns() // 1_000_000)])
     frames = [
         request_bytes(

@@ -1,4 +1,5 @@
-"""Draws a curve as SVG: four panels side by side, on a card that adapts to the reader's light or dark colour scheme."""
+"""Draws a curve as an SVG card with one panel per metric, side by side. The card adapts to the reader's light or dark
+colour scheme."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def _panel(curve: Curve, metric: Metric, left: float) -> list[str]:
 
 
 def _line(kind: str, across: Sequence[float], up: Sequence[float], values: Sequence[float], label: str) -> list[str]:
-    """Draws a line. The first and last values are printed next to their points. All values appear on hover."""
+    """Draws a line. The first and last values are printed next to their points, and a point shows its value on
+    hover."""
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))
     parts = [f'<polyline class="line {kind}" points="{points}"/>']
     for number, (x, y, value) in enumerate(zip(across, up, values, strict=True)):

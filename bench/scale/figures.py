@@ -1,11 +1,12 @@
-"""The figures measured at each size, their knees, and the table. This module uses no clock and no broker."""
+"""The figures measured at each size, the sizes at which they have doubled (knees), and the table. This module uses no
+clock and no broker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-KNEE = 2.0  # multiple of the cost at the smallest size
+KNEE = 2.0  # a cost has its knee where it reaches this multiple of the cost at the smallest size
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from odradek.protocol.records import NewRecord, assign, build_batch
 
 VALUE_BYTES = 1_000_000
 SEGMENT_BYTES = 1_000_000_000
-HEAD_BYTES, END_BYTES = 128, 16  # sizes of a batch before and after the zeros of its value
+HEAD_BYTES, END_BYTES = 128, 16  # sizes of the parts of a batch before and after the zeros of its value
 
 
 def write_sparse_log(directory: Path, size_mb: int) -> int:
-    """Writes segments into a partition's empty directory, and returns the log end offset."""
+    """Writes segments of about `size_mb` megabytes in total into a partition's empty directory, and returns the log end
+    offset."""
     batch = bytearray(build_batch([NewRecord(None, bytes(VALUE_BYTES), time.time_ns() // 1_000_000)]))
     if any(batch[HEAD_BYTES:-END_BYTES]):
         raise RuntimeError("the batch is not as it should be: more of it than its ends is not zero")

@@ -1,4 +1,5 @@
-"""The guard reports an operation as slower only if it is slower, and never because the machine was busy."""
+"""Tests that the guard reports an operation as slower only if it is slower, even on a busy machine, and that it finds
+the commit to compare with."""
 
 import subprocess
 from pathlib import Path
@@ -13,8 +14,8 @@ TURNS = 40
 
 
 def measured(random: Random, cost_us: float, *, disturbed: float = 0.6) -> list[float]:
-    """Returns turns of a broker on a busy machine. Some of them cost up to three times as much, and the others a little
-    more."""
+    """Returns the CPU per operation in each turn of a broker on a busy machine. Some turns cost up to three times as
+    much, and the others a little more."""
     return [
         cost_us * (random.uniform(1.2, 3.0) if random.random() < disturbed else random.uniform(1.0, 1.08))
         for _ in range(TURNS)
@@ -113,5 +114,5 @@ def test_code_that_has_not_changed_is_not_measured(repository: Path) -> None:
     git(repository, "commit", "-m", "docs")
     with pytest.raises(NoBase, match="has changed"):
         find_base(None, repository)
-    (repository / "odradek" / "one.py").write_text("a = 9\n")  # This change is not committed.
+    (repository / "odradek" / "one.py").write_text("a = 9\n")  # this change is not committed
     assert find_base("HEAD", repository).subject == "docs"

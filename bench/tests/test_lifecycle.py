@@ -1,4 +1,4 @@
-"""The rows that start and stop brokers end even if a broker does not come back."""
+"""Tests that the rows that start and stop brokers fail, instead of waiting forever, if a broker does not start."""
 
 import signal
 import socket
@@ -12,12 +12,13 @@ from tests.support.broker_process import Broker
 
 
 class ClosingBroker(Broker):
-    """A port that closes each connection, like a broker that accepts connections but does not serve them yet."""
+    """A broker that accepts connections but closes each one, as if it did not serve requests yet."""
 
     name = "closing"
 
     def __init__(self, data_dir: Path, connections: int | None) -> None:
-        """`connections` is the number of connections that it closes before it ends, or None for no limit."""
+        """Creates the broker. It ends after it has closed `connections` connections, or never if `connections` is
+        None."""
         super().__init__(data_dir, port=free_port())
         self._left = connections
         self._server: socket.socket | None = None

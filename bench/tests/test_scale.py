@@ -1,5 +1,5 @@
-"""The scale benchmark finds where a cost has doubled, draws charts, and writes a large log that uses little disk
-space."""
+"""Tests that the scale benchmark finds where a cost has doubled, draws charts and a table, and writes a large log that
+uses little disk space."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -29,7 +29,7 @@ CURVE = Curve(
         ([10.0, 11.0, 19.9], None),
         ([10.0, 20.0, 30.0], 10),
         ([10.0, 11.0, 20.0], 100),
-        ([10.0, 25.0, 12.0], None),  # The cost did not stay high, so something else was running.
+        ([10.0, 25.0, 12.0], None),  # the cost did not stay high, so other work on the machine must have raised it
         ([10.0, 25.0, 22.0], 10),
     ],
 )

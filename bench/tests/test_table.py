@@ -1,4 +1,5 @@
-"""A goal applies to the compiled variant if that was measured, and compares it with the broker that the goal names."""
+"""Tests of the benchmark's table: a goal applies to the compiled variant if that was measured, and compares it with the
+broker that the goal names."""
 
 import pytest
 
@@ -16,7 +17,7 @@ def line(goal: Goal | None, **figures: float) -> Line:
     [
         (at_least(2), {"kafka": 1_000.0}, False),
         (at_least(2), {"kafka": 1_000.0, "compiled": 2_000.0}, True),
-        (at_least(1), {"kafka": 500.0, "compiled": 400.0}, False),  # The pure variant alone would meet the goal.
+        (at_least(1), {"kafka": 500.0, "compiled": 400.0}, False),  # the pure variant alone would meet the goal
         (at_least_of_kfake(1), {"kafka": 10.0, "kfake": 3_000.0, "compiled": 2_000.0}, False),
         (at_least_of_kfake(1), {"kafka": 9_000.0, "kfake": 1_500.0, "compiled": 2_000.0}, True),
         (at_least_of_kfake(1), {"kafka": 10.0}, None),  # kfake was not measured
