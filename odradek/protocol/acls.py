@@ -1,11 +1,12 @@
-"""The terms of authorization with Kafka's numbers, as used in ACL requests, `authorized_operations` and ACL records."""
+"""Enums for authorization. Their values are Kafka's numbers in ACL requests, `authorized_operations` and ACL
+records."""
 
 from enum import Enum
 from typing import Final
 
 
 class Operation(Enum):
-    __hash__ = object.__hash__  # Enum's own hash is slow, and every request looks up decisions
+    __hash__ = object.__hash__  # Enum's own hash is slow, and every request looks up authorization decisions
 
     UNKNOWN = 0
     ANY = 1

@@ -30,8 +30,8 @@ class ApiFacts:
                            the subclasses of `org.apache.kafka.common.requests.AbstractResponse`
     coordinator            the coordinator that serves the API, or None for any broker or the leader of a partition.
                            Other brokers respond with NOT_COORDINATOR
-    passing_codes          transient errors with which the odd broker (`broker/control/odd`) refuses requests at random,
-                           because clients have to retry after them; not all transient errors of the API
+    passing_codes          some of the API's transient errors. Clients must retry after them, so the odd broker
+                           (`broker/control/odd`) returns them at random
     is_login               requests of the API authenticate their connection
     has_secrets            the request or the response may contain passwords, tokens or their keys
     is_of_brokers          brokers send the request to each other; the request quota does not apply to it
@@ -40,15 +40,14 @@ class ApiFacts:
     mutation_refused_from  the request creates or deletes partitions. From this version on, a quota may refuse it with
                            THROTTLING_QUOTA_EXCEEDED; older versions are only throttled. None if the quota does not
                            apply
-    refuses_without_words  Kafka does not send a message when it refuses the request because of missing permissions
+    refuses_without_words  Kafka sends no error message when it refuses the request because of missing permissions
     names_brokers          clients use the API to obtain the addresses of brokers
     absent_values          values of fields in an error response that mean "none", where the default would mean
                            something else
-    code_repeated_to       the last version in which the response contains the error code both at the top and in each
-                           element
-    may_be_raised          the odd broker may claim to support 1 to 3 further versions. Clients have to use an older
-                           version, because no client supports these: no release after 4.3 has added a version of this
-                           API
+    code_repeated_to       the last version in which the response contains the error code both at the top level and in
+                           each element
+    may_be_raised          the odd broker may claim to support 1 to 3 further versions of the API. No client can use
+                           them, because no release after 4.3 has added a version of the API
     """
 
     throttled_from: int | None = None
@@ -182,7 +181,8 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
 
 
 def facts_of(api: ApiKey | None) -> ApiFacts:
-    """Returns the facts about an API. None stands for an unreadable request, and returns the default values."""
+    """Returns the facts about an API. Returns the default values if `api` is None because the request was
+    unreadable."""
     return _NO_FACTS if api is None else _FACTS.get(api, _NO_FACTS)
 
 

@@ -1,5 +1,5 @@
-"""Kafka's API keys. `api_facts.py` contains the facts that are fixed by the protocol, and `odradek.broker.api.served`
-the versions that the broker serves."""
+"""Kafka's API keys. `api_facts.py` contains the facts about each API that are fixed by the protocol, and
+`odradek.broker.api.served` contains the versions that the broker serves."""
 
 from enum import Enum
 

@@ -15,8 +15,9 @@ from odradek.protocol.compression import Bytes, Compression
 from odradek.protocol.errors import MalformedMessage
 
 HEADER_BYTES: Final = 61
-LOG_OVERHEAD: Final = 12  # bytes that precede those counted by `batch_length`
-# The CRC covers all bytes from here on, but not base offset and leader epoch, which the broker may change.
+LOG_OVERHEAD: Final = 12  # number of bytes before those that `batch_length` counts
+# The CRC covers all bytes from this position to the end. The base offset and the leader epoch, which the broker may
+# change, come before this position.
 CRC_START: Final = 21
 MAGIC: Final = 2
 
@@ -47,7 +48,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The fields of the header in the order of the protocol. As in the protocol, -1 means "none"."""
+    """The fields of a batch header, in the order of the protocol. As in the protocol, -1 means "none"."""
 
     base_offset: int
     batch_length: int
@@ -65,7 +66,7 @@ class BatchHeader:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole batch, including its header."""
+        """The size of the whole batch, including its header."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
@@ -106,8 +107,8 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which the tombstones and markers of this batch may be removed. It is stored in place of the
-        base timestamp."""
+        """The time (ms) at which the tombstones and markers of this batch may be removed, or None if it is not set. It
+        is stored in place of the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -125,13 +126,13 @@ class BatchHeader:
 
 def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     """Returns the header at `position` without checking magic or length. Raises struct.error if the data ends within
-    it."""
+    the header."""
     return BatchHeader(*_HEADER.unpack_from(data, position))
 
 
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """Returns the header at `position`. Raises MalformedMessage if the header is incomplete, or if its magic is wrong
-    or its length too small.
+    """Returns the header at `position`. Raises MalformedMessage if the header is incomplete, has the wrong magic, or
+    contains a length that is too small.
 
     Only the header is read, so neither the CRC nor the presence of all records is checked.
     """
@@ -167,7 +168,7 @@ def batch_size_at(data: Bytes, position: int) -> int:
 
 
 def computed_crc(data: Bytes, position: int, size_bytes: int) -> int:
-    """Computes the CRC-32C of the batch with `size_bytes` at `position` without copying the batch."""
+    """Computes the CRC-32C of the batch of `size_bytes` bytes at `position`, without copying the batch."""
     return crc32c(memoryview(data)[position + CRC_START : position + size_bytes])
 
 
@@ -177,8 +178,8 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
-    """Builds a batch from this header and these records, which must already be compressed. Computes length, magic and
-    CRC."""
+    """Builds a batch from the header and the records in `payload`, which must already be compressed. Computes length,
+    magic and CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -210,8 +211,8 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes the remaining
-    fields of the header."""
+    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes length, magic
+    and CRC."""
     _HEADER.pack_into(
         batch,
         0,
@@ -245,8 +246,8 @@ def small_batch(
     base_sequence: int,
     record_count: int,
 ) -> tuple[bytearray, BatchHeader]:
-    """Builds a batch from these records, and returns it with its header, so that the log need not parse the header. The
-    records are copied, which is faster than `seal_batch` for up to a few KiB."""
+    """Builds a batch from encoded records, and returns the batch with its header, so that the log need not parse the
+    header. The records are copied. For up to a few KiB, that is faster than `seal_batch`."""
     rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
@@ -284,16 +285,16 @@ def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Changes the timestamp type of a batch to LogAppendTime, with the time `now_ms`, in place and including the CRC.
-    `batch` must contain exactly one batch."""
+    """Changes the timestamp type of a batch to LogAppendTime, with the time `now_ms`. Changes the batch in place, and
+    updates the CRC. `batch` must contain exactly one batch."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, now_ms)
     _seal(batch, 0)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
-    """Corrects the largest CreateTime of a batch in place, including the CRC. `batch` must contain exactly one
-    batch."""
+    """Sets the largest timestamp of a batch, and its timestamp type to CreateTime. Changes the batch in place, and
+    updates the CRC. `batch` must contain exactly one batch."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] & ~LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp)
     _seal(batch, 0)

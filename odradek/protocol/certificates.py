@@ -1,6 +1,7 @@
-"""Certificates for development and tests: an authority, and the certificates that it issues to servers and clients.
+"""Creates certificates for development and tests. A certificate authority (CA) issues them to servers and clients.
 
-Keys use P-256, because every Kafka client supports it and a handshake takes a third of the time that RSA needs.
+Keys use P-256, because every Kafka client supports it, and because a handshake takes a third of the time that it takes
+with RSA.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ CA_KEY_USAGE = x509.KeyUsage(**_NO_USE | {"digital_signature": True, "key_cert_s
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A certificate with its key."""
+    """A certificate with its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def of_pem(cls, pem: bytes) -> Credential:
-        """Parses a credential. Raises ValueError if the PEM was not written by this module."""
+        """Parses a credential. Raises ValueError if the PEM cannot be parsed, or if the key is not an elliptic-curve
+        key."""
         key = load_pem_private_key(pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the key is of another kind")
@@ -85,8 +87,8 @@ def new_client(authority: Credential, name: str, now: datetime, days: int) -> Cr
 
 
 def is_good(found: Credential, authority: Credential, hosts: Sequence[str], at: datetime) -> bool:
-    """Returns whether the certificate can still be used: it was issued by this authority, for these hosts, and is valid
-    at that time."""
+    """Returns whether the certificate can still be used. It must have been issued by this authority for exactly these
+    hosts, and must not have expired."""
     certificate = found.certificate
     try:
         certificate.verify_directly_issued_by(authority.certificate)
@@ -110,7 +112,8 @@ def pkcs12_store(name: str, credential: Credential, authority: Credential, passw
 
 
 def pkcs12_truststore(authority: Credential, password: str) -> bytes:
-    """Builds a store that Java accepts. It uses Java's own attribute for trusted certificates."""
+    """Builds a trust store that Java accepts, because it marks the certificate with Java's own attribute for trusted
+    certificates."""
     trusted = pkcs12.PKCS12Certificate(authority.certificate, b"ca")
     return pkcs12.serialize_java_truststore([trusted], BestAvailableEncryption(password.encode()))
 

@@ -1,7 +1,7 @@
 """The CRC-32C of record batches.
 
 The function is taken from the extension module inside the package crc32c. Importing the package itself would also
-import its command line and `importlib.metadata`, which takes longer than the whole of `protocol`.
+import its command line and `importlib.metadata`, which takes longer than importing all of `odradek.protocol`.
 """
 
 from __future__ import annotations

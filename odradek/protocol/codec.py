@@ -1,4 +1,4 @@
-"""Encodes and decodes messages: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`.
+"""Encodes and decodes messages, for example `decode(ProduceRequest, 9, data)` and `encode(response, 9)`.
 
 Each version of a message has its own decoder and encoder. They are compiled on first use (0.2 to 1.5 ms) from source
 that `reader_source` and `writer_source` generate from the schema. In the compiled variant, the modules of the messages
@@ -31,8 +31,8 @@ def is_flexible(message_class: type[Message], version: int) -> bool:
 def decode(message_class: type[M], version: int, data: Buffer, position: int = 0) -> M:
     """Decodes one message, and ignores any bytes after it. Records are views of `data`; everything else is copied.
 
-    Raises MalformedMessage if the bytes are not a message of this class and version, or UnsupportedVersion if there has
-    never been such a version.
+    Raises MalformedMessage if the bytes are not a message of this class and version, or UnsupportedVersion if the
+    message has never had such a version.
     """
     read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     message: M = read(data, position)[0]
@@ -46,7 +46,7 @@ def decode_from(message_class: type[M], version: int, data: Buffer, position: in
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Returns the encoded message. Raises UnsupportedVersion if the version cannot represent a value."""
+    """Returns the encoded message. Raises UnsupportedVersion if the version cannot represent a value of the message."""
     return b"".join(encode_chunks(message, version))
 
 

@@ -15,8 +15,8 @@ from odradek.protocol.errors import MalformedMessage, without_traceback
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
-# The default of `socket.request.max.bytes`, the maximum size of a request: a batch that decompresses to more bytes
-# could not have been sent uncompressed.
+# The default of `socket.request.max.bytes`, which is the maximum size of a request. A batch that decompresses to more
+# bytes could not have been sent uncompressed.
 DECOMPRESSED_LIMIT_BYTES = 100 * 1024 * 1024
 
 
@@ -29,7 +29,8 @@ class DecompressedTooLarge(MalformedMessage):
 
 
 class Compression(Enum):
-    """The compression type of a batch's records. The value is that of the low three bits of the batch's attributes."""
+    """The compression type of a batch's records. The value is stored in the lowest three bits of the batch's
+    attributes."""
 
     NONE = 0
     GZIP = 1
@@ -85,12 +86,12 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window; adding 16 selects gzip's header and trailer
 _GZIP_READ_BYTES = 16 * 1024
-_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library returns blocks of this size to the kernel, but keeps smaller ones
+_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library returns freed blocks of this size to the kernel
 
 
 def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
-    """Decompresses in pieces, because zlib copies its unread input, and joining a large result needs twice its
-    memory."""
+    """Decompresses one or more gzip members. Passes the input in small pieces, because zlib copies the part of its
+    input that it has not read yet."""
     opened: list[bytes] = []
     left, position, unread = limit_bytes, 0, b""
     member = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -121,10 +122,10 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
 # --- snappy ----------------------------------------------------------------------------------------------------------
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-# Version 1, which readers from version 1 on accept.
+# After the magic, the header contains the version and the minimum version of a compatible reader. Both are 1.
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
-_SNAPPY_BEST_RATIO = 32  # the densest element of the format yields 64 bytes from 3; a higher claimed ratio is wrong
+_SNAPPY_BEST_RATIO = 32  # no element of the format yields more than 64 bytes from 3
 
 
 def _compress_snappy(data: Bytes) -> bytes:
@@ -218,7 +219,7 @@ def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _measure_lz4(data: memoryview) -> tuple[int, int]:
-    """Returns the end of the frame and its maximum decompressed size, which are found by stepping over the blocks.
+    """Returns the end of the frame and its maximum decompressed size. Reads only the headers of the blocks.
 
     Refuses the same frames as Kafka's reader: those with dependent blocks, reserved bits or other versions.
     """
@@ -270,8 +271,8 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _measure_zstd(data: memoryview) -> tuple[int, int]:
-    """Returns the end of the last frame and the maximum decompressed size of all frames, which are found by stepping
-    over the blocks."""
+    """Returns the end of the last frame and the maximum decompressed size of all frames. Reads only the headers of the
+    blocks."""
     position, end, max_bytes = 0, len(data), 0
     while True:
         if data[position : position + 4] == _ZSTD_MAGIC:
@@ -316,7 +317,7 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
 def _open_into(
     open_into: Callable[[memoryview, bytearray], int], data: memoryview, max_bytes: int, limit_bytes: int
 ) -> memoryview:
-    """Decompresses into a buffer of the maximum size.
+    """Decompresses into a buffer of the maximum size. Raises DecompressedTooLarge if the result exceeds `limit_bytes`.
 
     The unused end of the buffer costs nothing, because the system provides pages only when they are first written.
     """

@@ -1,8 +1,8 @@
-"""Control batches, which the broker writes on its own and which clients skip.
+"""Builds and reads control batches, which the broker writes itself and which clients skip.
 
-The key of a control record contains its type: int16 version (0), int16 type. ABORT and COMMIT are the markers that end
-a transaction. The other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of
-Kafka's metadata log.
+The key of a control record consists of two int16 values, the version (0) and the type. ABORT and COMMIT are the markers
+that end a transaction. The other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps
+of Kafka's metadata log.
 """
 
 import struct
@@ -130,7 +130,7 @@ def control_type(key: bytes | None) -> ControlType | None:
 
 def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = None) -> Marker | None:
     """Returns the marker in the control batch at `position`, or None if the batch is empty (after compaction) or its
-    record is not a marker. Accepts later versions and additional bytes."""
+    record is not a marker. Accepts later versions and additional bytes. Raises MalformedMessage."""
     header = header or read_batch_header(batch, position)
     if header.record_count == 0:
         return None
@@ -181,8 +181,8 @@ def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | 
 def leader_change_batch(
     *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """Builds the first batch of a KRaft leader in its epoch. It names the leader and the voters, all of which are
-    recorded as having voted for the leader."""
+    """Builds the batch with which a KRaft leader begins its epoch. It contains the leader and the voters. All voters
+    are recorded as having voted for the leader."""
     voters = bytearray([len(voter_ids) + 1])
     for voter_id in voter_ids:
         voters += struct.pack(">ib", voter_id, 0)

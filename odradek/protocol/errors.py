@@ -15,7 +15,7 @@ class ErrorCode(Enum):
     """The error code in a response. The value is the int16 of the protocol.
 
     This is Kafka's complete table. It includes codes of services that Odradek does not offer, and codes that only older
-    brokers return. The latter are marked, because clients still have to understand them.
+    brokers return, because clients still have to understand them.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -181,13 +181,13 @@ class KafkaError(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MalformedMessage(Exception):
-    """The bytes do not have the expected format. Decoding raises no other exception. The connection to the peer is
-    closed."""
+    """The bytes do not have the expected format. Decoding raises no other exception for invalid bytes. The receiver
+    then closes the connection."""
 
 
 class UnsupportedVersion(Exception):
-    """A message contains a value that the requested version cannot represent. This is a bug in Odradek or in a
-    caller."""
+    """The requested version of a message does not exist, or cannot represent a value in the message. This is a bug in
+    Odradek or in a caller."""
 
 
 E = TypeVar("E", bound=Exception)
@@ -195,6 +195,6 @@ E = TypeVar("E", bound=Exception)
 
 def without_traceback(error: E) -> E:
     """Returns the error without its traceback. The frames of a traceback would keep their buffers alive as long as the
-    error."""
+    error exists."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

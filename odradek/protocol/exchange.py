@@ -1,7 +1,8 @@
-"""Requests and responses as whole frames. This module converts between bytes and API, version, client and message.
+"""Converts whole request and response frames between bytes and their parts, which are the API, the version, the client
+id and the message.
 
-It is used by everything that observes or changes exchanges. The broker and the client, which handle every exchange,
-have faster code of their own: `broker/api/dispatch.py`, `client/network/connection.py`.
+Everything that observes or changes exchanges uses this module. The broker and the client have their own, faster code
+for the exchanges that they handle (`broker/api/dispatch.py`, `client/network/connection.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
 
 CORRELATION_ID: Final = Packing(">i")
-# Size of the beginning of a request, up to its client id. It consists of API key, version and correlation id, and does
-# not identify the client.
+# Size of the API key, version and correlation id at the beginning of a request. They do not identify the client.
 MASKED_BYTES: Final = KEY_AND_VERSION.size + CORRELATION_ID.size
 
 
@@ -136,14 +136,16 @@ class AnswerForm:
 
 @cache
 def request_form(key: int, version: int) -> RequestForm:
-    """Returns the form of a request. Raises MalformedMessage if the API or the version has never existed."""
+    """Returns the decoder for requests of this API and version. Raises MalformedMessage if the API or the version has
+    never existed."""
     message_class = _message_class(key, version)
     return RequestForm(message_class, version)
 
 
 @cache
 def answer_form(key: int, version: int) -> AnswerForm:
-    """Returns the form of a response. Raises MalformedMessage if the API or the version has never existed."""
+    """Returns the decoder and encoder for responses of this API and version. Raises MalformedMessage if the API or the
+    version has never existed."""
     _message_class(key, version)
     return AnswerForm(key, response_class(key), version)
 

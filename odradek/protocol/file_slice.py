@@ -41,5 +41,5 @@ Chunk: TypeAlias = Buffer | FileSlice  # a part of a response
 
 
 def in_memory(chunks: Iterable[Chunk]) -> list[Buffer]:
-    """Returns the chunks as buffers, reading those that are in files. May block to read from disk."""
+    """Returns the chunks as buffers. Reads the chunks that are in files, and may block to read from disk."""
     return [chunk.read() if isinstance(chunk, FileSlice) else chunk for chunk in chunks]

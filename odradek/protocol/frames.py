@@ -1,4 +1,5 @@
-"""Frames, which consist of a 4-byte length, a header and a body. API and version determine the version of the header.
+"""Reads and writes frames. A frame consists of a 4-byte length, a header and a body. API and version determine the
+version of the header.
 
 Request header 1 contains the API key, version, correlation id and client id. Request header 2, for flexible bodies,
 also has tagged fields, but its client id keeps the old encoding. Response header 0 contains the correlation id;
@@ -29,7 +30,7 @@ RESPONSE_START: Final = Packing(">ii")  # size of the remaining bytes, correlati
 RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # followed by an empty list of tagged fields
 LENGTH: Final = Packing(">i")
 
-_request_class = cache(request_class)  # cached per API; unknown keys raise an error, which is not cached
+_request_class = cache(request_class)  # caches one class per API; an unknown key raises an error, which is not cached
 
 
 @dataclass(slots=True)
@@ -41,8 +42,8 @@ class RequestHeader:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """Returns 1 or 2. Raises MalformedMessage for an unknown API or version, because the form of its header is
-    unknown."""
+    """Returns the version of the request header, which is 1 or 2. Raises MalformedMessage for an unknown API, because
+    the version of its header is unknown."""
     try:
         message_class = _request_class(api_key)
     except KeyError:
@@ -52,7 +53,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Decodes the header of a request frame, which is passed without its length. Returns the header and the position of
-    the body."""
+    the body. Raises MalformedMessage."""
     if len(frame) < REQUEST_START.size:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
     api_key, api_version = REQUEST_START.unpack_from(frame)[:2]
@@ -62,7 +63,7 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
-    """Decodes a header of a known version: version 2 if `has_tags` is set, otherwise version 1. Returns correlation id,
+    """Decodes a request header of version 2 if `has_tags` is set, or of version 1 otherwise. Returns correlation id,
     client id and the position of the body."""
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
@@ -87,7 +88,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
             position += 1
             if tags:
                 position = skip_tags(frame, position, tags)
-    except IndexError as error:  # not raised by slicing: the tags are missing after a client id that is too long
+    except IndexError as error:  # also if the client id is too long, because slicing raises no error
         raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
     if position > len(frame):
         raise MalformedMessage("a request that ends in its client id or tags")
@@ -95,7 +96,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
 
 
 def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
-    """Returns whether the response has version 1 of the header."""
+    """Returns whether the response has version 1 of the header, which has tagged fields."""
     return api_key != API_VERSIONS_KEY and is_flexible(message_class, version)
 
 
@@ -105,8 +106,8 @@ def response_chunks(api_key: int, version: int, correlation_id: int, message: Me
 
 
 def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Chunk]]:
-    """Returns a faster `response_chunks` for one version of an API, which is called with correlation id and message.
-    Records may be in files."""
+    """Returns a function that does the same as `response_chunks` for one version of an API, but faster. Its arguments
+    are the correlation id and the message, whose records may be in files."""
     has_tags = response_has_tags(api_key, message_class, version)
     pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
     write = writer(message_class, version)

@@ -1,4 +1,4 @@
-"""Generates `odradek/protocol/messages/` from the schemas: `python -m odradek.protocol.generate`.
+"""Generates `odradek/protocol/messages/` from the schemas. Run it with `python -m odradek.protocol.generate`.
 
 Each message has a module with its class and the classes of its structs. They are plain classes with slots, because
 creating dataclasses at import would take longer than the rest of the broker's start.

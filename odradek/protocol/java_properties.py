@@ -1,9 +1,9 @@
-"""Parses Java's text formats in the settings of Kafka's brokers and clients: properties files, and the value of
-`sasl.jaas.config`, which contains login modules with their options.
+"""Parses the Java text formats that Kafka's brokers and clients use for settings. These are properties files, and the
+value of `sasl.jaas.config`, which contains login modules with their options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice's password";
 
-Values of options are unquoted, or in double or single quotes with Java's escapes. Comments are `//` and `/* */`.
+The values of options are unquoted, or in single or double quotes with Java's escapes. Comments are `//` and `/* */`.
 Source: JaasConfig of Kafka 4.3.1, which splits the text in the same way as Java's StreamTokenizer.
 """
 
@@ -18,8 +18,8 @@ BLANKS = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns the pairs in a Java properties file. If a name is repeated, its last value is used. As in Java, parsing
-    never fails.
+    """Returns the names and values in a Java properties file. If a name is repeated, its last value is used. Parsing
+    never fails, even on an invalid `\\u` escape, which Java refuses.
 
     A key ends at the first unescaped `=`, `:` or blank. A line that begins with `#` or `!` is a comment. A backslash at
     the end of a line joins the line with the next one.
@@ -90,7 +90,8 @@ ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 
 
 class InvalidJaas(ValueError):
-    """The text cannot be parsed. The message contains names of options but not their values, which are secrets."""
+    """The text cannot be parsed. The message may contain the names of options, but not their values, which are
+    secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(text: str) -> str:
-    """Returns the name of an option for use in messages. An unusual name is hidden, because it may be a password if
+    """Returns the name of an option for use in messages. Hides an unusual name, because it may be a password whose
     quotes are missing."""
     return text if re.fullmatch(r"user_\w+|username|password|\w+Module", text) else "(hidden)"
 

@@ -1,4 +1,5 @@
-"""The Kafka release whose rules a broker follows. This covers differences that are neither versions nor features."""
+"""The Kafka release whose rules a broker follows. The rules are the differences between releases that neither a version
+of an API nor the level of a feature expresses."""
 
 from enum import IntEnum
 

@@ -8,7 +8,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Returns the unsigned 32-bit MurmurHash2 (by Austin Appleby), with the seed that Kafka's clients use."""
+    """Returns the unsigned 32-bit MurmurHash2 (by Austin Appleby) of `data`, with the seed that Kafka's clients use."""
     length = len(data)
     hashed = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -23,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Returns the partition of a key, which is the same as in every client that hashes like the Java client."""
+    """Returns the partition of a key. Every client that hashes like the Java client chooses the same partition."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,9 +1,9 @@
-"""The lag of a consumer group: the number of records that it has yet to read. This module is used by the page and by
-the commands.
+"""Computes the lag of a consumer group, which is the number of records that the group has yet to read. The page and the
+commands use this module.
 
 As in `kafka-consumer-groups`, the lag of a partition is the distance from the committed offset to the high watermark. A
 partition without a committed offset has no lag, because only the configuration of the group's members determines where
-they would begin (auto.offset.reset). Such partitions are counted separately: if they were left out, the group would
+they would begin (auto.offset.reset). Such partitions are counted separately. If they were left out, the group would
 seem to have read more than it has.
 """
 
@@ -29,7 +29,8 @@ def partition_lag(committed_offset: int | None, high_watermark: int | None) -> i
 
 
 def group_lag(partitions: Iterable[tuple[int | None, int | None]]) -> GroupLag:
-    """Adds up the lags of a group's partitions, each given by its committed offset and its high watermark."""
+    """Adds up the lags of a group's partitions. Each partition is given by its committed offset and its high
+    watermark."""
     records, uncommitted = None, 0
     for committed_offset, high_watermark in partitions:
         lag = partition_lag(committed_offset, high_watermark)

@@ -13,8 +13,8 @@ MAX_STRING_BYTES: Final = 0x7FFF  # maximum size of every string, even in the co
 MAX_LENGTH: Final = 0x7FFF_FFFF
 COPY_BELOW_BYTES: Final = 4096  # copying this few bytes costs less than writing another buffer to the socket
 
-# The errors that Python raises for bytes that end too early or are not text, and for values that are out of range or
-# unexpectedly null.
+# The errors that Python raises when it decodes bytes that end too early or are not UTF-8, and when it encodes values
+# that are out of range or unexpectedly null.
 NOT_SUCH_BYTES: Final = (IndexError, StructError, UnicodeDecodeError)
 NO_SUCH_BYTES: Final = (StructError, AttributeError, TypeError)
 
@@ -44,7 +44,8 @@ def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Like `longer_varint`, for the length of a string plus one."""
+    """Like `longer_varint`, but for the compact length of a string, which is its length plus one. Raises
+    MalformedMessage if the string would be too long."""
     length, position = longer_varint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
         raise MalformedMessage(f"string of {length - 1} bytes")

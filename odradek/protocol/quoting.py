@@ -13,7 +13,8 @@ from typing import Final
 from odradek.protocol.struct import Struct
 
 MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters of one quoted value
-# Maximum number of characters in a whole message, which has at most 8,000 bytes and fits into every response.
+# Maximum number of characters in a whole message. Such a message has at most 8,000 bytes, which fit into every
+# response.
 MAX_MESSAGE_LENGTH: Final = 2_000
 MAX_ELEMENTS: Final = 3  # number of elements shown of an array
 MAX_LEVELS: Final = 6  # number of levels shown of nested arrays and structs

@@ -28,8 +28,8 @@ HELPERS = (
 
 
 class ReaderSource(CodecSource):
-    """Generates a decoder. Other buffers are copied to bytes first, because bytes are faster to read. If the message
-    contains records, nothing is copied, and `view` is a view of the given buffer."""
+    """Generates a decoder. The decoder first copies a buffer of another type to bytes, because bytes are faster to
+    read. If the message contains records, the decoder copies nothing, and `view` is a view of the given buffer."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
@@ -155,7 +155,7 @@ class ReaderSource(CodecSource):
         return f"{read} == 0", f"{read} - 1"
 
     def unless_null(self, field: Field, target: str, null_test: str, is_nullable: bool) -> AbstractContextManager[None]:
-        """Opens a block that is run if the value is not null."""
+        """Adds lines that handle null, and opens a block that is run if the value is not null."""
         with self.block(f"if {null_test}:"):
             self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
         return self.block("else:") if is_nullable else nullcontext()

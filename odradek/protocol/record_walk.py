@@ -37,7 +37,8 @@ class RecordSurvey:
 
 
 def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
-    """Checks `count` decompressed records, which must fill `data` from `at` on, with consecutive offset deltas from 0.
+    """Checks `count` decompressed records. They must fill `data` from position `at` to its end, and have consecutive
+    offset deltas that begin with 0.
 
     Raises MalformedMessage if a length, count or varint is invalid, if the parts of a record do not add up to its size,
     if the records do not fill `data`, or if an offset delta is not consecutive.
@@ -79,7 +80,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                         delta, at = _read_zigzag(data, at)
                 if delta != index + index:
                     raise MalformedMessage(f"record {index} has the offset delta {delta >> 1 ^ -(delta & 1)}")
-                size = data[at]  # size of the key; negative sizes stand for null
+                size = data[at]  # size of the key; a negative size means null
                 if size < 0x80:
                     at += 1
                 else:
@@ -217,11 +218,11 @@ class AlikeRecords(NamedTuple):
     """Consecutive records with the same layout and consecutive offset deltas."""
 
     length: int  # number of records
-    timestamp_bytes: list[bytes]  # their timestamp deltas: first the first byte of each, then the second byte of each …
+    timestamp_bytes: list[bytes]  # first bytes of all timestamp deltas, then their second bytes …
 
     def timestamp_deltas(self) -> Iterator[tuple[int, ...]]:
-        """Yields the bytes of each timestamp delta. Most timestamp deltas are the same, so callers need to decode only
-        the distinct ones."""
+        """Yields the bytes of each record's timestamp delta. Most of these deltas are equal, so callers need to decode
+        only the distinct values."""
         return zip(*self.timestamp_bytes, strict=True)
 
 
@@ -229,8 +230,8 @@ _NO_RUN: Final = AlikeRecords(0, [])
 
 
 def find_run(data: Opened, start: int, size: int, index: int, count: int) -> AlikeRecords:
-    """Finds the records that follow the record of `size` bytes at `start` and have the same layout. Returns no records
-    if comparing columns would not be worthwhile.
+    """Finds the records that follow the record of `size` bytes at `start` and have the same layout. Returns an empty
+    run if comparing columns would not be worthwhile.
 
     index   index of the first of these records, which must also be its offset delta
     count   number of records in the batch
@@ -271,11 +272,11 @@ def find_run(data: Opened, start: int, size: int, index: int, count: int) -> Ali
         ]
     else:
         return _NO_RUN
-    # Either the next deltas are longer, or the delta of this record was not encoded in the shortest form.
+    # Give up if the next deltas are longer, or if the delta of this record was not encoded in the shortest form.
     if layout.key_at - layout.offset_at != len(expected):
         return _NO_RUN
-    # A delta that has another length, or is not in its shortest form, differs in the bit that means "more bytes
-    # follow".
+    # Comparing these bytes is enough. A delta that has another length, or that is not in its shortest form, would
+    # differ in the bit that means "more bytes follow".
     for column in expected:
         if data[at + size : at + size * alike + 1 : size] != column:
             return _NO_RUN

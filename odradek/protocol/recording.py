@@ -1,8 +1,9 @@
-"""Recordings of clients' requests and responses: a head, then compressed blocks of entries, each block with its CRC.
+"""Reads and writes recordings of clients' requests and responses. A recording consists of a head, followed by
+compressed blocks of entries. Each block has a CRC.
 
 If a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
-Secrets of logins are left out; cut entries also lack the records. A block first contains the numbers of all its
-entries, which all have the same size, and then the bodies of the entries, because this is cheapest for the broker.
+Secrets are left out. Entries that are cut also lack the records. A block first contains the numbers of all its entries,
+which all have the same size, and then the bodies of the entries, because this is cheapest for the broker.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ class Kind(IntEnum):
     ANSWERED = 4  # the frame of a response, without its length
     UNANSWERED = 5  # the exchange ends without a response because of acks=0, or because a fault dropped it
     HUNG_UP = 6  # the broker closes the connection instead of responding
-    # The last byte of the response has been sent by the broker. In a file, exchange 0 stands for all responses so far.
+    # The broker has sent the last byte of the response. In a file, exchange 0 means all responses so far.
     WRITTEN = 7
     # JSON: `called`, a call of the control interface; `ended`, the reason for the end of the recording; or `elsewhere`,
     # the HOST:PORT of a broker that clients were directed to and that is not being recorded.
     EVENT = 8
-    # RECEIVED_CUT and ANSWERED_CUT are RECEIVED and ANSWERED without records, and are converted to those when read.
+    # RECEIVED_CUT and ANSWERED_CUT are like RECEIVED and ANSWERED, but without records. They exist only in files,
+    # because reading converts them to RECEIVED and ANSWERED.
     RECEIVED_CUT = 9
     ANSWERED_CUT = 10
     RUN = 11  # requests that arrived together and responses to some of them; split into RECEIVED and ANSWERED when read
@@ -89,7 +91,7 @@ class RecordingEntry:
     is_masked      whether the end of the body has been removed because it contains secrets
     is_behind      for a request: whether it was sent before the previous response was written
     is_unsure      for a request: whether `is_behind` could not be determined
-    lacks_records  records are replaced by zeros; the CRCs of all their batches were correct
+    lacks_records  whether the records are replaced by zeros; the CRCs of all their batches were correct
     """
 
     kind: Kind
@@ -134,8 +136,7 @@ class PackedEntries:
         """Adds an entry.
 
         kind       the kind and its flags
-        exchange   0 for a request; for other entries, 0 stands for the oldest exchange of the connection that has not
-                   ended
+        exchange   0 for a request; for other entries, 0 means the oldest exchange of the connection that has not ended
         """
         self._bodies += body  # for a view, appending bytes(body) takes several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
@@ -192,7 +193,8 @@ class PackedEntries:
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
-    """Packs entries. When they are read, requests are numbered in their order."""
+    """Packs entries. Does not store the exchange numbers of requests, because a reader numbers the requests in their
+    order."""
     packed = PackedEntries()
     for entry in entries:
         flags = (
@@ -209,7 +211,7 @@ def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
 def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> bytes:
     """Packs and compresses a block.
 
-    entries   packed entries
+    entries   the result of `pack_entries` or `PackedEntries.pack`
     """
     body = compress(compression, entries, 1) if compression is not Compression.NONE else entries
     return _BLOCK.pack(len(body), crc32c(body), compression.value) + body
@@ -263,7 +265,7 @@ class Recording:
             self.position += len(head) + size
 
     def _placed(self, flags: int, entry: RecordingEntry) -> Iterator[RecordingEntry]:
-        """Yields the entry with the number of its exchange. Entries that are implied by its flags are yielded first."""
+        """Yields the entry with the number of its exchange, after any WRITTEN entries that its flags imply."""
         kind, connection = entry.kind, entry.connection
         if kind is Kind.RECEIVED:
             self._exchanges += 1

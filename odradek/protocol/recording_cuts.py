@@ -1,7 +1,7 @@
-"""Removes the records of batches from recorded frames. The rules of the judge use only the headers of batches.
+"""Removes the records of batches from recorded frames, because the rules of the judge use only the headers of batches.
 
-A cut frame begins with a count and as many pairs of sizes: the size of a part that is kept, and that of the omitted
-part after it. The kept parts follow. A reader replaces the omitted parts with zeros.
+A cut frame begins with the number of kept parts. Then come two sizes for each part, which are the size of the kept part
+and the size of the omitted part after it. The kept parts follow. A reader replaces the omitted parts with zeros.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ NO_TAGS: Final = bytes(3)  # the empty lists of tags of partition, topic and req
 TAGS_BYTES: Final = len(NO_TAGS)
 ONE: Final = 2  # encoding of the count 1 in flexible versions
 MAX_ONE_BYTE_VARINT: Final = 127
-MAX_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values stand for null
+MAX_CLIENT_ID_BYTES: Final = 2**15 - 1  # larger values mean null
 MAGIC_AT: Final = 16
 # Maximum number of batches in a request that is cut. Larger requests are kept as they are, because all batches are
 # checked in one turn of the loop.
 MAX_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a cut frame with one batch
-# The header of a batch from its length on. The first one has length, magic and CRC; the second one has length, magic,
-# attributes and record count.
+# The header of a batch, beginning with its length. `_LENGTH_TO_CRC` reads length, magic and CRC. `_LENGTH_TO_COUNT`
+# reads length, magic, attributes and record count.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
 LENGTH_AT: Final = 8
@@ -80,8 +80,8 @@ class UncheckedCut:
 
 
 def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
-    """Recognises Produce requests of the usual form. Returns None for all other requests, some of which `cut_request`
-    can cut."""
+    """Returns the cut of a Produce request of the usual form, which has a single batch. Returns None for all other
+    requests, some of which `cut_request` can cut."""
     size, head = len(frame), bytes(frame[:HEAD_BYTES])
     try:
         version, client_id_size = head[3], head[8] << 8 | head[9]

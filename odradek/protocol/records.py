@@ -4,10 +4,10 @@ Related modules: odradek/protocol/batch_header.py (the fixed header and in-place
 odradek/protocol/compression.py (the codecs) and odradek/protocol/control_records.py (markers and other control
 records). The names that most callers need are re-exported here.
 
-The end of this module contains the varints of records, which are zigzag-encoded with seven bits per byte, least
-significant first. The functions that read them return the value and the next position. Callers need not check the end
-of the data at each step: an index beyond the buffer raises IndexError, which callers in this package turn into
-MalformedMessage.
+The end of this module contains the functions for the varints of records, which are zigzag-encoded with seven bits per
+byte, least significant first. The functions that read a varint return the value and the next position. Callers need not
+check the end of the data at each step, because an index beyond the buffer raises IndexError, which callers in this
+package turn into MalformedMessage.
 """
 
 from collections.abc import Iterable, Iterator
@@ -91,7 +91,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record in the log. It is a named tuple because loading a log may create millions of records."""
+    """One record in the log. It is a named tuple, because loading a log may create millions of records, and named
+    tuples are cheap to create."""
 
     offset: int
     timestamp: int  # in ms; the append time if the batch has LogAppendTime
@@ -125,7 +126,7 @@ def records_of(
     limit_bytes         maximum size of all records when decompressed
     record_limit_bytes  maximum size of one record in a compressed batch, without its length field
     raises              MalformedMessage, possibly after some records; DecompressedTooLarge above a limit. The CRC is
-                        not checked here, but by the caller
+                        not checked, which is up to the caller
     """
     header = read_batch_header(batch, position)
     end = position + header.size_bytes
@@ -213,7 +214,7 @@ def build_batch(
 
     log_append_time_ms  the time for a batch with LogAppendTime; None if each record keeps its own timestamp
                         (CreateTime)
-    delete_horizon_ms   the horizon set by compaction, which timestamp deltas are then relative to
+    delete_horizon_ms   the horizon set by compaction, to which the timestamp deltas are then relative
     """
     batch = bytearray(HEADER_BYTES)
     base_timestamp = delete_horizon_ms
@@ -257,7 +258,7 @@ def batch_of_one(
     key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
 ) -> tuple[bytearray, BatchHeader]:
     """Like `build_batch` for one record without a producer, but takes half the time and also returns the header. Most
-    batches of coordinators have this form."""
+    batches that coordinators write have this form."""
     stored_value = NULL if value is None else size_varint(len(value)) + value
     own_headers = stored_headers(headers) if headers else NO_HEADERS
     record = _BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + own_headers
@@ -330,8 +331,8 @@ def _append_bytes(out: bytearray, content: bytes | None) -> None:
 
 
 def read_varint(data: Bytes, position: int) -> tuple[int, int]:
-    """Decodes a 32-bit value of at most 5 bytes. Raises IndexError if the data ends within it, and MalformedMessage if
-    it is too long."""
+    """Decodes a 32-bit varint. Raises IndexError if the data ends within the varint, and MalformedMessage if it has
+    more than 5 bytes."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -341,7 +342,7 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # Kafka accepts bits in the fifth byte that do not fit, and drops them.
+            # Like Kafka, drop the bits of the fifth byte that do not fit into 32 bits.
             value &= 0xFFFF_FFFF
             return (value >> 1) ^ -(value & 1), position
         shift += 7
@@ -350,8 +351,8 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
-    """Decodes a 64-bit value of at most 10 bytes. Raises IndexError if the data ends within it, and MalformedMessage if
-    it is too long."""
+    """Decodes a 64-bit varint. Raises IndexError if the data ends within the varint, and MalformedMessage if it has
+    more than 10 bytes."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -369,7 +370,8 @@ def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """Appends a value that fits into a signed 64-bit integer. 32-bit and 64-bit values have the same encoding."""
+    """Appends the varint of a value that fits into a signed 64-bit integer. 32-bit and 64-bit varints have the same
+    encoding."""
     value = value << 1 if value >= 0 else ~(value << 1)
     if value < 0x80:
         out.append(value)

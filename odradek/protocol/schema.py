@@ -48,7 +48,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str | None) -> "Versions":
-        """Parses `3+`, `0-7` or `2`. None stands for an empty range."""
+        """Parses a range such as `3+`, `0-7` or `2`. None means an empty range."""
         if text is None:
             return NO_VERSIONS
         if text.endswith("+"):

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677) as used by Kafka: the formulas and the four messages, for client and broker.
+"""The formulas and the four messages of SCRAM (RFC 5802, RFC 7677) as Kafka uses it, for client and broker.
 
     client first   n,[a=authzid],n=<saslname>,r=<nonce>[,ext=value…]
     server first   r=<nonce><server nonce>,s=<base64 salt>,i=<iterations>
@@ -75,7 +75,7 @@ SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism
 def scram_upsertion(
     name: str, mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
 ) -> ScramCredentialUpsertion:
-    """Returns the entry of a request that sets a user's password. This is slow: see `salted_password`."""
+    """Returns the entry of a request that sets a user's password. This is slow, because it calls `salted_password`."""
     return ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism.value,
@@ -89,8 +89,8 @@ def scram_upsertion(
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Computes the salted password. This is the only slow formula: it takes about 2 ms for 4096 iterations, during
-    which the interpreter lock is released."""
+    """Computes the salted password. This is the only slow formula. It takes about 2 ms for 4096 iterations, and
+    releases the interpreter lock meanwhile."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 
 
@@ -220,7 +220,7 @@ class ClientFinal:
 
 @dataclass(frozen=True, slots=True)
 class ServerFinal:
-    """The server's final message: either a signature or the text of an error."""
+    """The server's final message, which contains either a signature or the text of an error."""
 
     signature: bytes = b""
     error: str = ""

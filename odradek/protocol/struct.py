@@ -5,13 +5,13 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from mypy_extensions import mypyc_attr
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-# A list stands for the concatenation of its parts.
+# A list is equivalent to the concatenation of its parts.
 RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]
 
 ZERO_UUID = bytes(16)
 
-# Default in signatures that stands for a new empty list or a new struct with default values, because None would mean
-# null.
+# The default of parameters that is replaced with a new empty list or a new struct with default values. None cannot be
+# used, because it means null.
 UNSET: Any = object()
 
 
@@ -50,6 +50,6 @@ def _new(made: type[S]) -> S:
     return made.__new__(made)
 
 
-# Creates a struct whose fields will be set later. `object.__new__` cannot create compiled classes, and their own
-# `__new__` sets the default values.
+# Creates a struct whose fields will be set later. In pure Python this is `object.__new__`. It cannot create instances
+# of compiled classes, whose own `__new__` sets the default values.
 new = object.__new__ if Struct.__new__ is object.__new__ else _new

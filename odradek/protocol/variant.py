@@ -1,8 +1,9 @@
-"""Determines which variant of the code is running: the one compiled by mypyc, or pure Python (docs/variants.md).
+"""Determines whether the variant of the code that is running was compiled by mypyc or is pure Python
+(docs/variants.md).
 
 If the environment variable ODRADEK_PURE is set, a process runs pure Python, even if the compiled variant is installed
-(`odradek/__init__.py`). If its value consists of several words, they are the reason, which the broker reports when it
-starts.
+(`odradek/__init__.py`). If the value of the variable consists of several words, the broker reports them as the reason
+when it starts.
 """
 
 import os

@@ -27,8 +27,8 @@ HELPERS = (
 
 
 class WriterSource(CodecSource):
-    """Generates an encoder. Each item of a run consists of a struct code and the expression to pack. A zero byte has no
-    expression."""
+    """Generates an encoder. Each item of a run consists of a struct code and the expression to pack. The item for a
+    zero byte has no expression."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
@@ -59,8 +59,8 @@ class WriterSource(CodecSource):
         return f"{name}({', '.join(value for _, value in run if value)})"
 
     def length(self, name: str, *, is_string: bool = False, is_records: bool = False) -> None:
-        """Adds lines that encode a varint. A varint nearly always has one byte, or two bytes for records, in which case
-        it becomes part of the run."""
+        """Adds lines that encode the length in the variable `name` as a varint. A varint of one byte is packed together
+        with the current run, and so is one of two bytes for records, because lengths are nearly always that small."""
         short, self.run = [*self.run, ("B", name)], []
         with self.block(f"if {name} < 128:"):
             if len(short) == 1:

@@ -1,4 +1,4 @@
-"""Decodes the bytes of records into plain JSON-like values: records of internal topics, control records and messages.
+"""Decodes the records of internal topics, control records and messages into plain JSON-like values.
 
-This package is used by everything that displays records: `odradek inspect`, the page and Spark.
+Everything that displays records uses this package, such as `odradek inspect`, the page and Spark.
 """

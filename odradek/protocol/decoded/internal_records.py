@@ -1,8 +1,8 @@
 """Decodes control records and the records of internal topics.
 
-In a coordinator's topic, keys and values begin with an int16, which is the type in a key and the version in a value. A
-record of the metadata log begins with three unsigned varints: frame version, type and version. The formats are
-described in docs/formats.
+In a coordinator's topic, a key begins with the type of the record, and a value begins with its version. Both are int16
+values. A record of the metadata log begins with three unsigned varints: frame version, type and version. The formats
+are described in docs/formats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONTROL_KEY = Struct("version" / Int16sb, "type" / Int16sb)
 END_TXN_MARKER = Struct("version" / Int16sb, "coordinatorEpoch" / Int32sb)
 METADATA_FRAME = Struct("frameVersion" / VarInt, "type" / VarInt, "version" / VarInt, "end" / Tell)
 
-# Each message begins with its version as a field.
+# The module of the message in each type of control record. The first field of each message is its version.
 CONTROL_VALUES: Mapping[ControlType, str] = {
     ControlType.LEADER_CHANGE: "leader_change_message",
     ControlType.SNAPSHOT_HEADER: "snapshot_header_record",
@@ -39,11 +39,11 @@ CONTROL_VALUES: Mapping[ControlType, str] = {
 }
 
 KEY_VERSION = 0
-SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # committed offsets have the same type numbers
+SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their type numbers are also those of committed offsets
 METADATA_FRAME_VERSION = 1
 CLASSIC_GROUP, CONSUMERS = "GroupMetadata", "consumer"
 CONSUMER_PROTOCOL = {"subscription": "consumer_protocol_subscription", "assignment": "consumer_protocol_assignment"}
-REMOTE_LOG = "remote_"  # metadata of tiered storage has the same type numbers, in a different topic
+REMOTE_LOG = "remote_"  # excluded: tiered storage uses the same type numbers in a different topic
 
 TXN_STATES: Mapping[int, str] = {
     0: "Empty",
@@ -72,7 +72,7 @@ def control_fields(record: Record) -> dict[str, Any]:
 
 
 def fields_of(topic: str | None) -> Callable[[Record], dict[str, Any]]:
-    """Returns the function that decodes the records of this topic. For topics that are not internal, that function
+    """Returns the function that decodes the records of this topic. For a topic that is not internal, the function
     returns key and value unchanged."""
     return READERS.get(topic or "", plain_fields)
 
@@ -84,7 +84,7 @@ def plain_fields(record: Record) -> dict[str, Any]:
 def transaction_fields(record: Record) -> dict[str, Any]:
     fields = _coordinator_fields(record, {0: "transaction_log"})
     value = fields["value"]
-    if isinstance(value, dict):  # an unknown type is not decoded
+    if isinstance(value, dict):  # records of an unknown type are not decoded
         status = value["data"]["transactionStatus"]
         state = TXN_STATES.get(status, f"unknown ({status})")
         return {"type": fields["type"], "state": state, "key": fields["key"], "value": value}
@@ -139,8 +139,8 @@ def metadata_fields(record: Record) -> dict[str, Any]:
 
 @cache
 def group_types() -> Mapping[int, str]:
-    """Returns a mapping from the type in a key to the module, without its ending, for the records of
-    `__consumer_offsets`."""
+    """Returns the module name, without `_key` or `_value`, for each type that a key of `__consumer_offsets` may
+    have."""
     return _coordinator_types(lambda module: not module.startswith(("transaction_log", *SHARE_STATE_MODULES)))
 
 

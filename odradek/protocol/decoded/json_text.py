@@ -2,7 +2,8 @@
 
 Parsing could change the text: readers that only have doubles would change 9007199254740993, 10.00 would become 10, and
 one of two members with the same name would be lost. The page does the same in `json_text.js`;
-`tests/unit/broker/http/test_json_text.py` tests both implementations with the same cases. Source: RFC 8259, 2 to 7.
+`tests/unit/broker/http/test_json_text.py` tests both implementations with the same cases. Source: RFC 8259, sections 2
+to 7.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TOKEN: Final = re.compile(
     r"|(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
 )
 STEP: Final = "  "
-# Elements nested more deeply stay on one line; otherwise, the indents could be far longer than the text.
+# Elements that are nested more deeply stay on one line, because their indents could be far longer than the text itself.
 DEEPEST: Final = 20
 OPEN, CLOSED = "[{", "]}"
 # The kinds of tokens that may come next: a value; a value or the end of an array; a name; a name or the end of an

@@ -18,8 +18,8 @@ from odradek.protocol.struct import Buffer, Message
 
 
 def read_message(module: str, version: int, data: Buffer, position: int) -> Message:
-    """Decodes a message, which must extend from `position` to the end of `data`. Raises MalformedMessage if the message
-    is invalid, with the name of the field, or if bytes remain after it."""
+    """Decodes a message, which must extend from `position` to the end of `data`. Raises MalformedMessage if bytes
+    remain after the message, or if the message is invalid. The error then names the invalid field."""
     kind = message_class(module)
     try:
         message, end = decode_from(kind, version, data, position)
@@ -53,7 +53,8 @@ def broken_field(module: str, version: int, data: Buffer, position: int) -> str 
 
 
 def json_value(value: object) -> str | Mapping[str, str]:
-    """Converts bytes for `json.dumps(default=…)`: to text if they are valid UTF-8, otherwise to {"base64": …}."""
+    """Converts bytes for `json.dumps(default=…)`. Valid UTF-8 becomes a string, and all other bytes become {"base64":
+    …}."""
     assert isinstance(value, bytes | bytearray | memoryview)
     data = bytes(value)
     try:
