@@ -1,4 +1,4 @@
-"""Finds anomalies in a history, which readers of committed records must never see.
+"""Finds anomalies in a history. An anomaly is something that a reader of committed records must never see.
 
     lost           a record was committed and acknowledged, or seen by a reader, but a reader that read past it lacks it
     duplicated     a record appears more often than it can have been committed
@@ -63,7 +63,8 @@ Place = tuple[TopicPartition, Value]
 
 @dataclass(slots=True)
 class Fate:
-    """A transaction as its producer knows it. `asked_at` is an index into the history."""
+    """What the producer of a transaction knows about its outcome. `asked_at` is the index in the history of the first
+    request to commit."""
 
     asked_at: int | None = None
     is_committed: bool = False
@@ -72,7 +73,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Reading:
-    """A consumer in one partition since its last positioning."""
+    """What a consumer has read of one partition since it was last positioned there."""
 
     begins: int
     position: int
@@ -83,7 +84,7 @@ class Reading:
 def anomalies(history: History, *, once: bool = False) -> list[Anomaly]:
     """Returns the anomalies of a history.
 
-    once  each value may appear once only, even if it was sent in several transactions with an unknown outcome
+    once  True if each value may appear only once, even if it was sent in several transactions whose outcome is unknown
     """
     return list(Judge(history, once).verdicts())
 
@@ -109,7 +110,7 @@ class Judge:
                     self._sends[event.partition, event.value].append(event)
                     if event.transaction is not None:
                         self._by_transaction[event.transaction].append(event)
-                        self._fates[event.transaction]  # This adds the transaction if it is new.
+                        self._fates[event.transaction]  # adds the transaction if it is new
                 case CommitRequested():
                     fate = self._fates[event.transaction]
                     fate.asked_at = at if fate.asked_at is None else fate.asked_at
@@ -246,10 +247,10 @@ class Judge:
 
     def _reordered(self) -> Iterator[Anomaly]:
         last: dict[tuple[str, TopicPartition], tuple[int, Value]] = {}
-        for (partition, value), sends in self._sends.items():  # The sends are in the order of their first attempts.
+        for (partition, value), sends in self._sends.items():  # in the order of their first attempts
             offsets = self._offsets.get((partition, value), set())
             if len(sends) != 1 or len(offsets) != 1:
-                continue  # The history does not show which of several sends wrote this record.
+                continue  # The history does not show which of the sends wrote this record.
             sent, (offset,) = sends[0], tuple(offsets)
             before = last.get((sent.producer, partition))
             if before is not None and offset < before[0]:

@@ -1,9 +1,9 @@
 """Finds faults in a history of dual writes to a database and Kafka.
 
-    torn            only a part of a transaction's rows exists
+    torn            only some of a transaction's rows exist
     lost            rows are missing although their transaction was reported as committed
     risen           rows exist although their transaction was reported as rolled back
-    unilateral      Kafka has committed or aborted messages before the database has decided so, or against its decision
+    unilateral      Kafka has committed or aborted messages before the database has decided, or against its decision
     diverged        after recovery, there are rows without their messages, or messages without their rows
     undecided       after recovery, a transaction is still open
 
@@ -42,7 +42,7 @@ class BlockStarted:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPrepared:
-    """The acknowledgement of the last message. From now on Kafka must wait for a decision."""
+    """The producer has prepared the transaction. From then on, Kafka must wait for the decision of the database."""
 
     transaction: Name
 
@@ -67,8 +67,8 @@ class RecoveryEnded:
 
 @dataclass(frozen=True, slots=True)
 class BothSidesRead:
-    """A look at both sides by separate readers while no application runs. They read the committed messages, then
-    whether a transaction is open, then the rows."""
+    """What separate readers see on both sides while no application runs. They read the committed messages first, then
+    whether a transaction is open, and finally the rows."""
 
     messages: tuple[Value, ...]
     is_open: bool
@@ -93,13 +93,13 @@ class KnownTransaction:
 
     values: tuple[Value, ...]
     rows: Answer = Answer.UNKNOWN
-    is_in_doubt: bool = False  # The transaction is prepared, and nobody has decided or recovered since.
+    is_in_doubt: bool = False  # prepared, and since then neither decided nor recovered
 
 
 @dataclass(slots=True)
 class Judge:
     transactions: dict[Name, KnownTransaction] = field(default_factory=dict)
-    is_settled: bool = False  # A recovery has settled the transaction, and nothing has happened since.
+    is_settled: bool = False  # A recovery has ended, and since then no block and no recovery has started.
 
     def look(self, seen: BothSidesRead) -> Iterator[Verdict]:
         rows, messages = Counter(seen.rows), Counter(seen.messages)

@@ -1,8 +1,9 @@
 """The history of what clients did and saw, in order. `tests.checker.anomalies` judges it.
 
-A transaction is committed, aborted, or unknown if its producer requested the commit and got no response. A transaction
-without such a request cannot be committed. Values identify records: no two sends to one partition have the same value,
-except that a producer may send a value again when it knows or believes that the first transaction is aborted.
+A transaction is committed, aborted, or unknown. It is unknown if its producer requested the commit but got no response.
+A transaction whose producer never requested a commit cannot be committed. Values identify records: no two sends to one
+partition have the same value, except that a producer may send a value again when it knows or believes that the first
+transaction is aborted.
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,8 +18,8 @@ Transaction: TypeAlias = Hashable
 
 class Answer(Enum):
     YES = auto()
-    NO = auto()  # It will not happen later either.
-    UNKNOWN = auto()  # the response was lost, or an error leaves the outcome open
+    NO = auto()  # It did not happen, and will not happen later.
+    UNKNOWN = auto()  # The response was lost, or an error leaves the outcome open.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ class RecordsPolled:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEnd:
-    """The consumer has read everything from its position to the end, and no transaction was open any more."""
+    """The consumer has read everything from its position to the end of the partition, and no transaction is open any
+    more."""
 
     consumer: str
     partition: TopicPartition

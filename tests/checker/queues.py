@@ -1,10 +1,10 @@
-"""Finds faults in the history of a queue whose jobs must give exactly one result each.
+"""Finds faults in the history of a queue each of whose jobs must produce exactly one result.
 
-    lost          a job has no result, although the queue is reported to be empty
+    lost          a job has no result at the end
     repeated      a job has more than one result
     made up       a result belongs to no job, or was seen once and has disappeared
     redelivered   a worker received a job although its result had been final for some time
-    left          in the end there is still a job in the queue, an open transaction, or a staged acknowledgement
+    left          at the end, a job, an open transaction or a staged acknowledgement still exists
 
 `faults(history)` is empty for every correct history.
 """
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-# Before a broker was killed, it may have given a record to a worker, which still holds the record in memory. The next
-# start of the broker gives the record to another worker, which finishes it first. The first worker is refused when it
-# acknowledges.
+# How much later than the end of a job a worker may report that it received the job. A worker may still hold a job in
+# memory that it received before the broker was killed. After the restart, another worker may receive the job too and
+# finish it first. The acknowledgement of the first worker is then refused.
 LATE_NS = 2_000_000_000
 
 
@@ -49,7 +49,7 @@ class QueueHistory:
     """The history of a queue.
 
     results  the job of each result that a reader of committed records sees at the end
-    seen     the job of each result that a reader saw while everything happened
+    seen     the job of each result that a reader saw while the workers were running
     left     what remained in the cluster at the end: jobs, open transactions, staged acknowledgements
     """
 

@@ -1,4 +1,5 @@
-"""The checker finds each kind of anomaly that is planted in a history, and finds none in correct histories."""
+"""Tests that the checker finds each kind of anomaly that is planted in a history, and finds none in correct
+histories."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,7 +174,7 @@ class Shop:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.history: list[Event] = []
-        # None stands for a marker or an aborted record.
+        # None represents a marker or an aborted record.
         self.logs: dict[TopicPartition, list[str | None]] = {P: [], Q: []}
         for transaction in range(8):
             self.run(f"t{transaction}")
@@ -259,7 +260,8 @@ def test_damage_to_what_the_last_consumer_saw_is_found(
     damage: Callable[[RecordsPolled, Random], RecordsPolled], shortest: int, found_as: set[Kind], seed: int
 ) -> None:
     shop = Shop(seed)
-    # Records whose acknowledgement was lost may legitimately be missing. Another reader shows that they exist.
+    # The damage may remove a record whose acknowledgement was lost. The checker may call it missing only if another
+    # read has shown that it exists.
     shop.read_all("last")
     places = [
         at

@@ -1,5 +1,5 @@
-"""The checker of dual writes finds each kind of fault that is planted in a history, and finds none in correct
-histories."""
+"""Tests that the checker of dual writes finds each kind of fault that is planted in a history, and finds none in
+correct histories."""
 
 import pytest
 

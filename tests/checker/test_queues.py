@@ -1,4 +1,4 @@
-"""The checker of queues finds nothing in correct histories, and finds each fault."""
+"""Tests that the checker of queues finds each kind of fault, and finds none in correct histories."""
 
 import pytest
 
