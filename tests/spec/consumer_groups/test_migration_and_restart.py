@@ -1,4 +1,5 @@
-"""Groups that change their protocol, and groups that are loaded from the log (docs/spec/consumer-groups.md#s15-6)."""
+"""Tests of groups that change their protocol, and of groups that are loaded from the log
+(docs/spec/consumer-groups.md#s15-6)."""
 
 import pytest
 
@@ -24,8 +25,8 @@ def scene_with(policy: MigrationPolicy = P.BIDIRECTIONAL, *, interval_ms: int = 
 def join(
     scene: ConsumerScene, member: str = "", owned: Owned | None = None, topic: str = "T6", **how: object
 ) -> JoinGroupResponse:
-    """Sends JoinGroup for a member of the classic protocol. A new member sends it again with the member id that it
-    received."""
+    """Sends JoinGroup for a member of the classic protocol. A new member joins a second time, with the member id that
+    the coordinator assigned to it."""
     protocols = {"range": embedded(topic, owned=owned)}
     asked = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
     if not member and not asked.is_parked and asked.code is E.MEMBER_ID_REQUIRED:
@@ -85,7 +86,8 @@ def test_scenario_082_an_empty_consumer_group_becomes_a_classic_group() -> None:
 
 
 def upgraded() -> tuple[ConsumerScene, str]:
-    """Prepares scenario 83: c owned everything in a classic group, and X has joined it with the consumer protocol."""
+    """Sets up scenario 83. Member c owned everything in a classic group, and then X joined the group with the consumer
+    protocol. Returns the scene and the id of c."""
     scene = scene_with()
     c = classic_group(scene)
     assert scene.member("X", "T6") == HeartbeatResult(OK, 2, "")
@@ -282,9 +284,9 @@ def test_scenario_094_a_classic_member_takes_the_place_of_a_live_consumer_one() 
 
 
 def last_consumer_member(scene: ConsumerScene) -> str:
-    """Creates a group of a static member N, which uses the consumer protocol, and a classic member.
+    """Creates a group with two members: N, which is static and uses the consumer protocol, and a classic member.
 
-    Both members own their final assignments. Returns the id of the classic member.
+    Each member owns its final assignment. Returns the id of the classic member.
     """
     scene.member("N", "T6", instance="ni")
     scene.advance(scene.cluster.defaults["consumer.assignment.interval.ms"])

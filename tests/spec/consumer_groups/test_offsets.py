@@ -1,4 +1,5 @@
-"""Committed offsets of consumer groups, and their administration (docs/spec/consumer-groups.md#s15-5)."""
+"""Tests of committed offsets of consumer groups, of how consumer groups are listed and deleted, and of offsets that
+expire (docs/spec/consumer-groups.md#s15-5)."""
 
 import pytest
 
@@ -15,7 +16,7 @@ OK = E.NONE.value
 
 
 def settled() -> ConsumerScene:
-    """Prepares scenario 63: A is at epoch 3 and has owned partitions 0 to 2 since epoch 2; C has owned the other
+    """Sets up scenario 63. A is at epoch 3 and has owned partitions 0 to 2 since epoch 2. C has owned the other
     partitions since epoch 3."""
     scene = ConsumerScene()
     scene.member("A", "T6")
@@ -80,7 +81,7 @@ def test_scenario_066_at_its_epoch_a_member_commits_whatever_partition() -> None
 
 
 def revoked() -> ConsumerScene:
-    """Prepares scenario 68: A has revoked partition 2 and is at epoch 4."""
+    """Sets up scenario 68. A has revoked partition 2 and is at epoch 4."""
     scene = settled()
     scene.member("D", "T6")
     scene.beat("A")

@@ -1,4 +1,4 @@
-"""Partitions move from one member of a consumer group to another (docs/spec/consumer-groups.md#s15-2)."""
+"""Tests of how partitions move from one member of a consumer group to another (docs/spec/consumer-groups.md#s15-2)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ALL = {"T6": "012345"}
 
 
 def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScene:
-    """Prepares scenario 18: A owns everything, and C has joined."""
+    """Sets up scenario 18. A owns everything. C has joined too, unless `interval_ms` delays new assignments."""
     scene = ConsumerScene(interval_ms=interval_ms)
     assert scene.member("A", "T6", timeout_ms=timeout_ms) == HeartbeatResult(OK, 2, "T6 012345")
     if interval_ms == 0:
@@ -22,7 +22,7 @@ def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScen
 
 
 def scene_with_revocation(timeout_ms: int = 300_000) -> ConsumerScene:
-    """Prepares scenario 19: A has been told to revoke partitions 3, 4 and 5."""
+    """Sets up scenario 19. The coordinator has told A to revoke partitions 3, 4 and 5."""
     scene = two_members(timeout_ms=timeout_ms)
     assert scene.beat("C") == HeartbeatResult(OK, 3, None)
     assert scene.beat("A") == HeartbeatResult(OK, 2, "T6 012")
@@ -30,7 +30,7 @@ def scene_with_revocation(timeout_ms: int = 300_000) -> ConsumerScene:
 
 
 def settled() -> ConsumerScene:
-    """Prepares scenario 20: A owns partitions 0, 1 and 2, and C owns partitions 3, 4 and 5."""
+    """Sets up scenario 20. A owns partitions 0, 1 and 2, and C owns partitions 3, 4 and 5."""
     scene = scene_with_revocation()
     assert scene.beat("A", owned={"T6": "012"}) == HeartbeatResult(OK, 3, None)
     assert scene.beat("C") == HeartbeatResult(OK, 3, "T6 345")

@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression, and sessions that expire (docs/spec/consumer-groups.md#s15-4)."""
+"""Tests of subscriptions by regular expression, and of sessions that expire (docs/spec/consumer-groups.md#s15-4)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def topics(*names: str, refresh_ms: int = 600_000) -> ConsumerScene:
 
 
 def resolved() -> ConsumerScene:
-    """Prepares scenario 51: the coordinator has resolved A's regular expression."""
+    """Sets up scenario 51. The coordinator has resolved A's regular expression."""
     scene = topics("rx-a", "rx-b", "ry")
     assert scene.member("A", regex="rx-.*") == HeartbeatResult(OK, 1, "")
     scene.advance(0)

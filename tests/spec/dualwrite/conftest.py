@@ -1,4 +1,4 @@
-"""Runs each test that takes `scene` on SQLite and on PostgreSQL."""
+"""Fixtures for tests of dual writes. A test with the argument `scene` runs once on SQLite and once on PostgreSQL."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ import pytest
 from tests.support.dual_write_scene import AnyScene, PostgresqlScene, SqliteScene
 from tests.support.postgresql import PostgresqlProcess, why_not
 
-# The databases are in memory, where synced commits are fast. A disk would not prove more, because these tests kill
+# The databases are in memory, where synced commits are fast. A disk would prove nothing more, because these tests kill
 # processes but never cut the power.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 

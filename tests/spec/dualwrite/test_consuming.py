@@ -1,5 +1,5 @@
-"""Dual-write blocks that consume. A group's offsets and a share group's acknowledgements take effect when the block
-commits."""
+"""Tests of dual-write blocks that consume. A group's offsets and a share group's acknowledgements take effect when the
+block commits."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The SQL statements that a dual write sends for a commit, on SQLite and on PostgreSQL."""
+"""Tests of dual writes with the drivers of SQLite and PostgreSQL, for example of synced commits and isolation
+levels."""
 
 import sqlite3
 import subprocess
@@ -165,7 +166,8 @@ def test_the_table_may_be_made_by_somebody_else_who_alone_may_make_tables(postgr
 
 
 def opened_by(scene: Any, set_up: Any) -> Any:
-    """Returns a recovered dual write. The application has configured its connections with `set_up`."""
+    """Returns a recovered dual write whose connections are configured by `set_up`, as an application might configure
+    them."""
 
     def connect() -> Any:
         connection = scene.open()

@@ -1,4 +1,5 @@
-"""A step of a dual write fails before or after it takes effect. After recovery the database and Kafka always agree."""
+"""Tests of dual writes in which a step fails before or after it takes effect. After recovery the database and Kafka
+always agree."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tables of the dual write: the permitted order of its steps, including after failures."""
+"""Tests of the tables of the dual write, which define the permitted order of its steps, including after failures."""
 
 from collections.abc import Iterator
 

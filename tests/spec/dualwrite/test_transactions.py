@@ -1,4 +1,5 @@
-"""Rows and messages of a block become visible together or not at all. An exception reports how the block ended."""
+"""Tests that the rows and messages of a block become visible together or not at all, and that an exception reports how
+the block ended."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Several instances share a transactional id. A recovery fences the other instances in the database and in Kafka, in
-any order."""
+"""Tests of several instances that share a transactional id. A recovery fences the other instances in the database and
+in Kafka, in any order."""
 
 import os
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_fenced_instance_may_take_over_again(scene: AnyScene) -> None:
 
 
 def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
-    """Returns an observer that calls `meanwhile` once before this step, as if the process had been suspended there."""
+    """Returns an observer that calls `meanwhile` once, before `step`, as if the process had been suspended there."""
     naps = [meanwhile]
 
     def observe(at: Step, result: Result | None) -> None:
@@ -65,8 +65,8 @@ def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
 def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
     postgresql_scene: PostgresqlScene, step: Step
 ) -> None:
-    """If the instance sleeps before WRITE_STATE, its prepared messages have been aborted. Its rows must not be
-    committed."""
+    """The instance wakes up after another one has taken over. If its messages were already prepared, they have been
+    aborted, so its rows must not be committed."""
     scene = postgresql_scene
     first = scene.recovered(sleeping_before(step, scene.recovered))
     with pytest.raises(Fenced) as caught:
@@ -76,7 +76,7 @@ def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
 
 
 def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: PostgresqlScene) -> None:
-    """Verifies that the previous test can fail: without the check of the generation, the rows exist and the messages do
+    """Shows that the previous test can fail. Without the check of the generation, the rows exist but the messages do
     not."""
     scene = postgresql_scene
     planted = WRITE.replace("AND generation = ?", "AND ? IS NOT NULL").replace("?", "%s")

@@ -1,4 +1,4 @@
-"""Pairs of schemas, and whether the new schema can read data that the earlier one has written.
+"""Tests whether a new schema can read data that was written with an earlier schema.
 
 Level BACKWARD accepts the change from the earlier to the new schema if the pair has no `refusal`. Other levels combine
 the two directions (`odradek.registry.levels`). Sources: "Schema Resolution" of the Avro specification, and "Schema
@@ -273,8 +273,8 @@ NAMED = "FIELD_NAMED_TYPE_CHANGED"
 
 
 def message(*fields: str, before: str = "", after: str = "") -> str:
-    """Returns a proto3 file with the message M. `before` holds declarations inside M, and `after` those that follow
-    M."""
+    """Returns a proto3 file with the message M. `before` holds more declarations for M, and `after` declarations to put
+    behind M."""
     return f'syntax = "proto3"; message M {{ {before} {" ".join(fields)} }} {after}'
 
 

@@ -1,4 +1,4 @@
-"""The requests of the schema registry, on its pure core: versions, ids, deletion, levels, modes and references.
+"""Tests of the core of the schema registry: versions, ids, deletion, levels, modes and references.
 
 Source: the documentation of Confluent's Schema Registry API.
 """
@@ -39,7 +39,7 @@ class Scene:
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def done(self, decided: Any) -> Any:
-        """Writes and replays the records of a decision. Returns the answer of the request."""
+        """Writes and replays the records of a decision. Returns the result of the request."""
         answer, records = decided if isinstance(decided, tuple) else (None, decided)
         for each in records:
             self.log.append(encode(each))
@@ -279,7 +279,7 @@ def test_records_are_written_as_confluents_registry_writes_them(scene: Scene) ->
 
 @pytest.mark.parametrize("key", [b"{", b"{}", b"[]", b'{"keytype":"SCHEMA"}', None])
 def test_a_record_that_cannot_be_read_is_named(key: bytes | None) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # what it says is the caller's to log
+    with pytest.raises(ValueError):  # noqa: PT011  # the caller logs the message
         decode(key, b"{}")
 
 

@@ -1,4 +1,4 @@
-"""Keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
+"""Tests of keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
 
 Sources: Confluent's documentation of the wire format, and the Avro specification 1.12 for the binary encoding.
 """
@@ -157,7 +157,7 @@ def test_json_that_does_not_fit_an_avro_schema_is_refused_by_the_name_of_its_fie
     [
         (avro("long"), ""),
         (avro("long"), "ff ff ff ff ff ff ff ff ff ff ff"),
-        (avro("long"), "02 02"),  # There are bytes left after the value.
+        (avro("long"), "02 02"),  # Bytes remain after the value.
         (avro("string"), "06 61"),
         (avro("string"), "02 ff"),
         (avro(["null", "int"]), "04"),

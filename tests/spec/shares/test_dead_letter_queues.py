@@ -1,5 +1,5 @@
-"""The dead-letter queue of a share group receives copies of records that members reject, and of records that were
-delivered too often (docs/spec/dead-letter-queues.md)."""
+"""Tests of the dead-letter queue of a share group. The queue receives copies of records that members reject, and of
+records that were delivered too often (docs/spec/dead-letter-queues.md)."""
 
 import logging
 from typing import Any
@@ -325,7 +325,7 @@ def test_scenario_023_a_crash_between_the_writes_has_it_copied_by_the_first_fetc
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
-    scene.dead_letters.stop()  # No more copies are made, as if the process had ended.
+    scene.dead_letters.stop()  # From here on nothing is copied, as if the process had ended.
     assert member.ack_code(topic, (0, 1, REJECT)) is NONE
     scene.restart_shares()
     scene.settle()
@@ -560,7 +560,7 @@ def test_a_batch_that_cannot_be_read_is_copied_without_key_and_value(scene: Dead
 
 
 def test_a_record_too_large_when_decompressed_is_copied_without_key_and_value(scene: DeadLetterScene) -> None:
-    """L58: an administrator lowered the limit after the records were written."""
+    """L58: an administrator lowers the limit after the records were written."""
     scene.copy_whole()
     topic = with_topic(scene)
     scene.produce_records("T", b"one", bytes(2_000), b"three", compression=Compression.GZIP)

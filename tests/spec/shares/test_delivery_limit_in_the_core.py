@@ -1,7 +1,7 @@
-"""A record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the staging
-ends.
+"""Tests that a record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the
+staging ends.
 
-The tests use the pure cores, and replays of their records. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
+The tests use the pure cores and replay the records that these write. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ HOUR_MS = 3_600_000
 
 
 class Story:
-    """A record of a share partition, its leader in memory (None if there is no leader), and the log of its state."""
+    """One record of a share partition, the partition's leader in memory (None if there is no leader), and the log of
+    the partition's state."""
 
     def __init__(self, updates_per_snapshot: int, epoch: int) -> None:
         self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot)
@@ -168,7 +169,7 @@ def fence(story: Story, _: StateWrite) -> None:
 
 
 def keep_prepared(story: Story, _: StateWrite) -> None:
-    """The locks of a prepared transaction expire long before its coordinator returns and aborts it."""
+    """The locks of a prepared transaction expire long before its coordinator returns and aborts the transaction."""
     story.locks_run_out(HOUR_MS)
     story.lead()
     story.locks_run_out(HOUR_MS)
@@ -225,7 +226,7 @@ LATER: dict[str, Callable[[Story], None]] = {
 
 
 def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story, StateWrite]:
-    """Stages the acknowledgement of the record's `count`-th delivery. The limit is lowered to LIMIT only afterwards."""
+    """Stages the acknowledgement of the record's `count`-th delivery, and then lowers the delivery limit to LIMIT."""
     story = Story(updates_per_snapshot, epoch)
     story.limits = LIMITS._replace(delivery_count_limit=max(LIMIT, count))
     for number in range(1, count):
@@ -283,7 +284,8 @@ def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str,
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
 def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
-    """A committed record is not delivered again, so `later` preserves the decision and not only the delivery count."""
+    """A committed record is not delivered again, so `later` must preserve the commit, and not only the delivery
+    count."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)
     ending = TransactionEnd(PRODUCER_ID, 1, is_commit=True)

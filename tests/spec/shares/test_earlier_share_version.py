@@ -1,4 +1,5 @@
-"""A directory in which an earlier Odradek used `share.version` 2 for acknowledgements in transactions (ADR 35)."""
+"""Tests of a directory in which an earlier Odradek used `share.version` 2 for acknowledgements in transactions (ADR
+35)."""
 
 import logging
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""A member acknowledges every other record of very many. The work grows linearly with the number of records.
+"""Tests of a member that acknowledges every other one of very many records. The work must grow linearly with the number
+of records.
 
-Other clients have to wait during this work. They waited 1.6 s when each of 5,000 ranges required a search through all
+Other clients wait during this work. They waited 1.6 s when each of 5,000 ranges required a search through all
 ranges.
 """
 
@@ -37,7 +38,7 @@ def every_second(count: int, epoch: int = 0) -> list[PendingRange]:
 def grows_linearly(prepared: Callable[[int], Callable[[], object]]) -> bool:
     """Returns whether the work of an action is linear in the number of ranges.
 
-    prepared  prepares the action for a number of ranges; only the work of the action itself is counted
+    prepared  prepares and returns the action for a number of ranges; only the work of the action itself is counted
     """
     few, many = (steps_of(prepared(count)) for count in (FEW, MANY))
     assert few > FEW  # This shows that the work was counted at all.
@@ -121,7 +122,7 @@ LIMITS = Limits(5, 2_000, 30_000)
 
 
 def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> None:
-    """A plain map of offsets gives the expected ranges."""
+    """The expected ranges come from a dictionary that maps each offset to its producer."""
     choice = random.Random(3)
     for _ in range(200):
         overlay, expected = PendingRanges(), dict[int, tuple[int, int]]()

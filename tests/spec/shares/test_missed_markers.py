@@ -1,4 +1,5 @@
-"""Markers that arrive twice, or before the leader learns that the acknowledgements they end are stored.
+"""Tests of markers that arrive twice, and of markers that arrive before the leader knows that the acknowledgements of
+their transaction are stored.
 
 Rules: docs/spec/share-groups.md#s5-6, #s5-7, #s5-8.
 """
@@ -100,7 +101,7 @@ def test_a_write_that_is_taken_back_leaves_the_markers_of_another_write_of_its_t
 def test_a_marker_whose_write_was_taken_back_does_not_end_the_next_transaction_of_the_same_epoch(
     leader: Leader, takes_back: object
 ) -> None:
-    """Below transaction version 2 the next transaction has the same epoch."""
+    """Below transaction version 2 the next transaction has the same epoch, so an old marker must not be kept for it."""
     assert callable(takes_back)
     first = leader.acknowledge(1, 0, 4)
     leader.end(1, epoch=0, version=0)
@@ -122,11 +123,11 @@ def test_a_write_that_is_stored_leaves_the_missed_markers_of_other_transactions(
 def test_a_marker_that_comes_twice_ends_the_next_transaction_only_if_it_says_that_it_is_of_the_old_protocol(
     version: int, pending: int
 ) -> None:
-    """The repeated marker has the epoch of the next transaction. WriteTxnMarkers v1 does not contain the transaction
-    version.
+    """The repeated marker has the epoch of the next transaction.
 
-    With v2 this marker declares a transaction version below 2, for which a marker has the epoch of the transaction that
-    it ends.
+    With WriteTxnMarkers v2 the marker declares a transaction version below 2. At such a version a marker has the epoch
+    of the transaction that it ends, so this marker ends the next transaction. A v1 request does not contain the
+    transaction version, so there the repeated marker is ignored.
     """
     broker = TxnShareBroker()
     topic = broker.shared_topic("T", 10)

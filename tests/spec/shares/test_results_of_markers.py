@@ -1,4 +1,5 @@
-"""The effect of a marker in `__share_group_state`, and when records repeat it for readers that ignore markers (ADR 21).
+"""Tests of the effect of a marker in `__share_group_state`, and of the records that repeat the effect for readers that
+ignore markers (ADR 21).
 
 Rules: docs/spec/share-groups.md#s5-7, #s5-12 (Y3, Y4, Y7).
 """
@@ -23,7 +24,8 @@ def broker() -> TxnShareBroker:
 
 
 def staged(broker: TxnShareBroker, kind: int = ACCEPT) -> tuple[bytes, Member, Producer]:
-    """Lets A acquire ten records, and stages acknowledgements of 3 to 5 in a producer's transaction."""
+    """Lets A acquire ten records, and stages acknowledgements of records 3 to 5 in a producer's transaction. Returns
+    the topic id, the member and the producer."""
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -99,8 +101,8 @@ def test_a_share_partition_that_nobody_uses_is_told_of_in_time(broker: TxnShareB
 
 
 def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broker: TxnShareBroker) -> None:
-    """Below version 2 a marker has the epoch of the transaction that it ends. The marker of the previous transaction
-    had the same epoch, so the epoch alone cannot end this transaction."""
+    """Below transaction version 2, two transactions of a producer in a row may have the same epoch. The epoch of a
+    marker therefore does not show which of the two it ends, so the broker also writes a record."""
     topic, _, producer = staged(broker)
     index = next(index for each in broker.transactions.describe("pay").topics for index in each.partitions)
     old = TxnMarker(*producer.pair, True, 0, 0, [(SHARE_GROUP_STATE, index)])
@@ -119,8 +121,8 @@ def test_what_nothing_but_its_transaction_version_ends_is_recorded_at_once(broke
 
 
 def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered(broker: TxnShareBroker) -> None:
-    """The marker archives records whose state cannot be stored, so the share partition is unloaded. At that time
-    another acknowledgement of the same producer is about to be staged there."""
+    """The marker archives records whose state cannot be stored, so the share partition is unloaded. Meanwhile another
+    acknowledgement of the same producer is about to be staged in this share partition."""
     broker.set_group(share_delivery_count_limit="2")
     topic = broker.shared_topic("T", 10)
     a, b, producer = broker.joined("A"), broker.joined("B"), broker.producer()

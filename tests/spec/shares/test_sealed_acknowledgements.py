@@ -1,4 +1,4 @@
-"""No acknowledgement enters a transaction that another producer has taken over with KeepPreparedTxn.
+"""Tests that no acknowledgement enters a transaction that another producer has taken over with KeepPreparedTxn.
 
 Rules: docs/spec/transactions.md#s3-7, docs/spec/share-groups.md#s5-3; scenarios 143 and 146 of
 docs/spec/transactions.md#s8-11.
@@ -77,7 +77,8 @@ def test_scenario_143_a_request_that_was_registered_before_the_take_over_and_goe
 def test_scenario_143_a_request_whose_state_is_stored_after_the_take_over_is_refused_and_leaves_nothing(
     broker: TxnShareBroker, is_decided: bool
 ) -> None:
-    """The transaction may already be decided at that time, while its markers are not written yet."""
+    """When the state is stored, the new owner may already have decided the transaction, although no marker is written
+    yet."""
     topic, member, old = prepared(broker)
     held: list[Callable[[], None]] = []
     broker.persister.held = held

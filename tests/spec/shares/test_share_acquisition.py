@@ -1,4 +1,4 @@
-"""The number of records that one fetch acquires: limits, log batches, and records that were released often
+"""Tests of how many records one fetch acquires: limits, log batches, and records that were released often
 (docs/spec/share-groups.md#s3-6)."""
 
 import pytest

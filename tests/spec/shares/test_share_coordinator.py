@@ -1,5 +1,5 @@
-"""The state that the share coordinator stores, the time at which it is stored, and the fencing of leaders
-(docs/spec/share-groups.md#s4)."""
+"""Tests of the state that the share coordinator stores, of the time at which it is stored, and of the fencing of
+leaders (docs/spec/share-groups.md#s4)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Share groups at the group coordinator, with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
+"""Tests of share groups at the group coordinator, with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
 
 from typing import Any
 
@@ -80,7 +80,8 @@ def delete_offsets(member: Member, *topics: str, group_id: str = GROUP) -> Any:
 
 
 def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple[str, int, int, int, ErrorCode]]:
-    """Returns (topic, partition, start offset, lag, error code) of these topics, or of all topics."""
+    """Returns (topic, partition, start offset, lag, error code) for partition 0 of each of `topics`, or for all
+    partitions if there are no `topics`."""
     asked = [DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=[0]) for name in topics]
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked or None)]

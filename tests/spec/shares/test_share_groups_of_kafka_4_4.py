@@ -1,5 +1,5 @@
-"""Changes of Kafka 4.4 to share groups, and the earlier behaviour in emulated releases
-(docs/spec/kafka-4.4.md#s5-3)."""
+"""Tests of changes of Kafka 4.4 to share groups, and of the earlier behaviour when the broker emulates an earlier
+release (docs/spec/kafka-4.4.md#s5-3)."""
 
 from collections.abc import Sequence
 from typing import Any

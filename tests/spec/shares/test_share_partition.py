@@ -1,4 +1,4 @@
-"""The states of shared records, the members that hold them, and the duration of an acquisition
+"""Tests of the states of shared records, the members that hold them, and the duration of an acquisition
 (docs/spec/share-groups.md#s3 and its scenarios)."""
 
 import pytest
@@ -199,7 +199,7 @@ def test_a_renewal_beside_other_types_is_no_change_to_store() -> None:
 
 
 def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
-    s = scene(10)  # Compaction left only records 0, 5 and 9 of the batch, which keeps its first and last offset.
+    s = scene(10)  # Compaction has left only records 0, 5 and 9 of the batch, which keeps its first and last offset.
     assert s.fetch("A") == [(0, 9, 1)]
     assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
     assert s.partition.flight.start_offset == 10

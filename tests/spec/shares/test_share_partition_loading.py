@@ -1,4 +1,4 @@
-"""After a failover a share partition has no acquired records (docs/spec/share-groups.md#s3-7)."""
+"""Tests that a share partition has no acquired records after a failover (docs/spec/share-groups.md#s3-7)."""
 
 import pytest
 
@@ -41,7 +41,8 @@ def test_nothing_is_left_when_all_that_was_stored_is_finished() -> None:
 
 
 def test_the_start_offset_waits_for_records_on_their_way_to_a_dead_letter_queue() -> None:
-    """S12: a new leader archives such records only after they have been copied (docs/spec/kafka-4.4.md#s5-3)."""
+    """S12: a new leader archives records in state ARCHIVING only after they have been copied
+    (docs/spec/kafka-4.4.md#s5-3)."""
     s = SharePartitionScene(10, 10)
     s.reload(0, (0, 9, ARCHIVING, 1), (10, 14, ACKNOWLEDGED, 1))
     assert s.partition.flight.start_offset == 0

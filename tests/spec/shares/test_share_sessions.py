@@ -1,4 +1,5 @@
-"""Share sessions and the encoded requests that use them (docs/spec/share-groups.md#s1-10 to #s1-13, #s7-1)."""
+"""Tests of share sessions and of the encoded requests that use them (docs/spec/share-groups.md#s1-10 to #s1-13,
+#s7-1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The state of a share partition is initialised exactly once (docs/spec/share-groups.md#s2-3).
+"""Tests that the state of a share partition is initialised exactly once (docs/spec/share-groups.md#s2-3).
 
 The group coordinator and the share coordinator each have their own log, and a power failure may remove the end of
 either log.

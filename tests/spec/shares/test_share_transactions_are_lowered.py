@@ -1,4 +1,4 @@
-"""The level of `odradek.share.transactions` is lowered (docs/spec/share-groups.md#s5-10)."""
+"""Tests of lowering the level of `odradek.share.transactions` (docs/spec/share-groups.md#s5-10)."""
 
 from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS
 from odradek.broker.shares.core.state import SharePartitionKey
@@ -17,7 +17,7 @@ SAFE_DOWNGRADE = 2
 
 
 def lower(story: ShareStory) -> list[bytes]:
-    """Sends a request that lowers the level. Returns a list to which the response is added later."""
+    """Requests a lower level. Returns a list to which the response is added when it arrives."""
     update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=SAFE_DOWNGRADE)
     answers: list[bytes] = []
     story.stage.broker.receive(request_bytes(UpdateFeaturesRequest(feature_updates=[update]), 1, 1, ""), answers.append)
@@ -65,7 +65,7 @@ def test_a_refused_downgrade_ends_the_draining() -> None:
 
 
 def test_what_markers_committed_is_recorded_and_synced_before_the_lower_level_is() -> None:
-    """A release that reads the directory later need not interpret markers."""
+    """After the downgrade, a release that cannot interpret markers may read the directory."""
     settings = {
         "share_coordinator_snapshot_update_records_per_snapshot": "500",
         "share_coordinator_state_topic_prune_interval_ms": "600000",

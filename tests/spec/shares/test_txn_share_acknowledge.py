@@ -1,4 +1,4 @@
-"""Acknowledgements of a share group inside a producer's transaction (KIP-1289).
+"""Tests of acknowledgements of a share group in a producer's transaction (KIP-1289).
 
 Scenarios: docs/spec/share-groups.md#s7-5; rules: #s5.
 """
@@ -28,7 +28,7 @@ def test_scenario_080_outputs_and_acknowledgements_become_effective_together(bro
     assert producer.codes(a, {topic: [ALL]}) == [NONE]
     assert producer.commit() is NONE
     summary = broker.stored(topic)
-    assert 10 - summary.start_offset - summary.delivery_complete_count == 0  # the lag
+    assert 10 - summary.start_offset - summary.delivery_complete_count == 0  # The lag is 0.
     assert broker.stored_batches(topic) == [(0, 9, 2, 1)]
     assert broker.joined("B").acquire(topic) == []
     assert broker.pending == 0
@@ -307,7 +307,7 @@ def test_scenario_101_a_downgrade_waits_for_what_is_staged(broker: TxnShareBroke
     producer.stage(a, {topic: [(0, 0, ACCEPT)]})
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     assert broker.image.features["odradek.share.transactions"] == 1
-    broker.restart_shares()  # The share partition is not loaded any more.
+    broker.restart_shares()  # Unloads the share partition.
     assert broker.downgrade() is ErrorCode.FEATURE_UPDATE_FAILED
     producer.commit()
     assert broker.downgrade() is NONE

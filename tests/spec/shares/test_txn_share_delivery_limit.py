@@ -1,5 +1,5 @@
-"""A record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the staging
-ends.
+"""Tests that a record whose acknowledgement was staged is delivered exactly as often as the limit allows, however the
+staging ends.
 
 This holds whether or not the share partition is loaded. Rule: docs/spec/share-groups.md#s5-8.
 """
@@ -30,7 +30,7 @@ def fence(broker: TxnShareBroker, producer: Producer) -> None:
 
 
 def keep_prepared(broker: TxnShareBroker, producer: Producer) -> None:
-    """Leaves the transaction prepared until its locks and the transaction timeout are over.
+    """Leaves the transaction prepared until its locks have expired and its transaction timeout has passed.
 
     A new producer instance then keeps the transaction and aborts it.
     """

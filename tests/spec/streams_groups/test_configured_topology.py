@@ -1,4 +1,4 @@
-"""The topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
+"""Tests of the topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -46,7 +46,7 @@ def sub(
     stores: str = "",
     together: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Subtopology:
-    """Returns a subtopology. Names of topics are separated by spaces.
+    """Returns a subtopology. In the arguments, names of topics are separated by spaces.
 
     repartition  repartition topics; `r=5` fixes the number of partitions of r
     together     copartition groups

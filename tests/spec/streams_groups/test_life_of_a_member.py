@@ -1,4 +1,5 @@
-"""Members of streams groups join, stay, change and leave (docs/spec/streams-groups.md#s2, #s13-1, #s13-2)."""
+"""Tests of how members join a streams group, stay in it, change and leave (docs/spec/streams-groups.md#s2, #s13-1,
+#s13-2)."""
 
 import pytest
 
@@ -18,7 +19,7 @@ DELAYED, STALE, SHUTDOWN, MISSING_TAGS = 5, 0, 4, 6
 
 
 def two_members() -> StreamsScene:
-    """Prepares a group at epoch 3: member a has the tasks 0 and 1 of four, and member c has 2 and 3."""
+    """Returns a group at epoch 3 in which member a has the tasks 0 and 1 of four, and member c has 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")
@@ -74,7 +75,7 @@ def test_a_joining_member_is_ordered_after_the_members_of_the_group() -> None:
     scene = StreamsScene(topics={"i4": 5})
     for member in ("m425", "m400", "m532"):
         scene.member(member, process="P")
-    # In its table of members Kafka would place m532 before m400, but it adds m532 only after this decision.
+    # Kafka's table of members would place m532 before m400, but Kafka adds m532 to the table only after this decision.
     assert [scene.target(member) for member in ("m425", "m400", "m532")] == ["0:01", "0:24", "0:3"]
 
 
@@ -155,7 +156,7 @@ def test_a_field_that_is_omitted_stays() -> None:
     assert (member.rack_id, member.process_id, member.client_tags) == ("r1", "A", [_tag("zone", "x")])
     assert member.user_endpoint is not None
     scene.member("a")
-    assert scene.member_of("a").user_endpoint is None  # A member that joins without an endpoint no longer has one.
+    assert scene.member_of("a").user_endpoint is None  # a member that joins without an endpoint no longer has one
 
 
 def _tag(key: str, value: str) -> object:

@@ -1,5 +1,5 @@
-"""The assignor `sticky` (docs/spec/streams-groups.md#s5-1). The members' names decide ties, so they are the names that
-were used on Kafka.
+"""Tests of the assignor `sticky` (docs/spec/streams-groups.md#s5-1). Member ids decide ties, so the tests use the
+member ids of the groups on Kafka.
 
 `targets_of_kafka.json` contains target assignments that Kafka 4.4.0 computed for groups of random size, and the tasks
 that their members owned at that time.
@@ -34,8 +34,8 @@ class Application:
         self.group = GroupView({}, tasks, frozenset(stateful), standby)
 
     def join(self, *members: str) -> str:
-        """Adds members and returns the new assignment. A member is written as `m1`, or as `m1@P` if it runs in process
-        P."""
+        """Adds members and returns the new assignment. `m1` names a member in a process of that name, and `m1@P` names
+        a member in process P."""
         joined = {}
         for member in members:
             member_id, _, process = member.partition("@")

@@ -1,4 +1,4 @@
-"""The topics of a streams group: missing topics, new and changed topics, and topics that the broker creates
+"""Tests of the topics of a streams group: missing topics, new and changed topics, and topics that the broker creates
 (docs/spec/streams-groups.md#s4, #s13-3, #s13-5)."""
 
 from odradek.broker.groups.common.group import TimerKey, TimerKind
