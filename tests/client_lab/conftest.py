@@ -1,4 +1,4 @@
-"""Starts the process whose clusters the rows run against."""
+"""Starts the Odradek process that provides the clusters for the rows."""
 
 from __future__ import annotations
 

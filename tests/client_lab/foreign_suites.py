@@ -1,4 +1,4 @@
-"""Runs the test suites of other projects' clients against this broker, and judges the requests that they sent.
+"""Runs the test suites of other projects' clients against this broker, and judges the requests that the clients sent.
 
 `python -m tests.client_lab.foreign_suites franz-go [PATTERN ...]` runs the tests of franz-go's module in pieces. Each
 pattern is one piece, in the syntax of `go test -run`. `... java [FILE ...]` runs the clients and tools of Apache Kafka
@@ -29,12 +29,14 @@ from tests.client_lab.verdicts_page import read_examined
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "suites"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
-# title in examined.toml, by the software name in ApiVersions
+# the client's title in examined.toml, by the software name in its ApiVersions request
 KNOWN_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}
-OURS = {"wire", "client-id"}  # client ids of frames built by Kafka's tests and ours; some are invalid on purpose
-RECORDS = 5_000  # size of franz-go's largest tests, instead of 500,000 records
+# Client ids in requests that Kafka's tests and Odradek's tests encode themselves. Some of these requests are invalid on
+# purpose.
+OURS = {"wire", "client-id"}
+RECORDS = 5_000  # number of records in franz-go's largest tests, instead of 500,000
 PIECE_S = 280
-# Each group of slow tests has a recording to itself.
+# Each group of slow tests has its own recording.
 PIECES = ("^TestGroupETL", "^TestTxn", "^TestShare", "^Test([^GTS]|G[^r]|T[^x]|S[^h])")
 JAVA = (
     *("test_java_transactions.py", "test_java_share_consumers.py", "test_java_consumer_groups.py"),
@@ -43,7 +45,7 @@ JAVA = (
 
 
 def franz_go(patterns: Sequence[str]) -> list[Path]:
-    """Runs the tests and returns the recordings. Raises CalledProcessError if the tests cannot be built."""
+    """Runs franz-go's tests, and returns the recordings. Raises CalledProcessError if the tests cannot be built."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     tests, recordings = FOLDER / "kgo.test", []
     source = FOLDER / "franz-go"
@@ -84,7 +86,8 @@ def java(files: Sequence[str]) -> list[Path]:
 
 
 def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
-    """Prints the number of tests per result, and the reason for each test that did not pass. Returns the recordings.
+    """Runs Kafka's integration tests. Prints the number of tests per result, and the reason for each test that did not
+    pass. Returns the recordings.
 
     Raises CalledProcessError if the tests cannot be installed or compiled.
     """
@@ -101,7 +104,8 @@ def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
 
 
 def report(recordings: Iterable[Path]) -> int:
-    """Prints the rules that were kept and the breaks. Returns the number of breaks that are not in examined.toml."""
+    """Prints how often each rule was kept, and the breaks. Returns the number of breaks that are not in
+    examined.toml."""
     examined = {(each.client, each.rule) for each in read_examined()}
     kept: dict[str, dict[str, int]] = {}
     broken: list[tuple[Path, Software, RuleVerdict]] = []

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "history"
 PROGRAMS = Path(__file__).parent / "programs"
 DRIVERS = REPOSITORY / "examples" / "judge_drivers"
-LOGGER = "org.slf4j:slf4j-nop:1.7.36"  # for the jars of Kafka Streams, which do not depend on a logger
+LOGGER = "org.slf4j:slf4j-nop:1.7.36"  # for Kafka Streams, whose jars need a logger but do not depend on one
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -36,11 +36,11 @@ def install(
 ) -> InstalledClient:
     """Installs a release unless it is already installed. Returns the command that runs the program with the release.
 
-    The suffix of the program selects the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
+    The suffix of the program selects the registry: PyPI, npm, crates.io, Maven Central or the Go proxy. Raises
+    CalledProcessError if the installation fails.
 
     needs   further packages, with versions; `name+feature` for a crate
     python  the interpreter to use, if the release has wheels only for an older Python
-    raises  CalledProcessError
     """
     folder = FOLDER / f"{package.replace('/', '_').replace(':', '_')}-{version}"
     suffix = program.suffix
@@ -60,7 +60,7 @@ def install(
         return InstalledClient([str(folder / "target" / "debug" / "history")], {})
     _once(folder, lambda: _go(folder, [f"{package}@v{version}", *needs]))
     binary = folder / program.stem
-    # Sarama used to be Shopify's package.
+    # Sarama's module used to belong to Shopify, so the import must be the package of this release.
     imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)
     (folder / "main.go").write_text(imported, encoding="utf-8")
     way_in = folder / "way_in.go"
@@ -74,7 +74,8 @@ def install(
 def install_jars(name: str, coordinates: Sequence[str]) -> str:
     """Installs jars and their dependencies in the folder `name`, and returns a class path of all of them.
 
-    Each coordinate is group:artifact:version, optionally followed by a classifier. Raises CalledProcessError.
+    Each coordinate is group:artifact:version, optionally followed by a classifier. Raises CalledProcessError if the
+    installation fails.
     """
     folder = FOLDER / name
     _once(folder, lambda: _maven(folder, coordinates))
@@ -82,7 +83,8 @@ def install_jars(name: str, coordinates: Sequence[str]) -> str:
 
 
 def install_kafka_streams(version: str) -> str:
-    """Installs the jars of Kafka Streams, and returns a class path of all of them. Raises CalledProcessError."""
+    """Installs the jars of Kafka Streams, and returns a class path of all of them. Raises CalledProcessError if the
+    installation fails."""
     return install_jars(f"kafka-streams-{version}", [f"org.apache.kafka:kafka-streams:{version}", LOGGER])
 
 
@@ -101,8 +103,8 @@ def _maven(folder: Path, coordinates: Sequence[str]) -> None:
 
 
 def interpreter(version: str | None) -> str | None:
-    """Returns the Python of this version from pyenv or the PATH, or None if there is none. Without a version, returns
-    the running interpreter."""
+    """Returns the path of a Python interpreter of this version from pyenv or the PATH, or None if none is installed. If
+    `version` is None, returns the running interpreter."""
     if version is None:
         return sys.executable
     found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
@@ -110,8 +112,8 @@ def interpreter(version: str | None) -> str | None:
 
 
 def _once(folder: Path, make: Callable[[], None]) -> None:
-    """Fills a folder, unless it has been filled already. If two processes need the same folder, one waits for the
-    other."""
+    """Calls `make` to fill a folder, unless the folder has been filled already. If two processes need the same folder,
+    one waits for the other."""
     done = folder / ".installed"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

@@ -1,10 +1,10 @@
 """Runs the integration tests of Apache Kafka's own clients and tools, from Maven Central, against this broker.
 
-The tests would start a Kafka cluster in their own process. A class of the same name, which precedes Kafka's class on
-the class path, creates a cluster of `odradek serve --control` with the same number of nodes instead, and records its
-exchanges. The cluster emulates the release of the tests. The class aborts tests that need objects of Kafka's broker, or
-settings that Odradek refuses. The tests of Kafka Streams start their cluster with another class (`STREAMS_CLUSTER`),
-which is replaced in the same way.
+The tests would start a Kafka cluster in their own process. A class with the same name precedes Kafka's class on the
+class path. It creates a cluster of `odradek serve --control` with the same number of nodes instead, and records the
+cluster's exchanges. The cluster emulates the release of the tests. The class aborts tests that need objects of Kafka's
+broker, or settings that Odradek refuses. The tests of Kafka Streams start their cluster with another class
+(`STREAMS_CLUSTER`), which is replaced in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tests.client_lab.installing import PROGRAMS, install_jars
 
 VERSION = "4.3.1"
 STREAMS = "kafka-streams-integration-tests"
-JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # jars with such tests
+# Jars that contain integration tests.
+JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")
 COORDINATES = (
     *(
         f"org.apache.kafka:{name}:{VERSION}:test"
@@ -42,19 +43,21 @@ COORDINATES = (
     f"org.apache.kafka:kafka-streams:{VERSION}",
     *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
-    "junit:junit:4.13.2",  # for the tests of streams groups
+    "junit:junit:4.13.2",  # needed by the tests of streams groups
     "org.mockito:mockito-core:5.14.2",
     "org.hamcrest:hamcrest:3.0",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # logs messages that some tests expect
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # writes log messages that some tests expect
 )
-NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # start of the names of these tests' annotations
+# Start of the names of the annotations that mark integration tests.
+NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"
 STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
-STREAMS_PROTOCOL = b"group.protocol"  # Tests of Kafka Streams without this text only use the classic protocol.
+# Tests of Kafka Streams whose class file lacks this text use only the classic protocol.
+STREAMS_PROTOCOL = b"group.protocol"
 VARIANT = re.compile(r"\$With\w+Test(?=\.class)")  # nested classes that repeat tests with other broker settings
 INSTEAD = [
     PROGRAMS / f"{name}.java" for name in ("ControlledCluster", "KafkaClusterTestKit", "RaftClusterInvocationContext")
 ]
-CLASS_S = 1800  # Tests of share groups are slow, because they wait for heartbeats.
+CLASS_S = 1800  # long enough for tests of share groups, which wait for heartbeats
 OPTIONS = (
     *("--details=none", "--disable-banner", "--disable-ansi-colors"),
     "--config=junit.jupiter.extensions.autodetection.enabled=true",
@@ -63,7 +66,7 @@ OPTIONS = (
 PASSED, FAILED, ABORTED = "passed", "failed", "does not apply"
 SAME_PLACE = "nodes share one log: all are replicas of each partition, and nothing is copied"
 IN_BROKER = "needs a class of the test's in the broker"
-LACKING = {  # reasons for failures, each examined; by class, or by `Outcome.test` without brackets
+LACKING = {  # reasons for failures that have been examined; by class, or by `Outcome.test` without brackets
     "AdminClientWithPoliciesIntegrationTest.testInvalidAlterConfigsDueToPolicy": IN_BROKER,
     "AllocateProducerIdsRequestTest": "needs controllers",
     "ApiVersionsRequestTest.testApiVersionsRequest": "needs 4.4's metadata.version",
@@ -181,7 +184,7 @@ class KafkaTests:
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
-        """Runs one class. Returns the outcome and the recording of each test. If the class exceeds its time limit,
+        """Runs one class. Returns the outcomes of its tests, and their recordings. If the class exceeds its time limit,
         returns a single outcome for the class."""
         reports, recordings = (self._folder / part / name.rpartition(".")[2] for part in ("reports", "recordings"))
         for each in (reports, recordings):

@@ -1,7 +1,7 @@
 """Prints the text of docs/verdicts-presets.md: `python -m tests.client_lab.presets_page > docs/verdicts-presets.md`.
 
-Runs the tours of four clients under each preset, on a fresh broker, and judges the recordings. If there is a break
-that examined.toml does not list, its proof is printed and the page is not.
+Runs the tours of four clients under each preset, on a new broker, and judges the recordings. If there is a break that
+examined.toml does not list, its proof is printed and the page is not.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FOLDER = Path(__file__).parents[2] / ".make" / "presets"
 DONE = ".done"
 STREAMS = Tour("Kafka Streams 4.4.0", "kafka-streams", "4.4.0", "TourStreams.java")
 CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
-TOURS_AT_ONCE = 8  # The tours spend most of their time waiting.
-HELD_S = 3  # time for which a client has to wait for requests that a preset holds
+TOURS_AT_ONCE = 8  # the tours spend most of their time waiting
+HELD_S = 3  # how long a client waits for the response to a request that a preset holds
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "prepared-transaction": {"transaction.two.phase.commit.enable": "true"},
     "kept-epoch-nearly-exhausted": {"transaction.two.phase.commit.enable": "true"},
@@ -46,13 +46,14 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "throttled-client": {"client_id": "judged"},
     "stale-member-epoch": {"group": "h"},  # the tour's KIP-848 group
 }
-WHILE_AT_WORK = {"stale-member-epoch"}  # presets that need a member in the group
+# Presets that need a group member, and are therefore applied while the client runs.
+WHILE_AT_WORK = {"stale-member-epoch"}
 HAS_KIP_848 = {"confluent-kafka"}
 TRY_AGAIN_S = 0.1
 
 
 def bring_about(kafka: Cluster, preset: str) -> None:
-    """Applies the preset, and creates the topic `orders` as well."""
+    """Applies the preset, and creates the topic `orders`."""
     if preset in WHILE_AT_WORK:
         _bring_about_later(kafka, preset)
     else:
@@ -63,7 +64,7 @@ def bring_about(kafka: Cluster, preset: str) -> None:
 
 
 def _bring_about_later(kafka: Cluster, preset: str) -> None:
-    """Retries until the group has the member that the preset needs, or the broker has ended."""
+    """Tries to apply the preset until the group has the member that the preset needs, or the broker has ended."""
     try:
         kafka.preset(preset, **PARAMETERS.get(preset, {}))
     except Refused:
@@ -81,8 +82,7 @@ def _release_later(kafka: Cluster) -> None:
 
 
 def _release(kafka: Cluster) -> None:
-    """Releases all holds, and repeats this until the broker ends, because some holds start only with a client's
-    request."""
+    """Releases all holds repeatedly until the broker ends, because some holds start only with a client's request."""
     try:
         for hold in kafka.holds():
             kafka.release(hold)
@@ -92,9 +92,10 @@ def _release(kafka: Cluster) -> None:
 
 
 def judged(preset: str, release: InstalledClient, recording: Path) -> list[Software]:
-    """Runs the tour under the preset and returns the verdicts, or nothing if the client did not meet the preset.
+    """Runs the tour under the preset. Returns the verdicts on its clients, or an empty list if the client did not meet
+    the preset.
 
-    If there is a complete recording, it is judged again and the tour does not run.
+    If there is a complete recording, the recording is judged again and the tour does not run.
     """
     if preset in WHILE_AT_WORK and not recording.name.endswith(tuple(HAS_KIP_848)):
         return []
@@ -151,7 +152,7 @@ def _broken(found: list[Software]) -> Iterator[RuleVerdict]:
 
 
 def main() -> int:
-    """Prints the page. The arguments are presets; without arguments, all presets are used."""
+    """Prints the page for the presets in the arguments, or for all presets if there are no arguments."""
     examined = read_examined()
     known = {(each.client, each.rule) for each in examined}
     tours = {tour: tour.installed() for tour in (*TOURS, STREAMS) if tour.package in (*CLIENTS, STREAMS.package)}

@@ -1,8 +1,8 @@
 """A bug of a client is a row: the release that has the bug, the release that fixes it, and the evidence for both.
 
 There are two kinds of evidence. A sight is the result of an application, which differs between the two releases. A
-conviction is a rule that, according to the judge, only the old release breaks, either in the traffic of an application
-or in a scenario of the suite.
+conviction is a rule that only the old release breaks, as the judge finds either in the traffic of an application or in
+a scenario of the suite.
 """
 
 from __future__ import annotations
@@ -51,14 +51,17 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The results of an application with the old and with the fixed release.
+    """The results of an application with the old release and with the fixed release.
 
     application  the function in the client's program
-    state        prepares the cluster before the application starts; `meanwhile` runs while the application runs
+    state        prepares the cluster before the application starts
+    meanwhile    changes the cluster while the application runs
     sees         start of the application's result with the old release
     instead      complete result with the fixed release, or None if no release fixes the bug
     traffic      returns a description of the application's requests, which is appended to the application's result
-    settings     settings of the cluster, which emulates the Kafka release `emulate`
+    nodes        number of nodes of the cluster
+    settings     settings of the cluster
+    emulate      the Kafka release that the cluster emulates
     environment  additional environment variables of the application
     """
 
@@ -78,9 +81,9 @@ class Sight:
 class Conviction:
     """A rule that the old release breaks in the traffic of an application.
 
-    avoided  the fixed release never reaches a situation in which the rule applies
-    also     other rules that the bug may break; also rules that the fixed release keeps for unrelated reasons, because
-             it belongs to a later line of development
+    avoided  whether the fixed release never reaches a situation in which the rule applies
+    also     further rules that only the old release may break, because of the same bug or because the fixed release
+             contains unrelated fixes
     """
 
     rule: str
@@ -92,7 +95,7 @@ class Conviction:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioConviction:
-    """A rule that the old release breaks in the scenario of `odradek judge --suite` for the same rule.
+    """A rule that the old release breaks in the scenario of `odradek judge --suite` for that rule.
 
     also  further rules that only the old release breaks
     """
@@ -108,8 +111,8 @@ Evidence: TypeAlias = Sight | Conviction | ScenarioConviction
 class Row:
     """A bug and all evidence for it.
 
-    bug     the place where the client's project, or a user of it, describes the bug
-    mended  the release that fixes the bug; None if there is none and `old` is the newest release
+    bug     the place where the client's project, or a user of the client, describes the bug
+    mended  the release that fixes the bug; None if no release fixes it, and `old` is then the newest release
     python  the Python version that the wheels of these releases need, if it differs from the running one
     """
 
@@ -121,11 +124,11 @@ class Row:
     python: str | None = None
 
     def installed(self, version: str) -> InstalledClient:
-        """Installs a release. Returns the command that runs the client's program with it."""
+        """Installs a release. Returns the command that runs the client's program with the release."""
         return self._install(version, PROGRAMS / self.client.program)
 
     def installed_driver(self, version: str) -> InstalledClient:
-        """Installs a release. Returns the command that runs the client's driver for the suite with it."""
+        """Installs a release. Returns the command that runs the client's driver for the suite with the release."""
         assert self.client.driver
         return self._install(version, DRIVERS / self.client.driver)
 
@@ -137,7 +140,7 @@ class Row:
 
 
 def check_sight(row: Row, sight: Sight, odradek: Odradek) -> None:
-    """Runs the application with each release on a separate cluster, and checks its results."""
+    """Runs the application with each release on a separate cluster, and checks the application's results."""
     assert sight.instead is None or not sight.instead.startswith(sight.sees)
     assert _observe(row, sight, row.old, odradek).startswith(sight.sees)
     if row.mended is not None:
@@ -158,9 +161,10 @@ def _observe(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AccusedRelease:
-    """A release that a rule once accused wrongly, because it does something unusual but permitted.
+    """A release that the judge once accused wrongly of breaking `rule`, because the release does something unusual but
+    permitted.
 
-    The test checks that this release breaks no rule and keeps this one.
+    The test checks that this release breaks no rule and keeps `rule`.
     """
 
     client: Client
@@ -171,7 +175,8 @@ class AccusedRelease:
 
 
 def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder: Path) -> None:
-    """Judges the traffic of the application with each release. The old release's application is allowed to fail."""
+    """Judges the traffic of the application with each release, and checks that only the old release breaks the rule.
+    The application may fail with the old release."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):
@@ -196,7 +201,7 @@ def check_accused(accused: AccusedRelease, odradek: Odradek, recording: Path) ->
 def _rules_of_traffic(
     release: InstalledClient, application: str | Script, state: Setting, odradek: Odradek, recording: Path
 ) -> dict[str, set[str]]:
-    """Returns the rules that the application's clients broke and kept, by verdict."""
+    """Returns the rules that the application's clients broke and the rules that they kept, by verdict."""
     with odradek.cluster() as kafka:
         kafka.record(recording)
         state(kafka)
@@ -212,7 +217,7 @@ def _rules_of_traffic(
 
 
 def check_scenario(row: Row, conviction: ScenarioConviction, folder: Path) -> None:
-    """Runs the scenario of the suite with each release, and checks which of them breaks the rule."""
+    """Runs the scenario of the suite with each release, and checks that only the old release breaks the rule."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):

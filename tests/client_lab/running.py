@@ -25,17 +25,17 @@ from tests.client_lab.installing import InstalledClient
 HANGS = "hangs"
 DEPARTURE_S = 5
 POLL_INTERVAL_S = 0.05
-PATIENCE_S = 45  # A program that runs for longer is considered to hang.
+PATIENCE_S = 45  # a program that runs for longer counts as hanging
 TOUR_S = 60
-PREPARING = {"state", "test"}  # client ids of the clients that prepare a state, which are not judged
+PREPARING = {"state", "test"}  # client ids of the clients that prepare a state; these clients are not judged
 Setting: TypeAlias = Callable[[Cluster], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """The end of a program.
+    """How a program ended.
 
-    seen    the program's last line, or a description of its end if it printed nothing
+    seen    the program's last line, or a description of how it ended if it printed nothing
     output  everything that the program printed
     """
 
@@ -113,7 +113,8 @@ def judged_by_itself(
 ) -> list[Software]:
     """Runs the program against a broker in a separate process, and returns the verdicts on the program's clients.
 
-    A program that hangs is killed, and judged by the requests it has sent. `settings` are settings of the broker.
+    `prepare` prepares the broker before the program starts, and `settings` are settings of the broker. A program that
+    hangs is killed, and the requests that it has sent are judged.
     """
     process = Process(settings, recording)
     try:
@@ -130,7 +131,7 @@ def judged_by_itself(
 
 
 def judged_clients(recording: Path) -> list[Software]:
-    """Returns the verdicts on the clients of a recording, except those that prepared its state."""
+    """Returns the verdicts on the clients of a recording, except on the clients that prepared the state."""
     return [each for each in recorded_verdicts(recording) if each.client_ids - PREPARING]
 
 

@@ -1,4 +1,4 @@
-"""A driver that runs another driver, and corrupts its answers or its input in the way that the first argument names."""
+"""A driver that runs another driver, and corrupts its output or its input in the way that the first argument names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 
 
 async def leave() -> None:
-    """Sends the LeaveGroup that a member with `group.instance.id` does not send."""
+    """Sends a LeaveGroup for a static member. A client with `group.instance.id` must not send this request."""
     cluster = Cluster(os.environ["ODRADEK_BOOTSTRAP"], client_id="judged")
     await cluster.start()
     member = MemberIdentity(group_instance_id=os.environ["ODRADEK_GROUP_INSTANCE_ID"])

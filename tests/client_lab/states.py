@@ -1,4 +1,4 @@
-"""The states that provoke the bugs. A function prepares a state, or changes it while an application runs."""
+"""Cluster states that provoke bugs. A function prepares a state, or changes the state while an application runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.testing.sync import Cluster
 
 PATIENCE_S = 30
 NAME = "state"  # client id of the clients that prepare a state
-# heartbeat interval of KIP-848 groups
+# a short heartbeat interval for KIP-848 groups
 OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
 
@@ -69,8 +69,8 @@ def in_the_log(kafka: Cluster) -> str:
 
 
 def unstable_offsets(kafka: Cluster) -> None:
-    """Puts the group's offset into an open transaction. The producer has gone, so only the transaction timeout ends the
-    transaction."""
+    """Puts the group's offset into an open transaction. The producer no longer exists, so only the transaction timeout
+    ends the transaction."""
     orders(kafka)
     send(kafka, "a", "b")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
@@ -163,8 +163,8 @@ def dead_producer_is_ended(kafka: Cluster) -> None:
 
 
 def aborted_records_first(kafka: Cluster) -> None:
-    """Writes a log in which a consumer that reads one batch at a time first reads only aborted records and their
-    markers."""
+    """Writes a log that starts with aborted records. A consumer that reads one batch at a time first gets only these
+    records and their markers."""
     kafka.preset("aborted-tail", topic="orders", records=0, transactions=1)
     send(kafka, "a")
 
@@ -181,7 +181,7 @@ def only_node_stops(kafka: Cluster) -> None:
 
 
 def marker_without_records(kafka: Cluster) -> None:
-    """Writes a log that starts with the marker of an aborted transaction that has no records in this partition. Another
+    """Writes a log that starts with the marker of an aborted transaction without records in this partition. A second
     aborted transaction has records."""
     kafka.preset("empty-aborted-transaction", topic="orders")
     kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)

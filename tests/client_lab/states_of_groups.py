@@ -1,4 +1,4 @@
-"""States of groups and their members that provoke bugs."""
+"""States of groups and group members that provoke bugs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def heartbeats_unanswered(kafka: Cluster) -> None:
 
 
 def late_metadata(kafka: Cluster) -> None:
-    """Delays metadata, so that heartbeats become due while the client waits for it."""
+    """Delays Metadata responses, so that heartbeats become due while the client waits for metadata."""
     orders(kafka)
     commit(kafka, 0)
     kafka.fault({"match": {"api": "Metadata"}, "after": 3, "do": {"delay_ms": 300}})
 
 
 def joined_to_two_topics(kafka: Cluster) -> None:
-    """Holds the first OffsetFetch, so that a member that has joined waits for its offsets."""
+    """Holds the first OffsetFetch, so that a member waits for its committed offsets after it has joined."""
     orders(kafka)
     send(kafka, "a")
     topic(kafka, "others")

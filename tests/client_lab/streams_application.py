@@ -1,5 +1,8 @@
-"""A driver of `odradek judge --suite` with a small streams application of raw requests. The first argument names a rule
-of the STG family that the application breaks: `nothing`, `closes silently`, `commits nothing` or `ignores statuses`."""
+"""A driver of `odradek judge --suite` with a small streams application that builds its requests itself.
+
+The first argument names the rule of the STG family that the application breaks: `nothing`, `closes silently`,
+`commits nothing` or `ignores statuses`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ HEARTBEAT_S = 0.5
 
 
 class Application:
-    """Reads one topic with one subtopology, and commits a partition when it gives up the task, or when it closes."""
+    """A streams application with one subtopology that reads one topic. It commits a partition when it gives up the
+    partition's task, and when it closes."""
 
     def __init__(self, topic: str, breaks: str) -> None:
         self._topic = topic
@@ -48,7 +52,7 @@ class Application:
         self._member = StreamsMember(self._wire, GROUP, name, topology=reads, process=name, instance_id=instance)
         self._consumer = Consumer(bootstrap_servers=BOOTSTRAP, client_id=CLIENT_ID)
         self._consumer.start()
-        self._positions: dict[int, int] = {}  # the next offset of each partition
+        self._positions: dict[int, int] = {}  # the next offset to read, by partition
         self._next_beat_s = time.monotonic() + HEARTBEAT_S
         self._member.join()
         self._follow()
@@ -81,7 +85,7 @@ class Application:
         self._consumer.close()
 
     def _follow(self) -> None:
-        """Follows the tasks of the last response. The next heartbeat reports them."""
+        """Starts and stops tasks as the last response requires. The next heartbeat reports the changed tasks."""
         wanted = set(self._member.tasks.get("0", []))
         if wanted == self._positions.keys():
             return

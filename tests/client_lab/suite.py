@@ -1,8 +1,9 @@
-"""Runs the scenarios of `odradek judge --suite` with one driver, and collects the rules that it keeps and breaks.
+"""Runs the scenarios of `odradek judge --suite` with one driver, and collects the rules that the driver's clients keep
+and break.
 
 `python -m tests.client_lab.suite [CLIENT ...]` runs all scenarios with the drivers of these clients and replaces their
 entries in `played.toml`, which docs/verdicts.md shows. CLIENT is the start of a name in CLIENTS; the default is all
-clients. It takes about 6 minutes per client.
+clients. A run takes about 6 minutes per client.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
-    """The rules, grouped by the result of the complete suite for a client.
+    """The result of the complete suite for one client: the rules, grouped by their outcome.
 
     unmet    rules whose scenario prepared a situation that the client did not reach
-    without  rules that need a feature that the client, or its driver, does not have
+    without  rules that need a feature that the client or its driver does not have
     """
 
     client: str
@@ -76,7 +77,7 @@ class SuiteResult:
     without: Sequence[str]
 
     def end_of(self, rule: str) -> str:
-        """Returns the table cell for this rule."""
+        """Returns the table cell for this rule; empty if the client never met the prepared situation."""
         ends = {"kept": self.kept, "**broken**": self.broken, "–": self.without}
         return next((words for words, rules in ends.items() if rule in rules), "")
 
@@ -88,8 +89,8 @@ class SuiteResult:
 
 
 def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[str]]:
-    """Runs the scenarios of `rules`. Returns, by verdict, the rules that the driver's clients broke and kept, and the
-    rules whose scenarios decided nothing."""
+    """Runs the scenarios of `rules`. Returns, by verdict, the rules that the driver's clients broke, the rules that
+    they kept, and the rules whose scenarios decided nothing."""
     folder.mkdir(exist_ok=True)
     ends: list[Outcome] = []
 

@@ -1,4 +1,5 @@
-"""Old releases of clients break a rule because of their bugs, and the releases that fix these bugs do not.
+"""Tests that old releases of clients break a rule because of their bugs, and that the releases that fix these bugs do
+not.
 
 Run with `make judge-history`, or `make judge-history ARGS="-k sarama"` for the tests whose names contain "sarama".
 """

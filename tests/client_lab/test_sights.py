@@ -1,4 +1,4 @@
-"""Applications with old releases of clients show the bugs, and applications with the fixed releases do not.
+"""Tests that applications show the bugs with old releases of clients, and do not show them with the fixed releases.
 
 Run with `make old-clients`, or `make old-clients ARGS="-k sarama"` for the tests whose names contain "sarama".
 """

@@ -1,5 +1,5 @@
-"""Each scenario of `odradek judge --suite` passes our own client, Java's and franz-go, and convicts a driver that
-breaks its rule."""
+"""Tests that each scenario of `odradek judge --suite` passes current clients, and convicts a driver that breaks the
+scenario's rule."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ SPOILED = {
     "SHR.13": "delivered twice",
     "SHR.14": "offsets raises",
 }
-# Rules for streams groups, which only Kafka Streams applications join, with the way in which `streams_application.py`
-# breaks each rule.
+# Rules for streams groups, and the argument with which `streams_application.py` breaks each rule. Only Kafka Streams
+# applications join streams groups.
 STREAMS = {"STG.19": "closes silently", "STG.30": "commits nothing", "STG.31": "ignores statuses"}
-# Our client, which the spoiled driver uses, cannot break these rules. It has no fetch sessions (FET.8 is covered by
-# tests/unit/testing/test_suite_members.py). It uses topic names in Produce (franz-go breaks MET.7). It does not join
-# streams groups.
+# The spoiled driver uses Odradek's own client, which cannot break these rules. The client has no fetch sessions
+# (tests/unit/testing/test_suite_members.py covers FET.8). It uses topic names in Produce (franz-go breaks MET.7). It
+# does not join streams groups.
 NOT_OURS = {"FET.8", "MET.7", *STREAMS}
 
 
@@ -93,9 +93,9 @@ def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> N
     ],
 )
 def test_a_client_of_today_breaks_nothing_but_what_was_examined(client: str, without: set[str], tmp_path: Path) -> None:
-    """A current client keeps all rules, except for the breaks in examined.toml.
+    """Tests that a current client keeps all rules, except for the breaks in examined.toml.
 
-    `without` lists the rules that the client breaks, or whose verb or setting the driver does not support.
+    `without` lists rules that the client need not keep: it breaks them, or the driver lacks a verb or setting for them.
     """
     found = outcome(CLIENTS[client](), tmp_path, *[each.rule for each in SCENARIOS])
     assert found[BROKEN] <= {each.rule for each in read_examined() if each.client == client}

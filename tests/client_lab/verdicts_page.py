@@ -1,8 +1,8 @@
 """Prints the text of docs/verdicts.md: `python -m tests.client_lab.verdicts_page > docs/verdicts.md`.
 
 Runs a program of each client (a `Tour`: idempotent producer, transactions, groups) with the faults of each scene, on a
-fresh broker, and judges the recordings. Prints the evidence for each broken rule to standard error. If examined.toml
-does not list one of the broken rules, the page is not printed. The clients' results in the complete suite are read from
+new broker, and judges the recordings. Prints the evidence for each broken rule to standard error. If examined.toml does
+not list one of the broken rules, the page is not printed. The clients' results in the complete suite are read from
 played.toml (tests/client_lab/suite.py).
 """
 
@@ -33,7 +33,7 @@ from tests.support.oracle import run_kafka
 
 EXAMINED = Path(__file__).with_name("examined.toml")
 TIMEOUT_S = 90
-TOURS_AT_ONCE = 3  # The tours spend most of their time waiting.
+TOURS_AT_ONCE = 3  # the tours spend most of their time waiting
 PYTHON_HERE = InstalledClient([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
 
 Fault = Mapping[str, Any]
@@ -79,7 +79,7 @@ SCENES: Mapping[str, tuple[Fault, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """A program that uses one release of a client. `name` is the client's title on the page, with its version."""
+    """A program that uses one release of a client. `name` is the client's title on the page, including its version."""
 
     name: str
     package: str
@@ -115,7 +115,7 @@ TOURS = (
 
 @dataclass(slots=True)
 class Cell:
-    """The verdict on one client by one rule, over all scenes."""
+    """How often one client kept and broke one rule, over all scenes."""
 
     kept: int = 0
     broken: int = 0
@@ -136,10 +136,10 @@ Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
 
 @dataclass(frozen=True, slots=True)
 class ExaminedBreak:
-    """A break that has been examined by hand.
+    """A break that a person has examined.
 
     finding  what the exchanges show
-    suite    the suite in which the break occurred, if it was not the tour
+    suite    the suite in which the break occurred; empty if it occurred in the tour
     """
 
     client: str
@@ -154,7 +154,7 @@ class ExaminedBreak:
 
 
 def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
-    """Runs the tour in each scene, and yields the scene and the verdict on each client."""
+    """Runs the tour in each scene, and yields the scene and the verdicts on each client."""
     release = tour.installed()
     for number, (scene, faults) in enumerate(SCENES.items()):
 
@@ -200,7 +200,8 @@ def page(
 
 
 def of_the_suite(played: Sequence[SuiteResult]) -> Iterator[str]:
-    """Yields a table row for each scenario, and for each further rule that the traffic of any scenario broke."""
+    """Yields the lines of a table with a row for each scenario, and for each further rule that was broken in any
+    scenario."""
     days = sorted({f"{each.on:%Y-%m-%d}" for each in played})
     yield "\n## The suite\n"
     yield f"All {len(SCENARIOS)} scenarios of `odradek judge --suite` were played with each of"
@@ -265,7 +266,8 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
-            # Examined breaks are printed too, because this break may be a new one.
+            # Print breaks that were already examined too: examined.toml lists only clients and rules, so the cause may
+            # be a new one.
             for (client, rule_id), proof in proofs.items():
                 if client == tour.name:
                     print("\n".join([rule_id, *proof]), file=sys.stderr)

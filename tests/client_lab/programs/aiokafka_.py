@@ -1,5 +1,4 @@
-"""Applications based on aiokafka, one function each. The last line that a function prints is the application's
-result."""
+"""Applications based on aiokafka. Each function is an application, and its return value is printed as the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications based on kafka-python, one function each. The last line that a function prints is the application's
+"""Applications based on kafka-python. Each function is an application, and its return value is printed as the
 result."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def read_all() -> str:
 
 
 class Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts the assignments of partitions."""
+    """Counts how often partitions are assigned."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,7 +69,7 @@ def read_one_of_two_topics() -> str:
 
 
 def send_ten() -> str:
-    """Sends ten records one after another, and continues if one fails."""
+    """Sends ten records one after another, and continues if a send fails."""
     producer = KafkaProducer(
         bootstrap_servers=AT, enable_idempotence=True, retry_backoff_ms=200, delivery_timeout_ms=5_000,
         request_timeout_ms=4_000,

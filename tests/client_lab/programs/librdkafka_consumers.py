@@ -1,6 +1,5 @@
-"""Applications based on librdkafka that do not produce, one function each.
-
-The last line that a function prints is the application's result.
+"""Applications based on librdkafka that consume or administrate. Each function is an application, and its return value
+is printed as the result.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def read_three_with_fresh_metadata() -> str:
 
 
 def read_nearby_from_the_end() -> str:
-    """Reads from offset 0 with the nearest replica. If the offset is out of range, reading continues at the end of the
+    """Reads from offset 0 with the nearest replica. If offset 0 is out of range, reading continues at the end of the
     log."""
     settings = {"auto.offset.reset": "latest", "client.rack": "near"}
     consumer = Consumer({**AT, "group.id": "g", **settings})
@@ -89,8 +88,8 @@ def commit_and_tell() -> str:
 
 
 def commit_for_a_while() -> str:
-    """Commits repeatedly for ten seconds and returns the result of the last commit. Resolved addresses are cached for a
-    minute."""
+    """Commits repeatedly for ten seconds, and returns the result of the last commit. The client caches resolved
+    addresses for a minute."""
     consumer = Consumer({**AT, "group.id": "g", "broker.address.ttl": 60_000})
     seen = ""
     until_s = time.monotonic() + 10
@@ -105,7 +104,8 @@ def commit_for_a_while() -> str:
 
 
 def commit_over_a_rebalance() -> str:
-    """Commits until a rebalance, and returns whether the consumer then lost its partitions or got new ones."""
+    """Commits until a rebalance. Returns whether the rebalance took the consumer's partitions away or assigned new
+    ones."""
     seen: list[str] = []
     cooperative = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 500}
     consumer = Consumer({**AT, **cooperative, "group.id": "g", "enable.auto.commit": False})
@@ -123,7 +123,7 @@ def commit_over_a_rebalance() -> str:
 
 
 def read_in_a_new_group() -> str:
-    """Reads as a member of a KIP-848 group, and returns the first error."""
+    """Reads as a member of a KIP-848 group. Returns the name of the first error."""
     consumer = Consumer({**AT, "group.id": "g", "group.protocol": "consumer"})
     consumer.subscribe(["orders"])
     until_s = time.monotonic() + 10
@@ -136,14 +136,15 @@ def read_in_a_new_group() -> str:
 
 
 def commit_while_leaving() -> str:
-    """Reads one record as a member of a KIP-848 group, closes the consumer, and commits while its partitions are
+    """Reads one record as a member of a KIP-848 group. Then closes the consumer, and commits while its partitions are
     revoked."""
     at = {**AT, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     consumer = Consumer({**at, "enable.auto.commit": False})
 
     def give_back(*_: object) -> None:
-        consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)  # ListOffsets tells the test that it leaves.
-        time.sleep(1)  # The previous heartbeat gets its response.
+        # This ListOffsets request tells the test that the member is leaving.
+        consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)
+        time.sleep(1)  # meanwhile, the previous heartbeat gets its response
         consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
 
     consumer.subscribe(["orders"], on_revoke=give_back)
@@ -169,8 +170,8 @@ def be_idle() -> str:
 
 
 def be_idle_and_read_the_log() -> str:
-    """Stays idle for longer than the re-bootstrap trigger without requesting metadata, and checks the log for a
-    re-bootstrap."""
+    """Stays idle for longer than the re-bootstrap trigger, and sends no metadata requests. Returns whether the client's
+    log mentions a re-bootstrap."""
     log = io.StringIO()
     logging.basicConfig(level=logging.DEBUG, stream=log)
     settings = {"metadata.recovery.rebootstrap.trigger.ms": 1_000, "debug": "conf"}
@@ -206,4 +207,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # The result has been printed. Some releases cannot end their threads.
+os._exit(0)  # The result has been printed. A normal exit could hang, because some releases cannot end their threads.

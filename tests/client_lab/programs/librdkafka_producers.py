@@ -1,6 +1,5 @@
-"""Applications based on librdkafka that produce, one function each.
-
-The last line that a function prints is the application's result.
+"""Applications based on librdkafka that produce. Each function is an application, and its return value is printed as
+the result.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def write_to_two_partitions(producer: Producer) -> None:
 
 
 def transaction_of_two_partitions() -> str:
-    """Writes to two partitions in a transaction. If the commit fails, aborts the transaction and repeats it."""
+    """Writes to two partitions in a transaction. If this fails, aborts the transaction and runs it again."""
     producer = Producer(TRANSACTIONAL)
     producer.init_transactions(10)
     try:
@@ -75,7 +74,7 @@ def offsets_in_a_transaction() -> str:
 
 
 def whose_second_batch_fails() -> Producer:
-    """Returns a producer in an open transaction whose second batch has failed."""
+    """Returns a producer with an open transaction whose second batch has failed."""
     producer = Producer({**TRANSACTIONAL, "message.timeout.ms": 4_000})
     producer.init_transactions(10)
     producer.begin_transaction()
@@ -86,7 +85,7 @@ def whose_second_batch_fails() -> Producer:
 
 
 def next_transaction() -> str:
-    """Aborts a transaction that has failed, then commits a new one."""
+    """Aborts a failed transaction, then commits a new one."""
     producer = whose_second_batch_fails()
     producer.abort_transaction(10)
     producer.begin_transaction()
@@ -168,7 +167,7 @@ def several_in_flight() -> str:
 
 
 def outage() -> str:
-    """Sends the third record while there is no connection."""
+    """Sends the third record while the client has no connection."""
     errors: list[object] = []
     producer = Producer({**IDEMPOTENT, "reconnect.backoff.ms": 500, "error_cb": errors.append})
     producer.produce("orders", "0", partition=0)
@@ -191,7 +190,7 @@ def large_batch() -> str:
 
 
 def commit_and_abort() -> str:
-    """Runs two transactions. The EndTxn of the first one is not answered before it times out."""
+    """Commits a transaction and aborts the next one. The first commit request times out without a response."""
     producer = Producer({**TRANSACTIONAL, "socket.timeout.ms": 2_000})
     producer.init_transactions(10)
     producer.begin_transaction()
@@ -228,4 +227,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # The result has been printed. Some releases cannot end their threads.
+os._exit(0)  # The result has been printed. A normal exit could hang, because some releases cannot end their threads.

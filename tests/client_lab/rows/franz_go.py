@@ -12,7 +12,7 @@ from tests.clients.own_producers import set_transaction_version
 FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go", driver="franz_go.go")
 REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
 SHARE = Client("github.com/twmb/franz-go", "franz_go_share.go")
-# a commit between two releases, which supports transaction version 2 and is two days older than #967
+# A commit between two releases. It supports transaction version 2, and is two days older than the fix in #967.
 BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"
 
 
@@ -28,16 +28,16 @@ def aborted_list_without_asking(kafka: Cluster) -> None:
 
 
 def api_versions_too_new(kafka: Cluster) -> None:
-    """Refuses the client's first ApiVersions request as too new, in a response that contains only the versions of
-    ApiVersions."""
+    """Refuses the client's first ApiVersions request because its version is too new. The response contains only the
+    supported versions of ApiVersions."""
     states.orders(kafka)
     match = {"api": "ApiVersions", "versions": "4+", "client_id": "kgo"}
     kafka.fault({"match": match, "do": {"error": "UNSUPPORTED_VERSION"}, "times": 1})
 
 
 def leader_is_elsewhere_behind_the_wrap(kafka: Cluster) -> None:
-    """Refuses the last of four records once. Its sequence is 0, the successor of 2³¹ - 1. The first record is in
-    another partition."""
+    """Refuses the last of four records once. The first record is in another partition. The last record's sequence is 0,
+    because the previous sequence is 2³¹ - 1."""
     states.orders(kafka, 2)
     refusal = {"error": "NOT_LEADER_OR_FOLLOWER"}
     kafka.fault({"match": {"api": "Produce"}, "do": refusal, "after": 3, "times": 1})
@@ -76,7 +76,8 @@ def transactions_of_version_1(kafka: Cluster) -> None:
 
 
 def metadata_without_ids(kafka: Cluster) -> None:
-    """Advertises Metadata below version 10 only, which has no topic ids, although Produce and Fetch use topic ids."""
+    """Advertises only versions of Metadata below 10, which have no topic ids, although Produce and Fetch use topic
+    ids."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": {"ApiKeys[3].MaxVersion": 9}}})
 

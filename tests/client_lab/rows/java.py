@@ -25,8 +25,8 @@ def abort_refused(kafka: Cluster) -> None:
 
 
 def late_heartbeat_and_leave(kafka: Cluster) -> None:
-    """Delays heartbeats so that a member leaves before its last heartbeat is answered, and rejoins before its heartbeat
-    to leave is answered."""
+    """Delays heartbeats, so that a member leaves before its last heartbeat is answered, and rejoins before the
+    heartbeat with which it leaves is answered."""
     orders(kafka)
     for when, rule in (
         ("MemberEpoch > 0", {"at": "applied", "do": {"delay_ms": 2_000}}),
@@ -42,7 +42,8 @@ def epochs_of_joins(kafka: Cluster) -> str:
 
 
 def late_heartbeat_of_an_old_generation(kafka: Cluster) -> None:
-    """Refuses a commit, which ends the generation, while a heartbeat of this generation is waiting for the commit."""
+    """Refuses a commit, which ends the member's generation, while a heartbeat with that generation is still waiting for
+    its response."""
     orders(kafka)
     kafka.fault({"match": {"api": "OffsetCommit"}, "do": {"delay_ms": 1_000}, "times": 1})
     kafka.fault({"match": {"api": "OffsetCommit"}, "at": "applied", "do": {"error": "ILLEGAL_GENERATION"}, "times": 1})
@@ -91,13 +92,14 @@ def second_join_held(kafka: Cluster) -> None:
 
 
 def second_join_comes_late(kafka: Cluster) -> None:
-    """Delivers the second JoinGroup after the third one, because the member no longer waits for its response."""
+    """Delivers the second JoinGroup after the third one. The member no longer waits for the response to the second
+    one."""
     kafka.wait(fault="synced", hits=2, timeout_s=PATIENCE_S)
     kafka.release("join")
 
 
 def member_id_held(kafka: Cluster) -> None:
-    """Holds the response that gives the group's second member its id. The first member has its id and has joined."""
+    """Holds the response that gives the group's second member its member id. The first member has already joined."""
     orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "at": "applied", "after": 2, "times": 1, "do": {"hold": "id"}})
     kafka.fault({"name": "closes", "match": {"api": "OffsetCommit"}, "do": {"observe": True}})
@@ -113,8 +115,8 @@ def member_id_comes_late(kafka: Cluster) -> None:
 def two_batches_held(kafka: Cluster) -> None:
     """Holds two batches.
 
-    The first one also waits until its partition is in the transaction, so that its delivery timeout expires before its
-    request times out.
+    The first batch also waits until its partition has been added to the transaction, so that its delivery timeout
+    expires before its request times out.
     """
     orders(kafka)
     kafka.fault({"match": {"api": "AddPartitionsToTxn"}, "times": 1, "do": {"delay_ms": 1_000}})
@@ -123,8 +125,8 @@ def two_batches_held(kafka: Cluster) -> None:
 
 
 def first_batch_comes_late(kafka: Cluster) -> None:
-    """Delivers the first batch after its transaction's marker, when the next transaction has started without a new
-    epoch."""
+    """Delivers the first batch after the marker of its transaction, when the next transaction has already started with
+    the same epoch."""
     kafka.wait(hold="next", timeout_s=PATIENCE_S)
     kafka.release("late")
     kafka.wait(topic="orders", partition=0, log_end_offset=2, timeout_s=PATIENCE_S)

@@ -12,7 +12,7 @@ KAFKAJS = Client("kafkajs", "kafkajs.js", driver="kafkajs.js")
 
 
 def coordinator_loads(kafka: Cluster) -> None:
-    """Answers the first JoinGroup like a coordinator that has restarted and has not loaded its groups yet."""
+    """Refuses the first JoinGroup, like a coordinator that has restarted and has not loaded its groups yet."""
     states.orders(kafka)
     states.send(kafka, "a")
     states.commit(kafka, 0)

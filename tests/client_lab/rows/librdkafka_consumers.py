@@ -11,12 +11,12 @@ from tests.client_lab import states
 from tests.client_lab.row import Client, Row, Sight
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_consumers.py")
-# freed memory never contains a valid address
+# Makes glibc overwrite freed memory, so that a client that uses freed memory finds invalid addresses there.
 FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
 
 
 def topic_ids_are_not_told(kafka: Cluster) -> None:
-    """Limits Metadata to versions without topic ids, although Fetch uses them.
+    """Limits Metadata to versions without topic ids, although Fetch uses topic ids.
 
     A Kafka cluster with an older inter-broker protocol behaves like this.
     """
@@ -58,7 +58,7 @@ def led_by_one(kafka: Cluster) -> None:
 
 
 def led_by_one_without_epochs_in_fetch(kafka: Cluster) -> None:
-    """Limits Fetch to versions without leader epochs, whose responses do not contain the current leader either."""
+    """Limits Fetch to versions without leader epochs. Their responses do not contain the current leader either."""
     edit = {"ApiKeys[1].MaxVersion": 8}
     kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": edit}})
     led_by_one(kafka)
@@ -75,7 +75,7 @@ def metadata(kafka: Cluster, edit: Mapping[str, int], **counts: int) -> None:
 
 
 def stale_while_validating(kafka: Cluster) -> None:
-    """Makes the first validation fail, and makes Metadata return the previous leader from then on."""
+    """Makes the first validation fail, and makes all later Metadata responses contain the previous leader."""
     epoch = kafka.wait(topic="orders", partition=0, leader=1)["leader_epoch"]
     refusal = {"error": "KAFKA_STORAGE_ERROR", "hold": "validation"}
     kafka.fault({"match": {"api": "OffsetForLeaderEpoch"}, "do": refusal, "times": 1})
@@ -88,7 +88,8 @@ def stale_while_validating(kafka: Cluster) -> None:
 
 
 def no_leader_for_a_while(kafka: Cluster) -> None:
-    """Moves the leader so that Metadata first contains only its new epoch, and later also the leader."""
+    """Moves the leader. Metadata reports that the partition has no leader at first, and reports the new leader
+    later."""
     wait_for_reads(kafka)
     metadata(kafka, {"LeaderId": -1, "ErrorCode": 5}, times=2)
     kafka.move_leader("orders", 0, 2)
@@ -96,7 +97,8 @@ def no_leader_for_a_while(kafka: Cluster) -> None:
 
 
 def metadata_without_epochs(kafka: Cluster) -> None:
-    """Removes the leader epochs from Metadata, like a node that is older than those that the client has used so far."""
+    """Removes the leader epochs from Metadata, as if the node were older than the nodes that the client has used so
+    far."""
     wait_for_reads(kafka)
     metadata(kafka, {"LeaderEpoch": -1})
     kafka.move_leader("orders", 0, 2)
@@ -104,7 +106,7 @@ def metadata_without_epochs(kafka: Cluster) -> None:
 
 
 def leader_moves_back_while_validating(kafka: Cluster) -> None:
-    """Makes the first validation fail, and moves the leader back before the second one."""
+    """Makes the first validation fail, and moves the leader back while the second validation is held."""
     match = {"api": "OffsetForLeaderEpoch"}
     kafka.fault({"match": match, "do": {"error": "KAFKA_STORAGE_ERROR", "delay_ms": 900}, "times": 1})
     kafka.fault({"match": match, "after": 1, "times": 1, "do": {"hold": "second"}})
@@ -143,7 +145,8 @@ def topic_is_known(kafka: Cluster) -> None:
 
 
 def topic_is_made_again(kafka: Cluster) -> None:
-    """Creates the topic again between two Metadata responses, so that they contain different topic ids."""
+    """Deletes the topic and creates it again between two Metadata responses, so that the responses contain different
+    topic ids."""
     kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "client.id": states.NAME})
     admin.delete_topics(["orders"])["orders"].result(states.PATIENCE_S)
@@ -152,7 +155,7 @@ def topic_is_made_again(kafka: Cluster) -> None:
 
 
 def no_controller_at_first(kafka: Cluster) -> None:
-    """Runs only node 1, which reports no controller at first and then holds a Metadata request."""
+    """Runs only node 1. Its first Metadata response contains no controller, and its next Metadata response is held."""
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"ControllerId": -1}}, "times": 1})
     metadata_held_once(kafka, after=1)
@@ -179,8 +182,8 @@ def coordinator_moves(kafka: Cluster) -> None:
 
 
 def third_join_lasts(kafka: Cluster) -> None:
-    """Delays the third JoinGroup, and with it later requests on the connection. In the first JoinGroup, the member
-    obtains its id."""
+    """Delays the third JoinGroup, and therefore also later requests on the connection. With the first JoinGroup, the
+    member only obtains its member id."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "after": 2, "times": 1, "do": {"delay_ms": 2_000}})
 
@@ -202,14 +205,15 @@ def topic_is_gone_for_a_while(kafka: Cluster) -> None:
 def address_is_wrong_at_first(kafka: Cluster) -> None:
     """Returns an address on which nothing listens in the first Metadata response.
 
-    A client that then asks a bootstrap server again gets the right address, but has no connection to it yet.
+    If the client then asks a bootstrap server again, it gets the right address, but has no connection to that address
+    yet.
     """
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"Brokers[*].Port": 1}}, "times": 1})
 
 
 def heartbeats_fail(kafka: Cluster) -> None:
-    """Makes heartbeats fail with an error that the member does not handle."""
+    """Makes all heartbeats after the first one fail with an error that the member does not handle."""
     states.orders(kafka)
     match = {"api": "ConsumerGroupHeartbeat"}
     kafka.fault({"match": match, "after": 1, "do": {"error": "UNKNOWN_SERVER_ERROR"}})
@@ -221,13 +225,13 @@ def leaves_observed(kafka: Cluster) -> None:
 
 
 def new_epoch_is_told_late(kafka: Cluster) -> None:
-    """Makes the member leave while the response to its heartbeat, which contains a new epoch, is on its way."""
+    """Makes the member leave while the response to its heartbeat, which contains a new epoch, is still being held."""
     kafka.wait(member="rdkafka", group="g", owns=["orders-0"], timeout_s=states.PATIENCE_S)
     match = {"api": "ConsumerGroupHeartbeat"}
     kafka.fault({"match": match, "do": {"hold": "heartbeat"}, "times": 1})
     kafka.wait(hold="heartbeat", timeout_s=states.PATIENCE_S)
     kafka.preset("more-partitions", topic="orders")
-    kafka.clock.advance(1_000)  # group.consumer.assignment.interval.ms
+    kafka.clock.advance(1_000)  # passes group.consumer.assignment.interval.ms
     kafka.fault({"match": match, "at": "applied", "do": {"hold": "epoch"}, "times": 1})
     kafka.release("heartbeat")
     kafka.wait(hold="epoch", timeout_s=states.PATIENCE_S)
@@ -237,7 +241,7 @@ def new_epoch_is_told_late(kafka: Cluster) -> None:
 
 
 def epoch_of_the_commit(kafka: Cluster) -> str:
-    """Returns the epoch in the commit. Coordinators without KIP-1251 refuse any epoch but the newest."""
+    """Returns the member epoch in the commit request. A coordinator without KIP-1251 accepts only the current epoch."""
     (commit,) = kafka.requests(api="OffsetCommit")
     return f"at epoch {commit['request']['generationIdOrMemberEpoch']}"
 
@@ -327,7 +331,7 @@ ROWS = (
             other_node_runs_instead, nodes=2,
         )],
     ),
-    Row(  # node-rdkafka contains the old release of the library.
+    Row(  # node-rdkafka contains the old release of librdkafka.
         "Blizzard/node-rdkafka#1146", LIBRDKAFKA, "2.12.0", "2.15.0",
         [Sight("read_in_a_new_group", heartbeats_fail, "sees no error", "sees _FATAL")],
     ),
@@ -356,7 +360,7 @@ ROWS = (
         "confluentinc/librdkafka#5178", LIBRDKAFKA, "2.11.1", "2.12.0",
         [Sight("be_idle_and_read_the_log", states.orders, "bootstraps again", "stays")],
     ),
-    Row(  # Even the fixed release prefers the bootstrap server one time in ten.
+    Row(  # even the fixed release uses the bootstrap server first one time in ten
         "confluentinc/librdkafka#5088", LIBRDKAFKA, "2.10.0", "2.10.1",
         [Sight("count_outages", address_is_wrong_at_first, "has an outage each second", "settles")],
     ),
