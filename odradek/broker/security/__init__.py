@@ -1,2 +1,2 @@
-"""Authentication, authorization and quotas. tests/unit/test_import_rules.py lists which modules are pure and which have
-side effects."""
+"""Authentication, authorization and quotas. tests/unit/test_import_rules.py lists which of these modules are pure and
+which have side effects."""

@@ -1,5 +1,4 @@
-"""The authorizer that requests use. It makes decisions based on the ACLs of the metadata image, and writes them to the
-audit log.
+"""Authorizes requests based on the ACLs in the metadata image, and writes the decisions to the audit log.
 
 Each decision is one line in the logger `odradek.authorizer`, with the same wording as in Kafka
 (docs/spec/security.md#s5-1, 150). Refusals are logged at INFO, permissions at DEBUG, and decisions without consequences
@@ -27,11 +26,11 @@ AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
 
 MAX_LINES = 100  # maximum number of lines per request for individual decisions
-MAX_NAME_LENGTH = 300  # maximum number of characters of a resource's name in a line; topic names have at most 249
+MAX_NAME_LENGTH = 300  # maximum length of a resource's name in a line; topic names have at most 249 characters
 # The number of decisions in a request is logged when it reaches one of these values.
 REPORTED_COUNTS = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
-# The log level of a refusal, and that of a permission.
+# For each audit mode, the log level of a refusal and the log level of a permission.
 LEVELS = {
     Audit.CHECK: (logging.INFO, logging.DEBUG),
     Audit.PROBE: (TRACE, logging.DEBUG),
@@ -61,7 +60,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
 
 
 class AuditedAuthorizer:
-    """The authorizer that requests call. For use on the loop thread only."""
+    """An authorizer that writes its decisions to the audit log. For use on the loop thread only."""
 
     def __init__(self, decisions: StandardAuthorizer) -> None:
         self._decide = decisions.decide
@@ -98,8 +97,11 @@ class AuditedAuthorizer:
 
 
 class AuditState:
-    """The audit log's state for one request. lines: the decisions that were logged individually; count: the number of
-    all decisions so far"""
+    """The audit log's state for one request.
+
+    lines  the decisions that were logged individually
+    count  the number of decisions so far
+    """
 
     __slots__ = ("count", "lines")
 

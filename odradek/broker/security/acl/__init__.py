@@ -1,1 +1,1 @@
-"""ACLs, and decisions based on them, without side effects (docs/spec/security.md#s3)."""
+"""ACLs, and authorization decisions based on them. These modules have no side effects (docs/spec/security.md#s3)."""

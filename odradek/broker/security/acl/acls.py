@@ -1,4 +1,4 @@
-"""The ACLs of the cluster. `Acls` is the part of the metadata image that holds them.
+"""The ACLs of the cluster. `Acls` is the part of the metadata image that holds the ACLs.
 
 Only `replay`, `add` and `remove` change an `Acls` object, one record at a time, both at startup and while the broker
 runs. `AclFilter` selects ACLs for DescribeAcls and DeleteAcls. Source: docs/spec/security.md#s3-2, 124 and 125.
@@ -22,13 +22,13 @@ class Acl(NamedTuple):
     resource: ResourceType
     name: str
     pattern: PatternType  # LITERAL or PREFIXED
-    principal: str  # type, colon and name; compared as text
-    host: str  # "*", or the address of the client as text
+    principal: str  # such as User:alice; compared as text
+    host: str  # "*", a client's address as text, or a range of addresses
     operation: Operation
     permission: Permission
 
     def __str__(self) -> str:
-        """Formats the ACL in the same way as Kafka's audit log."""
+        """Formats the ACL as in Kafka's audit log."""
         return (
             f"StandardAcl[resourceType={self.resource.name}, resourceName={self.name},"
             f" patternType={self.pattern.name}, principal={self.principal}, host={self.host},"
@@ -41,13 +41,13 @@ class Acl(NamedTuple):
 
 
 class Acls:
-    """ACLs by id. `changes` counts changes; a decision is valid until this count changes."""
+    """The cluster's ACLs by id. `changes` counts the changes, so that callers can detect outdated decisions."""
 
     def __init__(self) -> None:
         self.changes = 0
         self._by_id: dict[bytes, Acl] = {}
         self._literal: dict[tuple[ResourceType, str], dict[bytes, Acl]] = {}
-        # Prefixes are also grouped by length, so that a name needs one lookup for each length that occurs.
+        # Prefixes are also grouped by length, so that finding the prefixes of a name takes one lookup per length.
         self._prefixed: dict[ResourceType, dict[int, dict[str, dict[bytes, Acl]]]] = {}
 
     def __len__(self) -> int:
@@ -111,7 +111,8 @@ class Acls:
         return (acl for acl in self._by_id.values() if acl.resource is resource)
 
     def _modifiable_of(self, acl: Acl) -> dict[bytes, Acl]:
-        """Returns the modifiable set of ACLs with the same type, pattern and name."""
+        """Returns the modifiable dictionary of the ACLs with the same type, pattern and name, and creates it if
+        necessary."""
         if acl.pattern is PatternType.PREFIXED:
             of_length = self._prefixed.setdefault(acl.resource, {}).setdefault(len(acl.name), {})
             return of_length.setdefault(acl.name, {})
@@ -119,7 +120,7 @@ class Acls:
 
 
 class AclFilter(NamedTuple):
-    """A filter with the fields of a request, whose numbers may be unknown. None, and the number of ANY, match
+    """The filter of a request. Its numbers may be unknown to this release. None and the number of ANY match
     everything."""
 
     resource: int
@@ -132,7 +133,7 @@ class AclFilter(NamedTuple):
 
     @property
     def has_unset_number(self) -> bool:
-        """Whether one of the numbers is 0, in which case Kafka rejects the request as malformed."""
+        """Whether one of the numbers is 0. Kafka rejects a request with such a filter as malformed."""
         return 0 in (self.resource, self.pattern, self.operation, self.permission)
 
     @property

@@ -1,4 +1,4 @@
-"""Parses and matches the ranges of addresses, such as 10.0.0.0/8, that an ACL may have as its host (KIP-1276).
+"""Parses and matches ranges of addresses, such as 10.0.0.0/8, that an ACL may have as its host (KIP-1276).
 
 Source: docs/spec/kafka-4.4.md#s5-4.
 """
@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 IPV4_RANGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 PREFIX_OF_IPV6: Final = re.compile(r"[0-9]{1,3}")
 LAST_OCTET: Final = 255
-MAX_CACHED_RANGES: Final = (
-    10_000  # maximum number of cached results; a decision needs the ranges of all ACLs of a resource
-)
+# Maximum number of cached results. A decision needs the ranges of all ACLs of a resource.
+MAX_CACHED_RANGES: Final = 10_000
 
 
 class AddressRange(NamedTuple):
@@ -26,7 +25,7 @@ class AddressRange(NamedTuple):
     shift: int
 
     def contains(self, address: str) -> bool:
-        """Returns whether the range contains the address. Returns False if the text is not an address."""
+        """Returns whether the range contains the address, or False if `address` is not an IP address."""
         read = address_of(address)
         return read is not None and read[0] == self.bit_count and read[1] >> self.shift == self.first_bits
 
@@ -53,7 +52,7 @@ def range_written(host: str) -> AddressRange:
     try:
         value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, is ignored
     except ValueError:
-        # Like Kafka's message, which quotes an IPv6 address without its prefix length.
+        # Kafka's message quotes an IPv6 address without its prefix length.
         told = address if ":" in address else host
         raise NotARange(f"Could not parse [{told}]") from None
     if int(prefix_text) > 128:

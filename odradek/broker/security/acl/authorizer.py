@@ -1,8 +1,8 @@
-"""StandardAuthorizer decides whether a principal may perform an operation, and which rule decides this. Source:
+"""Decides whether a principal may perform an operation, and which rule determines the decision. Source:
 docs/spec/security.md#s3-1.
 
-A decision depends only on the ACLs and on two settings. Decisions are cached until the ACLs change. Each call compares
-the number of changes, so an outdated decision is never used.
+A decision depends only on the ACLs, two settings and the emulated release. Decisions are cached until the ACLs change.
+Every call compares the number of ACL changes, so an outdated decision is never used.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from odradek.broker.security.acl.address_ranges import range_of
 from odradek.protocol.acls import ANY_HOST, ANY_PRINCIPAL, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
-MAX_CACHED_DECISIONS = 10_000  # maximum number of cached decisions
-# Maximum length of a resource's name; clients choose names, so decisions about longer names are not cached.
+MAX_CACHED_DECISIONS = 10_000  # the cache is cleared when it contains this many decisions
+# Clients choose the names of resources, so decisions about longer names are not cached.
 MAX_CACHED_NAME_LENGTH = 255
 
-# For each operation, the operations whose ALLOW also allows this one. A DENY implies nothing.
+# For each operation, the other operations whose ALLOW also allows this operation. A DENY implies nothing.
 IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
@@ -54,9 +54,9 @@ Question: TypeAlias = tuple[str, str, Operation, ResourceType, str]  # principal
 
 
 class StandardAuthorizer:
-    """Makes decisions based on the ACLs of the cluster and on two settings.
+    """Authorizes operations based on the cluster's ACLs and two settings.
 
-    acls             the current ACLs, which other code changes
+    acls             the cluster's ACLs; the authorizer notices their changes
     super_users      principals that may do everything, compared as text
     allows_everyone  whether everyone may use a resource that no ACL applies to
     rules            the rules of the emulated release; before Kafka 4.4, the host of an ACL cannot be a range of
@@ -103,7 +103,7 @@ class StandardAuthorizer:
         implied_by = IMPLIED_BY.get(operation, NOTHING)
         allowing, ruling = None, self._default
         for acl in self._acls.applicable_to(resource, name):
-            ruling = DEFAULT_DENY  # an ACL applies to the resource, though perhaps not to this principal
+            ruling = DEFAULT_DENY  # the default only applies to resources without ACLs
             if not is_about(acl, principal, host, checks_ranges=self._checks_ranges):
                 continue
             if acl.operation is operation or acl.operation is Operation.ALL:
@@ -147,8 +147,8 @@ class StandardAuthorizer:
 def is_about(acl: Acl, principal: str, host: str, *, checks_ranges: bool = True) -> bool:
     """Returns whether the ACL applies to this principal and host.
 
-    host          a text returned by `host_key`
-    checks_ranges  whether a host with a slash in the ACL is a range of addresses, regardless of metadata.version
+    host           a text returned by `host_key`
+    checks_ranges  whether an ACL's host with a slash is a range of addresses; metadata.version does not matter
     """
     if acl.principal not in (principal, ANY_PRINCIPAL):
         return False
@@ -159,8 +159,8 @@ def is_about(acl: Acl, principal: str, host: str, *, checks_ranges: bool = True)
 
 
 def host_key(host: str) -> str:
-    """Returns a text that is the same for all spellings of an IPv6 address: Java writes these addresses in full, while
-    Python abbreviates them. Any other text is returned unchanged."""
+    """Normalizes an IPv6 address, so that all spellings of the address compare equal. Java writes IPv6 addresses in
+    full, while Python abbreviates them. Returns any other text unchanged."""
     if ":" not in host:
         return host
     try:

@@ -1,7 +1,8 @@
 """Limits the rate of new connections by address, by listener, and for the whole broker. Source:
 docs/spec/security.md#s4-3.
 
-No connection is delayed for longer than one window.
+The throttle time of one connection is at most one window. A connection may wait longer than that, because it also waits
+for earlier connections to its listener.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class ConnectionRates:
 
     def held_ms(self, address: str, now_ms: float) -> int:
         """Counts a connection from this address and returns 0. If the address exceeds its rate, the connection is not
-        counted, and the result is the time for which it must be held."""
+        counted, and the result is the time in ms for which the connection must be held."""
         limit = self._of_address.get(address, self._of_any_address)
         if limit is None:
             return 0
@@ -78,7 +79,8 @@ class ConnectionRates:
         return held_ms
 
     def waits_ms(self, listener: str, now_ms: float) -> int:
-        """Counts a connection. Returns the time until the listener's acceptor would have accepted it in Kafka.
+        """Counts a connection to this listener. Returns the time in ms until Kafka's acceptor would accept the
+        connection.
 
         Kafka's acceptor handles one connection after another, and pauses for the throttle time of each.
         """

@@ -1,4 +1,5 @@
-"""The decisions behind AlterClientQuotas and DescribeClientQuotas. Source: docs/spec/security.md#s4-1.
+"""Decides on the changes in AlterClientQuotas, and finds the entities for DescribeClientQuotas. Source:
+docs/spec/security.md#s4-1.
 
 The entries of AlterClientQuotas are independent. Each entry is applied or refused as a whole.
 """
@@ -36,7 +37,7 @@ COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
 
 class LimitChange(NamedTuple):
-    """A change to one limit. limit: the new value; None removes the limit"""
+    """A change to one limit. `limit` is the new value, or None to remove the limit."""
 
     key: str
     limit: float | None
@@ -44,7 +45,7 @@ class LimitChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """An entry of AlterClientQuotas. named: pairs of type and name, in the order of the request"""
+    """An entry of AlterClientQuotas. `named` holds pairs of type and name, in the order of the request."""
 
     named: Sequence[tuple[str, str | None]]
     limits: Sequence[LimitChange]
@@ -59,7 +60,7 @@ def alter_client_quotas(
 ) -> Steps[tuple[list[KafkaError | None], list[ClientQuotaRecord]]]:
     """Decides on the changes. Returns the result of each change, in order, and the records to write.
 
-    resolves  whether a text is an address or a host name that can be resolved
+    resolves  returns whether a text is an address or a host name that can be resolved
     """
     times: Counter[frozenset[tuple[str, str | None]]] = Counter()
     for change in changes:
@@ -69,7 +70,8 @@ def alter_client_quotas(
     records: list[ClientQuotaRecord] = []
     for change in changes:
         try:
-            if times[frozenset(change.named)] > 1:  # Kafka applies the first change, but reports an error for it
+            # Kafka applies the first of these changes, but reports an error for it.
+            if times[frozenset(change.named)] > 1:
                 raise invalid_change("The request names this entity more than once.")
             check(change, resolves)
         except KafkaError as refusal:
@@ -93,7 +95,7 @@ def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
 
 
 def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, AllowedNumbers]:
-    """Returns the keys of the limits that this entity can have. Raises INVALID_REQUEST."""
+    """Returns the keys of the limits that this entity can have. Raises INVALID_REQUEST if the entity is not valid."""
     if not named:
         raise invalid_change("A quota entity has at least one type.")
     for entity_type, name in named:
@@ -102,7 +104,7 @@ def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], b
         if name == "":
             raise invalid_change(f"The name of the {entity_type} is empty; null stands for the default.")
     types = tuple(entity_type for entity_type, _ in named)
-    if len(set(types)) < len(types):  # Kafka uses the last name of the type instead
+    if len(set(types)) < len(types):  # Kafka would use the last name of the type instead
         raise invalid_change("The entity has a type more than once.")
     if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
         raise invalid_change("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
@@ -146,7 +148,7 @@ def invalid_change(why: str) -> KafkaError:
 
 
 class MatchType(Enum):
-    """The way in which a filter component matches names. The numbers are those of DescribeClientQuotas."""
+    """The way in which a filter component matches names. The values are those of DescribeClientQuotas."""
 
     EXACT = 0
     DEFAULT = 1
@@ -154,7 +156,7 @@ class MatchType(Enum):
 
 
 class FilterComponent(NamedTuple):
-    """A condition for entities. match: the number in the request; name: only set for EXACT"""
+    """A condition for entities. `match` is the number in the request. `name` is only set for EXACT."""
 
     entity_type: str
     match: int
@@ -164,8 +166,8 @@ class FilterComponent(NamedTuple):
 def describe_client_quotas(
     image: ClientQuotasImage, components: Sequence[FilterComponent], *, strict: bool
 ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
-    """Returns the entities that match all components, with their limits. If `strict` is set, the entities have no types
-    other than those of the components.
+    """Returns the entities that match all components, with their limits. If `strict` is set, entities with additional
+    types do not match.
 
     Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type.
     """
@@ -185,7 +187,7 @@ def describe_client_quotas(
 
 
 def checked_match(component: FilterComponent, match_types: Mapping[str, MatchType]) -> MatchType:
-    """Checks a component, in Kafka's order. Returns its type of match."""
+    """Checks a component in the same order as Kafka. Returns its match type. Raises KafkaError."""
     entity_type = component.entity_type
     if not entity_type:
         raise invalid_change("A component of the filter has no entity type.")

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
 
-# Pairs of type and name, in the order of TYPES. A name of None stands for the default entity of its type.
+# Pairs of type and name, in the order of TYPES. The name None means the default entity of the type.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes per second in requests
 CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes per second in responses
-REQUEST_PERCENTAGE = "request_percentage"  # 100 stands for one thread that is constantly busy
+REQUEST_PERCENTAGE = "request_percentage"  # 100 means one thread that is constantly busy
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"  # partitions created or deleted per second
 CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
 
@@ -44,7 +44,7 @@ ADDRESS_QUOTAS: Mapping[str, AllowedNumbers] = {CONNECTION_CREATION_RATE: Allowe
 
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
-    """Creates an entity. names: the name for each type; types that are not in TYPES are ignored"""
+    """Creates an entity. `names` contains the name for each type. Types that are not in TYPES are ignored."""
     return tuple((each, names[each]) for each in TYPES if each in names)
 
 
@@ -70,7 +70,7 @@ class ClientQuotasImage:
 
 
 class SharingClients(NamedTuple):
-    """The clients that share a rate. None stands for all users or all client ids."""
+    """The clients that share a rate. None means all users or all client ids."""
 
     user: str | None
     client_id: str | None

@@ -1,9 +1,9 @@
-"""Measures the usage of clients with quotas, and calculates their throttling.
+"""Measures the usage of clients with quotas, and calculates their throttle times.
 
-Each kind of quota has a rate over a sliding window for each group of clients that share the quota, and partition quotas
-also have a token bucket. Nothing is stored for clients without a quota, or for clients whose last usage is older than
-the window. Times are passed in, in ms. They may stand still or go back, as wall clocks do. Limits are per second.
-Source: docs/spec/security.md#s4-2, #s4-3.
+Clients that share a quota have one rate over a sliding window. A partition quota also has a token bucket. Nothing is
+stored for clients without a quota, or for clients whose last usage is older than the window. Callers pass the current
+time in ms. It may stand still or go back, as wall clocks do. Limits are per second. Source: docs/spec/security.md#s4-2,
+#s4-3.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Windows(NamedTuple):
 
     @property
     def full_ms(self) -> int:
-        """The total length of all windows but the current one. A client may use the allowance for this time all at
+        """The total length of all windows except the current one. A client may use the allowance for this time all at
         once."""
         return (self.samples - 1) * self.size_ms
 
@@ -59,7 +59,7 @@ class SampledRate:
         self._samples: deque[Sample] = deque()  # oldest first
 
     def record(self, amount: float, now_ms: float) -> None:
-        """Records usage. amount: may be negative, to take back earlier usage"""
+        """Records usage. `amount` may be negative, to take back earlier usage."""
         samples = self._samples
         if samples and now_ms < samples[-1].begun_ms:
             self._forget(now_ms)
@@ -78,7 +78,7 @@ class SampledRate:
         rate = self.total(now_ms) * 1000 / elapsed_ms
         if not rate > limit:
             return 0
-        if limit <= 0:  # a request cannot set such a limit
+        if limit <= 0:  # AlterClientQuotas refuses such a limit, but `max.connection.creation.rate` may be 0
             return MAX_THROTTLE_MS
         return round_throttle_ms((rate - limit) / limit * elapsed_ms)
 
@@ -95,8 +95,8 @@ class SampledRate:
         return not self._samples
 
     def _forget(self, now_ms: float) -> None:
-        """Drops samples whose last usage is outside the window. The method also drops samples that are further in the
-        future than the length of the window, because the clock has been set back."""
+        """Drops samples whose last usage is outside the window. Also drops samples that are further in the future than
+        the length of the window, which only happens if the clock was set back."""
         samples, age_ms = self._samples, self._windows.samples * self._windows.size_ms
         while samples and samples[-1].begun_ms - now_ms >= age_ms:
             samples.pop()
@@ -104,7 +104,8 @@ class SampledRate:
             samples.popleft()
 
     def _elapsed_ms(self, now_ms: float) -> float:
-        """The time that the samples cover: at least all full windows plus the elapsed part of the current one."""
+        """Returns the time that the samples cover: at least all full windows plus the elapsed part of the current
+        window."""
         self._forget(now_ms)
         elapsed_ms = max(0.0, now_ms - self._samples[0].begun_ms) if self._samples else 0.0
         missing = self._windows.samples - 1 - int(elapsed_ms // self._windows.size_ms)
@@ -112,8 +113,8 @@ class SampledRate:
 
 
 class TokenBucket:
-    """A bucket of tokens that is refilled at the rate of the limit. It holds at most the tokens of all windows
-    together."""
+    """A bucket of tokens that is refilled at the rate of the limit. It holds at most the tokens for the time of all
+    windows."""
 
     __slots__ = ("_limit", "_tokens", "_updated_ms", "_windows")
 
@@ -124,11 +125,11 @@ class TokenBucket:
         self._updated_ms = 0.0
 
     def take(self, tokens: float, limit: float, now_ms: float) -> None:
-        """Takes tokens even if there are too few. The number of tokens is then negative."""
+        """Takes tokens even if there are too few, which makes the number of tokens negative."""
         self._tokens = self._filled(limit, now_ms) - tokens
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """Returns how long it takes until the number of tokens is no longer negative."""
+        """Returns the time until the number of tokens is no longer negative."""
         tokens = self._filled(limit, now_ms)
         if tokens >= 0:
             return 0
@@ -155,13 +156,16 @@ def round_throttle_ms(ms: float) -> int:
     return floor(min(ms, MAX_THROTTLE_MS) + 0.5)
 
 
-MAX_CACHED_CLIENTS = 10_000  # number of clients whose quotas are cached, so that not every request has to look them up
+MAX_CACHED_CLIENTS = 10_000  # maximum number of clients for which the applicable quotas are cached
 FIRST_CLEARANCE = 1_000  # number of rates that triggers the first removal of idle rates
 
 
 class Usage(NamedTuple):
-    """A rate as shown by metrics. throttle_ms: total time for which clients were throttled; throttled: number of times
-    that clients were throttled"""
+    """A rate as shown by metrics.
+
+    throttle_ms  total time for which clients were throttled
+    throttled    number of times that clients were throttled
+    """
 
     key: str
     sharers: SharingClients
@@ -172,7 +176,8 @@ class Usage(NamedTuple):
 
 
 class SharedRate:
-    """The usage of a quota by the clients that share it, and their throttling. bucket: set for partition quotas only"""
+    """The usage of one quota by the clients that share it, and how often and how long these clients were throttled.
+    `bucket` is only set for partition quotas."""
 
     __slots__ = ("bucket", "limit", "measured", "throttle_ms", "throttled")
 
@@ -190,13 +195,16 @@ class SharedRate:
         return throttle_ms
 
     def is_over(self, now_ms: float) -> bool:
-        """Returns whether this rate has no recent usage, so that it equals a new rate."""
+        """Returns whether this rate has no recent usage, so that it can be dropped."""
         return self.measured.is_over(now_ms) and (self.bucket is None or self.bucket.is_full(now_ms))
 
 
 class Metering:
-    """Measures the usage of all quotas. windows: for all quotas except partition quotas, which use
-    `controller_windows`"""
+    """Measures the usage of all quotas.
+
+    windows             the windows of all rates
+    controller_windows  the windows that determine the size of the token buckets of partition quotas
+    """
 
     def __init__(self, windows: Windows, controller_windows: Windows) -> None:
         self.windows = windows
@@ -252,8 +260,8 @@ class Metering:
 
 
 class QuotaMeter:
-    """The meter of a client that at least one quota applies to. Its methods return how long to throttle the client, in
-    ms."""
+    """The meter of a client that at least one quota applies to. Its `record` methods return how long to throttle the
+    client, in ms."""
 
     __slots__ = ("_applied", "_metering")
 
@@ -266,23 +274,23 @@ class QuotaMeter:
         return self._record_use(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
     def record_fetch(self, size_bytes: int, now_ms: float) -> int:
-        """Records a response of this size. size_bytes: may be negative, to take back a response that is not sent"""
+        """Records a response of this size. `size_bytes` may be negative, to take back a response that is not sent."""
         return self._record_use(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
     def record_handling(self, time_s: float, now_ms: float) -> int:
-        """Records a request that took this long to handle. The result is at most one window."""
+        """Records a request that took this long to handle. The throttle time is at most one window."""
         return self._record_use(REQUEST_PERCENTAGE, time_s * 100, now_ms, max_ms=self._metering.windows.size_ms)
 
     @property
     def max_fetched_bytes(self) -> int | None:
-        """The size of the largest response for a client that has not fetched anything yet, or None if the client has no
+        """The maximum size of a response to a client that has not fetched anything yet, or None if the client has no
         limit."""
         applied = self._applied.get(CONSUMER_BYTE_RATE)
         return None if applied is None else int(applied.limit * self._metering.windows.full_ms / 1000)
 
     def record_mutation(self, partitions: int, now_ms: float, *, is_strict: bool) -> int:
-        """Records the creation or deletion of partitions. is_strict: if the result is not 0, nothing has been recorded,
-        and the caller must refuse the request"""
+        """Records the creation or deletion of partitions. If `is_strict` is set and the result is not 0, nothing has
+        been recorded, and the caller must refuse the request."""
         applied = self._applied.get(CONTROLLER_MUTATION_RATE)
         if applied is None:
             return 0

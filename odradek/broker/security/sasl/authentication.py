@@ -1,5 +1,4 @@
-"""Authenticates one connection of a SASL listener. The tables determine the meaning of each frame and the response to
-it.
+"""Authenticates one connection of a SASL listener. `tables` defines how each frame is handled.
 
 This module has no side effects. Its caller forwards requests, delays failures by
 `connection.failed.authentication.delay.ms`, and closes connections.
@@ -54,8 +53,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A response to send after the delay, just before closing the connection. `chunks` may be empty. No further frames
-    are read during the delay."""
+    """A response to send after the delay, just before the connection is closed. `chunks` may be empty. No further
+    frames are read during the delay."""
 
     reason: str
     chunks: list[Chunk] = field(repr=False)
@@ -63,8 +62,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Closes the connection immediately, without a response. is_expiry: whether this is because the session has
-    expired"""
+    """An instruction to close the connection immediately, without a response. `is_expiry` is set if the session has
+    expired."""
 
     reason: str
     is_expiry: bool = False
@@ -74,11 +73,11 @@ Reaction: TypeAlias = PassThrough | Answer | Failure | HangUp
 
 
 class Authentication:
-    """The state of a connection according to the tables, and its user. Only `receive` and `api_versions_answered`
-    change them.
+    """The state of a connection according to `tables`, and its user. Only `receive` and `api_versions_answered` change
+    the state and the user.
 
     offers     returns the mechanisms that SaslHandshake can currently choose from
-    is_served  whether this version of this API is served
+    is_served  returns whether the broker supports an API, given by its key, in a version
     """
 
     __slots__ = (
@@ -162,8 +161,8 @@ class Authentication:
         return KINDS.get(key, RequestKind.OTHER)
 
     def _may_repeat(self) -> bool:
-        """Returns whether SaslHandshake may begin a re-authentication. If not, it is handled as an ordinary request,
-        which is refused."""
+        """Returns whether SaslHandshake may begin a re-authentication. If not, the dispatcher refuses the SaslHandshake
+        request."""
         last = self._last_repeated_ms
         if self.expires_at_ms is None:
             return False

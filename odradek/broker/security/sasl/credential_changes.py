@@ -1,4 +1,4 @@
-"""The decisions behind AlterUserScramCredentials and DescribeUserScramCredentials.
+"""Decides on the changes in AlterUserScramCredentials, and finds the credentials for DescribeUserScramCredentials.
 
 Source: docs/spec/security.md#s2-3, 61 to 71.
 """
@@ -33,7 +33,8 @@ class CredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class CredentialUpsertion:
-    """A credential to set. salted_password: the result of SCRAM's salting; clients never send the password itself"""
+    """A credential to set. `salted_password` is the result of SCRAM's salting. Clients never send the password
+    itself."""
 
     user: str
     mechanism: int

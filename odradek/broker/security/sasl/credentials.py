@@ -1,4 +1,4 @@
-"""The SCRAM credentials in the metadata log. They are only changed by `replay` and `replay_removal`."""
+"""The SCRAM credentials in the metadata log. Only `replay` and `replay_removal` change the credentials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """The data with which a broker can verify a proof of a password, but cannot create such a proof."""
+    """A SCRAM credential, which a broker can use to verify proofs of the password, but not to create a proof."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The exchange continues: the client has to respond to this token with another token."""
+    """The exchange continues. The client has to respond to this token with another token."""
 
     token: bytes
 

@@ -1,10 +1,10 @@
-"""The mechanism OAUTHBEARER (RFC 7628): the client sends one message with a token, which a validator checks.
+"""The mechanism OAUTHBEARER (RFC 7628). The client sends one message with a token, which a validator checks.
 
     client first   n,[a=authzid],^Aauth=Bearer <token>[^Akey=value…]^A^A
 
 A refused token does not end the exchange. The client receives the reason as JSON, then sends either ^A, which ends the
-exchange, or another token. Tokens are JSON web tokens. The validator in this module accepts tokens without signatures,
-and is meant for development: anyone who can connect can claim any identity. Source: docs/spec/security.md#s2-4;
+exchange, or another token. Tokens are JSON web tokens. The validator in this module accepts tokens without signatures.
+It is meant for development, because anyone who can connect can claim any identity. Source: docs/spec/security.md#s2-4;
 OAuthBearerSaslServer of Kafka 4.3.1.
 """
 
@@ -23,7 +23,8 @@ from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, Tok
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 END_OF_FAILED = b"\x01"
-# Maximum per exchange. It is needed because every token has to be verified, and refusals are sent without a delay.
+# Maximum per exchange. Without a limit, a client could make the broker verify any number of tokens, because these
+# refusals are sent without a delay.
 MAX_REFUSED_TOKENS = 3
 AUTH = "auth"
 
@@ -47,8 +48,8 @@ class TokenIdentity:
 
 
 class InvalidToken(Exception):
-    """A token is refused. `status` and the missing `scope` are those of RFC 7628. The error never contains the
-    token."""
+    """The token is refused. `status` and `scope` (the missing scope) are sent to the client as in RFC 7628. The error
+    never contains the token."""
 
     def __init__(self, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(status)
@@ -57,7 +58,7 @@ class InvalidToken(Exception):
 
 
 class NotBase64(Exception):
-    """A part of the token contains characters that are not allowed in tokens. The exchange fails immediately."""
+    """A part of the token is not base64url. The exchange fails immediately."""
 
 
 class Validator(Protocol):
@@ -125,7 +126,7 @@ LATEST_S = 1 << 53  # upper limit for times; larger values are not exact as floa
 
 @dataclass(frozen=True, slots=True)
 class TokenParts:
-    """The parts of a token in compact form. signed: the bytes that the signature covers"""
+    """The parts of a token in compact form. `signed` contains the bytes that the signature covers."""
 
     header: Json
     claims: Json
@@ -135,8 +136,11 @@ class TokenParts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """The rules for claims. audience: if not empty, the token must name one of these; issuer: None to allow any
-    issuer"""
+    """The rules for claims.
+
+    audience  if not empty, the token must name at least one of these audiences
+    issuer    None to allow any issuer
+    """
 
     name_claim: str = "sub"
     scope_claim: str = "scope"
@@ -159,7 +163,7 @@ def split(token: str) -> TokenParts:
 
 
 def check_claims(claims: Json, rules: ClaimRules, now_ms: int) -> TokenIdentity:
-    """Checks the claims against the rules. Raises InvalidToken."""
+    """Checks the claims against the rules. Returns the token's identity. Raises InvalidToken."""
     name = claims.get(rules.name_claim)
     expires_at_ms = _time_ms(claims, "exp")
     issued_at_ms = _time_ms(claims, "iat")

@@ -1,8 +1,8 @@
-"""Creates the validator for a listener's OAUTHBEARER tokens from its settings, and loads the keys of signed tokens.
+"""Creates the validator for a listener's OAUTHBEARER tokens from its settings, and loads the keys for signed tokens.
 
-The keys are a JWKS in a file or at a URL, which a thread reads at startup and periodically. If reading fails, the old
-keys remain in use. A token that names an unknown key triggers an early read, but not every such token does. Error
-messages name the setting to correct and contain no secrets.
+The keys are a JWKS in a file or at a URL. They are read at startup, and periodically in a thread. If reading fails, the
+old keys remain in use. A token that names an unknown key triggers an early read, unless there has been a recent early
+read. Error messages name the setting to correct and contain no secrets.
 """
 
 from __future__ import annotations
@@ -151,13 +151,13 @@ B = TypeVar("B", bytes, bytearray)
 
 log = logging.getLogger("odradek.sasl")
 
-TIMEOUT_S = 10.0  # time limit for reading the whole text
+TIMEOUT_S = 10.0  # time limit for reading the whole JWKS
 MAX_BYTES = 1 << 20
 SCHEMES = ("file", "http", "https")
 
 
 def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
-    """Returns a function that reads the text at a URL. That function may block, and may raise OSError. Raises
+    """Returns a function that reads the contents of a URL. That function may block, and may raise OSError. Raises
     ValueError if the scheme of the URL is not supported."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
@@ -168,7 +168,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
             return _check_limit(file.read(MAX_BYTES + 1))
 
     def read_url() -> bytes:
-        # The thread has a loop of its own. The first read blocks the broker's loop.
+        # asyncio.run needs a thread without a running event loop, and the first read blocks the broker's loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, _fetch(url, timeout_s)).result()
 
@@ -198,10 +198,10 @@ async def _fetch(url: str, timeout_s: float) -> bytes:
 
 
 def _trusted_authorities() -> SSLContext:
-    """Loads the system's trusted certificate authorities. They are loaded for each read, because they may change as
-    well.
+    """Loads the system's trusted certificate authorities. They are loaded for each read, because they may change while
+    the broker runs.
 
-    From Python 3.13 on, `create_default_context` rejects certificates that lack the key identifiers of RFC 5280,
+    In Python 3.13 and later, `create_default_context` rejects certificates that lack the key identifiers of RFC 5280,
     whereas Kafka accepts them.
     """
     from ssl import PROTOCOL_TLS_CLIENT, SSLContext
@@ -218,11 +218,11 @@ def _check_limit(found: B) -> B:
 
 
 class KeySource:
-    """Reads the keys periodically; `keys` are the current ones. For use on the loop thread only.
+    """Reads the keys periodically. `keys` contains the current keys. For use on the loop thread only.
 
-    refresh_ms  time between two reads
-    retry_ms    delay after a failed read, which is doubled up to `max_retry_ms`; the latter is also the minimum time
-                between early reads
+    refresh_ms    time between two reads
+    retry_ms      delay after a failed read, which is doubled after each further failure
+    max_retry_ms  maximum of that delay, and minimum time between early reads
     """
 
     def __init__(
@@ -249,8 +249,8 @@ class KeySource:
         self._timer = self._refresh_later(refresh_ms)
 
     def _refresh_later(self, delay_ms: int) -> TimerHandle:
-        """Sets the timer for the next read. When a test moves its clock ahead, this timer is skipped, because the keys
-        do not depend on the clock."""
+        """Sets the timer for the next read. When a test moves its clock ahead, the read is skipped, because the keys do
+        not depend on the clock."""
         return self._timers.after(delay_ms, Scan(self._refresh, delay_ms, lambda: None))
 
     def _warn_about_missing(self) -> None:

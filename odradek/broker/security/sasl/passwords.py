@@ -1,6 +1,6 @@
-"""Logins with user name and password outside of SASL: HTTP's Basic authentication with the users of the broker.
+"""Checks user names and passwords outside of SASL, for HTTP Basic authentication with the broker's users.
 
-The users are those of the mechanism PLAIN and those with SCRAM credentials. Source: RFC 7617, 2.
+These are the users of the mechanism PLAIN, and the users with SCRAM credentials. Source: RFC 7617, 2.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class PasswordUsers:
     scram: Callable[[], ScramCredentials]
 
     def knows(self, user: str, password: str, now_ms: int) -> bool:
-        """Returns whether the password is the user's. Call this in a thread, because it takes milliseconds for a SCRAM
-        user."""
+        """Returns whether this is the user's password. Call this method in a thread, because checking a SCRAM user
+        takes milliseconds."""
         token = b"\0".join((b"", user.encode(), password.encode()))
         if user and password and any(isinstance(each.judge(token, now_ms), TokenAccepted) for each in self.plain()):
             return True
@@ -51,8 +51,8 @@ class PasswordUsers:
 
 
 def basic_login(authorization: str) -> tuple[str, str]:
-    """Returns the user and the password in an Authorization header. Raises LoginRefused if the header is not for Basic
-    authentication."""
+    """Returns the user and the password in an Authorization header. Raises LoginRefused if the header is not a valid
+    header for Basic authentication."""
     scheme, _, credentials = authorization.strip().partition(" ")
     try:
         if scheme.lower() != "basic":

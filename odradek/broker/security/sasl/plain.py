@@ -1,5 +1,5 @@
-"""The mechanism PLAIN (RFC 4616): a single token with user name and password, which is checked against the accounts in
-a JAAS setting."""
+"""The mechanism PLAIN (RFC 4616). A single token contains the user name and the password, which are checked against the
+accounts in a JAAS setting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlainAccounts:
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
         """Hashes the passwords.
 
-        key: random bytes, so that the time taken to compare digests reveals nothing about the passwords
+        key: random bytes. They ensure that the time taken to compare digests reveals nothing about the passwords.
         """
         self._key = key
         self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}
@@ -39,8 +39,8 @@ class PlainAccounts:
 
 
 def accounts(options: Mapping[str, str], key: bytes) -> PlainAccounts:
-    """Returns the accounts of a login module. Each option `user_<name>` defines an account; the options `username` and
-    `password` do not."""
+    """Returns the accounts of a login module. Each option `user_<name>` defines an account. The options `username` and
+    `password` do not define an account."""
     passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
     return PlainAccounts(passwords, key)
 

@@ -1,4 +1,4 @@
-"""Authenticates the connections of a SASL listener, before and while the dispatcher serves their requests.
+"""Authenticates the connections of a SASL listener, and passes their other requests to the dispatcher.
 
 The response to a failed authentication is delayed by `connection.failed.authentication.delay.ms`, after which the
 connection is closed. Listeners without SASL use the dispatcher directly.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RequestDispatch(Protocol):
-    """Handles requests after authentication; implemented by `odradek.broker.api.dispatch.Dispatcher`."""
+    """Handles requests after authentication. Implemented by `odradek.broker.api.dispatch.Dispatcher`."""
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest: ...
 
@@ -35,10 +35,10 @@ class RequestDispatch(Protocol):
 
 
 class DelayedFailure:
-    """A delayed response to a failed authentication. The connection is closed once it has been sent."""
+    """A delayed response to a failed authentication. The connection is closed once the response has been sent."""
 
     overlapping_key = None
-    waits_for_others = True  # the response waits for time to pass
+    waits_for_others = True  # a broker that stops need not wait for the delay
 
     def __init__(self, failure: Failure, size_bytes: int, timers: Timers, delay_ms: int) -> None:
         self.size_bytes = size_bytes
@@ -120,7 +120,7 @@ class SaslRequests:
                 return self._requests.start(frame, connection)
             case PassThrough.SERVE:
                 reply = self._requests.start(frame, connection)
-                assert isinstance(reply, list)  # ApiVersions never parks a request
+                assert isinstance(reply, list)  # ApiVersions is always answered immediately
                 authentication.api_versions_answered(b"".join(in_memory(reply)))
                 return reply
             case PassThrough.REFUSE:

@@ -1,9 +1,9 @@
 """The broker's side of SCRAM-SHA-256 and SCRAM-SHA-512, including logins with delegation tokens.
 
-An exchange does not reveal which users exist. For an unknown user, the broker always sends the same salt, and refuses
-the proof after as much work as for a wrong password. A login costs a few HMACs, whatever the password's number of
-iterations. For a delegation token, the user name is the token's id, and the password is its HMAC in base64. Source:
-docs/spec/security.md#s2-3, #s2-6; RFC 5802.
+An exchange does not reveal which users exist. For a user that does not exist, the broker sends the same salt each time,
+and refuses the proof after as much work as for a wrong password. A login costs a few HMACs, whatever the number of
+iterations of the password. For a delegation token, the user name is the token's id, and the password is its HMAC in
+base64. Source: docs/spec/security.md#s2-3, #s2-6; RFC 5802.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class UsersOfImage:
 
 
 class ScramExchange:
-    """One exchange with one client.
+    """A SCRAM exchange with one client.
 
     made_up_key  a secret of this broker, from which credentials for unknown users are derived
     new_nonce    returns printable text without commas
@@ -135,8 +135,12 @@ def made_up_credential(mechanism: ScramMechanism, key: bytes, user: str) -> Scra
 
 @dataclass(frozen=True, slots=True)
 class ScramIdentity:
-    """A user that can log in. name: without "User:"; expires_at_ms: None for never; by_token: whether a delegation
-    token was used"""
+    """A user that can log in.
+
+    name           the user's name, without "User:"
+    expires_at_ms  time at which the session must end, or None for never
+    by_token       whether a delegation token is used
+    """
 
     name: str
     credential: ScramCredential = field(repr=False)
@@ -150,8 +154,8 @@ class Identities(Protocol):
     def user(self, name: str) -> ScramIdentity | None: ...
 
     def token(self, token_id: str, salt: bytes, now_ms: int) -> ScramIdentity | None:
-        """Returns the identity of a delegation token, or None unless the token exists and has not expired. salt: used
-        to salt the token's HMAC"""
+        """Returns the identity of a delegation token, or None if the token does not exist or has expired. salt: used to
+        salt the token's HMAC"""
 
 
 USER = "User:"

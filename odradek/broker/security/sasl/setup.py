@@ -68,7 +68,8 @@ def sasl_requests(
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The sources of users for the mechanisms. They are read at each login, once the data directory is open.
+    """The sources of users for the mechanisms. The users are looked up at each login, when the data directory is
+    already open.
 
     secret  salts of unknown users are derived from this secret, which stays the same after a restart
     rules   the rules of the emulated release of Kafka
@@ -84,7 +85,8 @@ class Accounts:
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, retained: Offers | None = None) -> Offers:
-    """Returns the mechanisms of a SASL listener. Raises CannotStart. kept: mechanisms that must not be set up again"""
+    """Returns the mechanisms of a SASL listener. Raises CannotStart. retained: mechanisms that must not be set up
+    again"""
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 class State(Enum):
     INITIAL = auto()
-    HANDSHAKE = auto()  # ApiVersions has been answered
+    HANDSHAKE = auto()  # after a successful response to ApiVersions
     EXCHANGE = auto()  # after SaslHandshake v1: tokens are sent in SaslAuthenticate
     RAW = auto()  # after SaslHandshake v0: tokens are sent without a header
     COMPLETE = auto()  # authenticated
@@ -27,7 +27,7 @@ class RequestKind(Enum):
     API_VERSIONS = auto()
     SASL_HANDSHAKE = auto()
     SASL_AUTHENTICATE = auto()
-    OTHER = auto()  # any other API and version that is served
+    OTHER = auto()  # any other API, in a supported version
     UNREADABLE = auto()
 
 

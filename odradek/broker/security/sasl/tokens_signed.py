@@ -38,13 +38,13 @@ class InvalidKeySet(ValueError):
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
     key_id: str | None
-    kind: tuple[str, str | None]  # type, and curve for types that have curves
+    kind: tuple[str, str | None]  # key type, and the curve of an EC key
     algorithm: str | None  # the only algorithm that the key may be used with; None for any
     key: Any = field(repr=False)
 
 
 def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
-    """Returns the signature keys, and ignores keys with other types or uses.
+    """Reads a JWKS. Returns its keys for signatures, and ignores keys with other types or uses.
 
     Raises InvalidKeySet if the text is invalid, or if it contains keys but none can be read. A set without keys is
     valid, and means that all keys have been withdrawn.
@@ -82,8 +82,11 @@ def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
 
 
 class SignedValidator:
-    """Validates signed tokens. keys: returns the current keys; key_missed: called when a token names an unknown key,
-    which may be a new one"""
+    """Validates signed tokens.
+
+    keys        returns the current keys
+    key_missed  called when a token names an unknown key, which may be a new one
+    """
 
     def __init__(
         self, keys: Callable[[], tuple[VerificationKey, ...]], key_missed: Callable[[], None], rules: ClaimRules
@@ -114,5 +117,5 @@ def _is_signed(parts: TokenParts, algorithm: str, key: VerificationKey) -> bool:
 
     try:
         return get_default_algorithms()[algorithm].verify(parts.signed, key.key, parts.signature)
-    except Exception:  # any error of the library for bytes from an unknown peer means that the signature is not valid
+    except Exception:  # if these bytes of an unknown peer make the library raise any error, the signature is not valid
         return False

@@ -37,7 +37,7 @@ STORES = "ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 
 
 class ListenerCertificates:
-    """The certificates of all listeners. For use on the loop thread only; a thread reads the watched files."""
+    """The certificates of all listeners. For use on the loop thread only. Watched files are read in a thread."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Reads all stores. Raises UnusableTls."""
@@ -49,7 +49,7 @@ class ListenerCertificates:
             self._loaded[name] = load(tls_settings(config.listener_settings(name)))
 
     def tls_of(self, listener: str) -> LoadedTls:
-        """Returns the listener's current certificates for use in a new handshake."""
+        """Returns the listener's current certificates, for use in a new handshake."""
         return self._loaded[listener]
 
     def check(self, changed: Mapping[str, str | None]) -> None:
@@ -142,8 +142,7 @@ def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
 
 
 def takes_effect_at_restart(name: str, listener: str) -> bool:
-    """Returns whether `name` is a TLS setting, of this listener or of the broker, that takes effect at the next
-    start."""
+    """Returns whether `name` is a TLS setting of this listener or of the broker that takes effect at the next start."""
     setting = setting_named(name)
     if setting is None or listener_of(name) not in (None, listener.lower()):
         return False

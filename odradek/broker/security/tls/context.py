@@ -26,8 +26,8 @@ MAX_BYTES = 16 * 1024 * 1024  # a store is never this large, but a wrong path ma
 
 @dataclass(frozen=True, slots=True)
 class KeyMaterial:
-    """A key and its certificates in PEM, starting with the key's own certificate. password: None if the key is not
-    encrypted"""
+    """A key and its certificates in PEM format, starting with the key's own certificate. `password` is None if the key
+    is not encrypted."""
 
     pem: bytes = field(repr=False)
     password: str | None = field(repr=False)
@@ -112,8 +112,11 @@ TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLS
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """The TLS context of a listener. certificate: the broker's own certificate, in DER; digest: of the settings and of
-    the contents of the stores"""
+    """The TLS context of a listener.
+
+    certificate  the broker's own certificate, in DER
+    digest       a digest of the settings and of the contents of the stores
+    """
 
     settings: TlsSettings
     context: ssl.SSLContext
@@ -131,8 +134,8 @@ def digest_of(settings: TlsSettings) -> bytes:
 
 
 def load(settings: TlsSettings) -> LoadedTls:
-    """Reads the stores and creates a context. Raises UnusableTls if a store cannot be used, or if the key does not
-    match its certificate."""
+    """Reads the stores and creates a context. Raises UnusableTls if a store or the cipher suites cannot be used, or if
+    the key does not match its certificate."""
     digest = digest_of(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = TLS_VERSIONS[settings.versions[0]]
@@ -149,9 +152,8 @@ def load(settings: TlsSettings) -> LoadedTls:
     _load_key(context, material, settings)
     _load_trusted(context, settings)
     context.verify_mode = VERIFY_MODES[settings.client_auth]
-    context.verify_flags |= (
-        ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # as in Java, every certificate in the truststore is trusted, even if it is not a root
+    # As in Java, every certificate in the truststore is trusted, even if it is not a root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return LoadedTls(settings, context, _first_certificate(material.pem), digest)
 
 

@@ -1,8 +1,8 @@
 """TLS handshakes of one listener, from an accepted socket to a connection with a known principal.
 
 Handshakes have a time limit, and the number of handshakes in flight is limited. A new connection always gets a slot. An
-honest handshake takes milliseconds, so if all slots are taken, most of the handshakes in them have been abandoned. To
-make room, the oldest handshake of the address with the most handshakes is aborted. A failed handshake ends with an
+honest handshake takes milliseconds, so if all slots are occupied, most of the handshakes in them have been abandoned.
+To make room, the oldest handshake of the address with the most handshakes is aborted. A failed handshake ends with an
 alert that gives the reason, unless the client does not speak TLS.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.connection")
 
-SHUTDOWN_TIMEOUT_S = 2.0  # time for which a connection that the broker closes waits for the peer's closing message
+SHUTDOWN_TIMEOUT_S = 2.0  # maximum time to wait for the peer's close_notify when the broker closes a connection
 ANONYMOUS = "User:ANONYMOUS"
 # The reasons that OpenSSL reports for bytes that are not TLS. The length of a Kafka request looks like a wrong version.
 PLAIN_TEXT = frozenset(
@@ -59,7 +59,8 @@ class TlsHandshakes:
         return len(self._slots)
 
     def new_handshake(self, connection: Connection) -> TlsHandshake:
-        """Creates the handshake of a new connection. Called in the context in which the loop reports the connection."""
+        """Creates the handshake of a new connection. Must be called in the context in which the loop reports the
+        connection."""
         handshake = TlsHandshake(self, connection)
         in_progress.set(handshake)
         return handshake
@@ -76,7 +77,7 @@ class TlsHandshakes:
                 "too many TLS handshakes are in flight, and this one is the oldest from its address"
             )
         task = self.loop.create_task(handshake.run())
-        self._tasks.add(task)  # the loop holds only a weak reference, so the task could be garbage-collected
+        self._tasks.add(task)  # keeps a reference, because the loop only holds a weak one
         task.add_done_callback(self._tasks.discard)
 
     def handshake_ended(self, handshake: TlsHandshake) -> None:
@@ -130,13 +131,14 @@ class TlsHandshake:
         transport = self._transport
         assert transport is not None
         assert self._held is not None
-        if transport.is_closing():  # aborted before it began; the transport notifies the connection
+        if transport.is_closing():  # aborted before the handshake began; the transport notifies the connection
             self._handshakes.handshake_ended(self)
             return
         early = HeldBytes()  # receives any bytes that the client sends immediately after its handshake
         secured: Any = None
         lost: Exception | None = None
-        # By now, the transport's protocol is the TLS protocol.
+        # This callback runs when `start_tls` has already made TLS the transport's protocol, so TLS receives the held
+        # bytes.
         self._handshakes.loop.call_soon(self._held.release, transport)
         try:
             secured = await self._handshakes.loop.start_tls(
@@ -151,8 +153,8 @@ class TlsHandshake:
             lost = error
         finally:
             self._handshakes.handshake_ended(self)
-        # If bytes directly after the handshake are invalid, asyncio's own loop closes the connection, but returns a
-        # transport that does not say so.
+        # If bytes directly after the handshake are invalid, asyncio's own event loop closes the connection, but the new
+        # transport does not report that. The original transport does.
         if secured is None or secured.is_closing() or transport.is_closing() or self.failure is not None:
             self._say_why(self.failure or lost)
             self.connection.connection_lost(lost)

@@ -171,12 +171,12 @@ class InvalidRule(ValueError):
 
 
 class TooLongToMatch(Exception):
-    """Applying the rules to this subject would take too long."""
+    """Applying the rules to this subject would take too long, or would result in too long a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappingRule:
-    """One rule. pattern: None for DEFAULT, which returns the subject unchanged"""
+    """A mapping rule. `pattern` is None for DEFAULT, which returns the subject unchanged."""
 
     pattern: Pattern | None
     replacement: str = ""
@@ -283,8 +283,8 @@ def _unlike_java(pattern: str) -> str | None:
 
 
 def _filled_in(replacement: str, subject: str, captures: Captures) -> str:
-    """Fills in a replacement that has Java's syntax: `$1` is a group, whose number takes as many digits as possible,
-    and a backslash escapes the next character."""
+    """Fills in a replacement in Java's syntax. A group number has as many digits as possible: `$12` is group 12 if the
+    pattern has that group, otherwise group 1 followed by the digit 2. A backslash escapes the next character."""
     group_count = len(captures) // 2 - 1
 
     def one(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """The TLS settings of a listener: stores, client certificates, versions and cipher suites. This module does not read
 files.
 
-Source: the checks of Kafka 4.3.1, as observed; docs/spec/security.md#s1-2. In addition, a listener without a
-certificate is refused, because every handshake would fail.
+Source: the checks of Kafka 4.3.1, as observed; docs/spec/security.md#s1-2. In addition to these checks, a listener
+without a certificate is refused, because every handshake would fail.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The TLS settings of a listener. truststore: None for the system's authorities; ciphers: a list in OpenSSL's
-    format, or None for its default"""
+    """The TLS settings of a listener.
+
+    truststore  None for the certificate authorities of the system
+    ciphers     a list in OpenSSL's format, or None for OpenSSL's default
+    """
 
     listener: str
     keystore: Store
@@ -158,7 +161,8 @@ def _refuse_other_stores_than_pem(
 
 
 def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
-    """Returns the TLS versions, oldest first, and the ciphers for TLS 1.2."""
+    """Returns the TLS versions, oldest first, and the ciphers for TLS 1.2 in OpenSSL's format, or None for the
+    default."""
     protocols = settings.value("ssl.enabled.protocols")
     suites = settings.value("ssl.cipher.suites")
     assert isinstance(protocols, tuple)
@@ -208,7 +212,7 @@ def before_tls_1_3(suites: Sequence[str]) -> list[str]:
 
 
 def _openssl_name(suite: str) -> str:
-    """Translates the name of a cipher suite: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes
+    """Translates the name of a cipher suite. For example, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes
     ECDHE-RSA-AES256-GCM-SHA384."""
     exchange, separator, cipher = suite.partition("_WITH_")
     if not separator:

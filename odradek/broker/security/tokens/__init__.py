@@ -1,1 +1,1 @@
-"""Delegation tokens (KIP-48), whose bearer can log in as a certain user for a limited time."""
+"""Delegation tokens (KIP-48). The bearer of a token can log in as the token's owner for a limited time."""

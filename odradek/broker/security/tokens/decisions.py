@@ -28,7 +28,7 @@ class TokenRules:
 
     secret: bytes = field(repr=False)
     max_lifetime_ms: int
-    expiry_time_ms: int  # time until a token expires after its creation or renewal
+    expiry_time_ms: int  # time from the creation or renewal of a token to its expiry
 
     def proof(self, token_id: str) -> bytes:
         """Returns the HMAC that the bearer of the token has to present."""
@@ -37,7 +37,7 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A request to create a token. max_lifetime_ms: 0 or less for the longest possible lifetime"""
+    """A request to create a token. If max_lifetime_ms is 0 or less, the token gets the longest possible lifetime."""
 
     owner: str
     requester: str
@@ -76,7 +76,7 @@ def expire_token(
 ) -> tuple[int, Message]:
     """Sets the expiry time of a token. Returns that time and the record to write. Raises KafkaError.
 
-    period_ms: less than 0 to remove the token immediately
+    period_ms: time from now to the expiry; less than 0 to remove the token immediately
     """
     token = _found(tokens, rules, proof, principal)
     if period_ms < 0:
@@ -87,8 +87,8 @@ def expire_token(
 
 
 def _require_lives(token: DelegationToken, now_ms: int) -> None:
-    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired. An expired token exists until it is removed, but can no
-    longer be renewed."""
+    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired. An expired token exists until it is removed, but its
+    expiry time can no longer be changed."""
     if token.is_expired(now_ms):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The delegation token has expired")
 
@@ -154,7 +154,7 @@ def token_rules(config: BrokerConfig) -> TokenRules | None:
 
 
 def check_allowed(connection: ConnectionInfo) -> None:
-    """Checks that the client may request tokens: it must be authenticated, but not with a delegation token.
+    """Checks that the client may request tokens. The client must be authenticated, but not with a delegation token.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     """

@@ -1,4 +1,4 @@
-"""The delegation tokens in the metadata log. They are only changed by `replay` and `replay_removal`."""
+"""The delegation tokens in the metadata log. Only `replay` and `replay_removal` change the tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class DelegationToken:
     max_ms: int  # time after which the token can no longer be renewed
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Returns whether the principal may renew and expire the token, as its owner, requester or renewers may."""
+        """Returns whether the principal may renew and expire the token. The owner, the requester and the renewers
+        may."""
         return principal in (self.owner, self.requester, *self.renewers)
 
     @property
