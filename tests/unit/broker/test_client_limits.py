@@ -1,4 +1,4 @@
-"""Changes of the connection limits while the broker runs."""
+"""Tests of changes to the connection limits while the broker runs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ from tests.support.manual_loop import ManualWorkers
 
 
 class SetLimits:
-    """Remembers the limits that were set last."""
+    """Stores the limits that were set last."""
 
     def __init__(self) -> None:
         self.limits = ConnectionLimits()
@@ -21,7 +21,7 @@ class SetLimits:
 
 
 class Running:
-    """A broker without clients. Its background jobs end when a test tells them to."""
+    """A broker without clients. Its background jobs end when the test finishes them."""
 
     def __init__(self) -> None:
         self.workers = ManualWorkers()

@@ -1,4 +1,5 @@
-"""The garbage collector skips objects that coordinators load, and runs again when all coordinators have loaded."""
+"""Tests that the garbage collector does not run while coordinators load, and runs again when all coordinators have
+loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that cannot start leaves nothing behind: its ports are free again, and so is its directory."""
+"""Tests that a broker that cannot start frees its ports and its directory."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ KAFKA, PAGE, REGISTRY = "kafka", "page", "registry"
 
 
 class Refusal(Exception):
-    """Raised by a seed that cannot be applied."""
+    """A seed could not be applied."""
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def settings(directory: Path, ports: Mapping[str, int], **others: str) -> dict[s
 
 
 def failure(settings: Mapping[str, str], prepare: Prepare | None = None) -> BaseException:
-    """Returns the error of a start. While a test holds the error, its traceback keeps every object of the start
-    alive."""
+    """Starts a broker, and returns the error. While a test holds the error, the error's traceback keeps every object of
+    the start alive."""
 
     async def start() -> BaseException:
         serving = ServingBroker(config_with(**settings), asyncio.get_running_loop(), prepare=prepare)
@@ -58,7 +58,7 @@ def starts(settings: Mapping[str, str]) -> None:
 
 
 def require_free(port: int) -> None:
-    """Fails if any socket has the port, even one that does not listen."""
+    """Fails if any socket is bound to the port, even a socket that does not listen."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", port))
 

@@ -1,5 +1,5 @@
-"""The path of a request from its frame to its handler and back, with the cases in which the broker refuses the request
-or closes the connection as Kafka does."""
+"""Tests of the path of a request from its frame to its handler and back, and of the cases in which the broker refuses
+the request or closes the connection, as Kafka does."""
 
 import ast
 import asyncio
@@ -228,7 +228,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     assert not peer.is_disconnected
 
 
-# These versions have no field for an error of the whole request.
+# The responses of these versions have no field for an error of the whole request.
 SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 
@@ -311,7 +311,8 @@ async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> 
 
 
 async def test_what_took_several_slices_is_encoded_beside_the_loop() -> None:
-    """A short request may have a long response, such as the names of all groups."""
+    """Tests that the response to a request that took several slices is encoded in a thread, because even a short
+    request may have a long response, such as the names of all groups."""
     deferred: Deferred[ListGroupsResponse] = Deferred()
     sliced = Handler(0, 5, is_sliced=True, call=lambda *_: deferred)
     dispatcher = dispatcher_with({ApiKey.LIST_GROUPS: sliced})

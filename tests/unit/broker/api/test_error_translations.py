@@ -1,5 +1,5 @@
-"""The table of error translations: each code has one row for each receiver, and no row changes the result of
-another."""
+"""Tests of the table of error translations: each code has one row for each receiver, and no row changes the result of
+another row."""
 
 from collections import Counter
 
@@ -38,7 +38,8 @@ def test_what_no_row_names_stays_as_it_is() -> None:
     assert translate(Receiver.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
 
 
-# The codes of docs/spec/share-groups.md#s3-9, and the codes that refuse an acknowledgement in a transaction.
+# Translations for clients of the codes in docs/spec/share-groups.md#s3-9, and of the codes that refuse an
+# acknowledgement in a transaction.
 OF_THE_SHARE_COORDINATOR = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,

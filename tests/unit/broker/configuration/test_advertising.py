@@ -1,4 +1,4 @@
-"""The broker's address that a client gets, depending on the addresses of both ends of its connection."""
+"""Tests of the broker's address that a client gets, which depends on the addresses of both ends of its connection."""
 
 from ipaddress import IPv4Address, IPv4Network
 
@@ -34,7 +34,7 @@ def test_networks_and_gateways_are_read_from_the_routes() -> None:
         # another container, on either network
         ("172.18.0.3", LOCALHOST, HERE),
         ("172.19.0.3", LOCALHOST, HERE),
-        # the host: through a published port its address appears as the network's gateway, or as Docker Desktop's
+        # the host; through a published port, its address appears as the network's gateway, or as Docker Desktop's
         ("172.18.0.1", LOCALHOST, ("localhost", 9092)),
         ("172.18.0.1", OTHER_PORT, ("broker.example", 29092)),
         ("192.168.65.1", LOCALHOST, ("localhost", 9092)),
@@ -69,13 +69,13 @@ def test_by_arrival_each_listener_has_its_own_published_port() -> None:
 @pytest.mark.parametrize(
     ("told", "client", "is_published", "is_astray"),
     [
-        ("localhost", "172.18.0.3", True, True),  # Another container would connect to itself.
+        ("localhost", "172.18.0.3", True, True),  # another container would connect to itself
         ("127.0.0.1", "172.18.0.3", True, True),
-        ("localhost", "10.1.2.3", True, True),  # Another machine would connect to itself.
+        ("localhost", "10.1.2.3", True, True),  # another machine would connect to itself
         ("localhost", "2001:db8::7", True, True),
         ("localhost", "172.18.0.1", True, False),  # the host, where the port is published
         ("localhost", "192.168.65.1", True, False),
-        ("localhost", "172.18.0.1", False, True),  # Outside a container this address is the router's.
+        ("localhost", "172.18.0.1", False, True),  # outside a container, this address is the router's
         ("localhost", "127.0.0.1", True, False),
         ("localhost", "::1", True, False),
         ("localhost", "172.18.0.2", True, False),  # this machine, at another of its addresses

@@ -1,4 +1,4 @@
-"""The settings of the authorizer (docs/spec/security.md#s1-1, 6)."""
+"""Tests of the authorizer's settings (docs/spec/security.md#s1-1, 6)."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The broker's configuration: sources and their precedence, refusals, listeners, and defaults of topics."""
+"""Tests of the broker's configuration: sources and their precedence, refusals, listeners, defaults of topics, and the
+tables of settings."""
 
 import ast
 import re
@@ -28,7 +29,7 @@ def refusal(settings: Mapping[str, str]) -> str:
     return str(refused.value)
 
 
-# Sources
+# Sources of settings
 
 
 def test_without_any_configuration_everything_has_kafkas_default() -> None:
@@ -99,7 +100,7 @@ def test_broker_id_is_an_older_name_of_node_id(settings: dict[str, str]) -> None
     assert config.current_text("broker.id") == "5"
 
 
-# A refusal names the setting, the value and the permitted values.
+# Refusals, which name the setting, the value and the permitted values
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_a_listener_that_cannot_be_served_is_refused(settings: dict[str, str], w
     assert words in refusal(settings)
 
 
-# Time limits in several units.
+# Time limits in several units
 
 
 def test_the_finest_unit_of_retention_and_of_rolling_counts() -> None:
@@ -214,7 +215,7 @@ def test_the_finest_unit_of_retention_and_of_rolling_counts() -> None:
     assert given(log_retention_ms="-5").topic_defaults()["retention.ms"] == "-1"
 
 
-# Topics
+# Settings of topics
 
 
 def test_a_topic_takes_the_brokers_values_where_it_has_none() -> None:
@@ -245,7 +246,7 @@ def test_topics_of_the_same_settings_share_one_value_until_the_broker_changes() 
     assert config.log_config({}).segment_bytes == 3_000_000
 
 
-# Settings from AlterConfigs.
+# Settings from AlterConfigs
 
 
 def test_a_dynamic_value_of_the_broker_goes_before_the_clusters_and_that_before_what_was_given() -> None:
@@ -264,14 +265,15 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
     assert config.recorded_defaults["foo"] == "bar"
 
 
-# One row for each setting.
+# Tables with one row for each setting
 
 TABLES = ("broker_settings.py", "unused_settings.py", "topic_settings.py")
-MAX_SETTINGS_ELSEWHERE = 6  # length of the longest list of settings elsewhere: that of a rule about several settings
+# Length of the longest list of setting names outside the tables. It belongs to a rule about several settings.
+MAX_SETTINGS_ELSEWHERE = 6
 
 
 def code_of_the_broker() -> Iterator[ast.AST]:
-    """Yields the broker's code without the tables of settings and the rules of AlterConfigs."""
+    """Yields the nodes of the broker's code, without the tables of settings and the rules of AlterConfigs."""
     for path in (REPOSITORY / "odradek" / "broker").rglob("*.py"):
         if path.name not in (*TABLES, "config_rules.py"):
             yield from ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,5 @@
-"""Group settings that exceed limits which the broker has changed since (docs/spec/share-groups.md#s2-6)."""
+"""Tests that group settings are clamped to the broker's current limits, which may have changed since
+(docs/spec/share-groups.md#s2-6)."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Settings with a listener's prefix: precedence of their values, valid names, and their descriptions."""
+"""Tests of settings with a listener's prefix: the precedence of their values, valid names, their descriptions, and
+contradictions between listeners."""
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
     assert "swordfish" not in repr(describe_broker(config))
 
 
-# If the settings of two listeners contradict each other, the message names the setting (docs/spec/security.md#s1-1).
+# If the settings of two listeners contradict each other, the broker's error names the setting
+# (docs/spec/security.md#s1-1).
 
 
 @pytest.mark.parametrize(

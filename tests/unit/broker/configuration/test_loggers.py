@@ -1,4 +1,4 @@
-"""The broker's loggers as a config resource: Kafka's level names on Python's loggers."""
+"""Tests of the broker's loggers as a config resource, which applies Kafka's level names to Python's loggers."""
 
 import logging
 

@@ -1,5 +1,5 @@
-"""Python does not parse numbers with thousands of digits. Such numbers are refused like any other number that is too
-large."""
+"""Tests that a number with thousands of digits, which Python does not parse, is refused like any other number that is
+too large."""
 
 import pytest
 

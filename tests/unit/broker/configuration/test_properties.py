@@ -1,4 +1,4 @@
-"""The two forms of settings: Java properties, and the environment of the apache/kafka image."""
+"""Tests of the two forms of settings: Java properties, and the environment variables of the apache/kafka image."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The groups' view of the cluster follows the metadata image."""
+"""Tests that the group coordinator's view of the cluster follows the metadata image."""
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
@@ -29,7 +29,7 @@ def test_topics_that_grow_and_brokers_that_move() -> None:
     seen = view.topic("t")
     assert seen is not None
     assert seen.partition_racks == (("a",),)
-    assert view.topic_of_id(TOPIC_ID) is seen  # The object is created only once.
+    assert view.topic_of_id(TOPIC_ID) is seen  # the object is created only once
     image.replay(partition(1))
     grown = view.topic("t")
     assert grown is not None

@@ -1,4 +1,5 @@
-"""Transactional ids that expire at the same time are removed in slices, and other work runs between the slices."""
+"""Tests that transactional ids that expire at the same time are removed in slices, and that other work runs between the
+slices."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ IDS = 2 * EXPIRED_IDS_PER_SLICE + 1
 
 
 class Scene(TransactionBroker):
-    """A partition of `__transaction_state` with more ids than one turn removes."""
+    """A broker with one partition of `__transaction_state`, which contains more ids than one slice removes."""
 
     def __init__(self) -> None:
         super().__init__(decisions=TransactionConfig(transactional_id_expiration_ms=EXPIRATION_MS))
@@ -28,7 +29,7 @@ class Scene(TransactionBroker):
 
     @property
     def tombstones(self) -> list[int]:
-        """Returns the number of tombstones in each batch that has tombstones."""
+        """The number of tombstones in each batch that contains tombstones."""
         log = self.partition(TRANSACTION_STATE, 0).log
         counts = []
         for data in log.reader.scan(0, log.log_end_offset):

@@ -1,5 +1,5 @@
-"""The shell around a coordinator core: it decides, appends, replays, settles and replies, in this order or not at
-all."""
+"""Tests of the code around a coordinator core: it decides, appends, replays, settles and replies in this order, or does
+none of this if the append fails."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Log:
 
 @dataclass(frozen=True)
 class FakeOutcome:
-    """An outcome: words to record, and the replies with their receivers."""
+    """An outcome for the tests: the words to record, the replies with their receivers, and the timers."""
 
     response: str | None = None
     records: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Timer:
 
 
 class Core:
-    """A core that records the replayed words, and makes the decisions that the test sets."""
+    """A core that notes the replayed words, and makes the decisions that the test specifies."""
 
     def __init__(self) -> None:
         self.words: list[tuple[str, int, int]] = []
@@ -177,7 +177,7 @@ def word(*words: str, **how: Any) -> bytearray:
     return build_batch([NewRecord(*encode(each), 5) for each in words], **how)
 
 
-# A turn.
+# Turns
 
 
 def test_a_turn_is_recorded_replayed_settled_and_answered() -> None:
@@ -240,7 +240,7 @@ def test_the_answer_takes_the_shape_that_is_asked_for() -> None:
     assert stage.shard.submit(lambda core, now_ms: FakeOutcome("done"), finish=str.upper) == "DONE"
 
 
-# Follow-up turns.
+# Turns that follow another turn
 
 
 def test_a_turn_that_follows_runs_when_the_turn_under_way_has_ended() -> None:
@@ -306,7 +306,7 @@ def test_a_turn_that_is_refused_still_lets_others_follow_later() -> None:
     assert stage.log.words() == ["b"]
 
 
-# Durability.
+# Durability
 
 
 def test_markers_wait_for_the_disk_and_come_after_the_replies() -> None:
@@ -364,7 +364,7 @@ def test_when_the_disk_fails_nobody_is_told_that_it_is_done() -> None:
             each.outcome()
 
 
-# Timers.
+# Timers
 
 
 def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time() -> None:
@@ -372,7 +372,7 @@ def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time
     for _ in range(10):
         stage.say(FakeOutcome("x", timers=(Timer("t", 50),)))
         stage.timers.advance(1)
-    assert stage.timers.armed().count(40) == 1  # The timer has the first request's time, not that of the tenth.
+    assert stage.timers.armed().count(40) == 1  # armed for the first request's time, not for the tenth's
     stage.timers.advance(48)
     assert stage.core.fired == []
     stage.timers.advance(1)
@@ -415,7 +415,7 @@ def test_tidying_up_that_cannot_be_written_is_left_for_later() -> None:
     assert stage.core.words == []
 
 
-# Loading and unloading.
+# Loading and unloading
 
 
 def test_loading_replays_records_and_markers_in_the_order_of_the_log() -> None:

@@ -1,5 +1,5 @@
-"""Regular expressions of groups are matched against all topics in slices, once for all groups, and later only against
-new names."""
+"""Tests that the regular expressions of groups are matched against all topics in slices, once for all groups, and later
+only against new names."""
 
 import asyncio
 import random
@@ -14,7 +14,8 @@ CHOICE = random.Random(37)
 HOSTILE = ".*a.{100}"
 LONG_NAMES = ["".join(CHOICE.choice("ab") for _ in range(240)) for _ in range(2_000)]
 ROUND_WORK = STEPS_PER_ROUND * WORK_PER_STEP
-LARGEST_NAME_WORK = 10_000  # The end of a slice does not interrupt the work on one character.
+# The work on one character is not interrupted at the end of a slice, so a slice may exceed its limit by this much.
+LARGEST_NAME_WORK = 10_000
 
 
 def is_public(name: str) -> bool:
@@ -38,7 +39,7 @@ class Cluster:
         return None if found is None else {regex: set(names) for regex, names in found.topics.items()}
 
     async def until_found(self, *group_ids: str) -> int:
-        """Runs the searches to their end. Returns the number of turns of the loop."""
+        """Waits until the searches of these groups have ended. Returns the number of turns of the loop."""
         turns = 0
         while not set(group_ids) <= set(self.found_by):
             await asyncio.sleep(0)
@@ -61,8 +62,8 @@ def test_the_loop_does_other_work_while_a_costly_expression_is_matched() -> None
             await asyncio.sleep(0)
             most = max(most, cluster.searches.work - before)
             before = cluster.searches.work
-        assert before >= 240 * 1_000  # The search has read the names.
-        assert most < before / 10  # The work was spread over many turns.
+        assert before >= 240 * 1_000  # the search has read the names
+        assert most < before / 10  # the work was spread over many turns
         assert cluster.find("g", HOSTILE) == {HOSTILE: {name for name in LONG_NAMES if name[-101] == "a"}}
 
     asyncio.run(scene())
@@ -73,7 +74,7 @@ def test_the_work_per_character_does_not_grow_with_the_pattern() -> None:
         cluster = Cluster(*LONG_NAMES)
         cluster.find("g", HOSTILE)
         await cluster.until_found("g")
-        assert cluster.searches.work < 2 * 240 * len(LONG_NAMES)  # 50 of 100 states are active all the time.
+        assert cluster.searches.work < 2 * 240 * len(LONG_NAMES)  # 50 of 100 states are active all the time
 
     asyncio.run(scene())
 
@@ -88,7 +89,7 @@ def test_groups_with_the_same_expression_share_the_work() -> None:
         work = cluster.searches.work
         assert work < 2 * 240 * len(LONG_NAMES)
         cluster.find("another", HOSTILE)
-        assert cluster.searches.work == work  # Known names are not searched again.
+        assert cluster.searches.work == work  # known names are not searched again
 
     asyncio.run(scene())
 
@@ -130,7 +131,7 @@ def test_a_search_that_its_group_has_given_up_is_not_finished() -> None:
     async def scene() -> None:
         cluster = Cluster(*LONG_NAMES)
         assert cluster.find("g", HOSTILE) is None
-        assert cluster.find("g", "payments") is None  # This search waits for the others.
+        assert cluster.find("g", "payments") is None  # this search waits for the first one
         await cluster.until_found("g")
         assert cluster.find("g", "payments") == {"payments": set()}
         assert cluster.searches.work < 240 * 1_000

@@ -1,4 +1,5 @@
-"""Records of a share partition as values: ranges, and the record at an offset."""
+"""Tests of the values that describe the records of a share partition: ranges of records, and the record at an
+offset."""
 
 from __future__ import annotations
 

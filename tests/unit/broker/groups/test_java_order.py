@@ -1,4 +1,4 @@
-"""Java's hash codes, which select the buckets of its hash maps."""
+"""Tests of Java's hash codes, which determine the iteration order of Java's hash maps."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""A `__consumer_offsets` that Kafka wrote: Odradek loads the same groups as Kafka, and encodes them to the same
-bytes."""
+"""Tests that Odradek loads the same groups as Kafka from a `__consumer_offsets` that Kafka wrote, and encodes their
+records to the same bytes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ pytestmark = needs_oracle
 
 
 def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """Yields partition, header and bytes of each batch, in the order of each partition's log."""
+    """Yields the partition, the header and the bytes of each batch, in the order of each partition's log."""
     for partition in sorted(directory.glob("__consumer_offsets-*")):
         for segment in sorted(partition.glob("*.log")):
             data = segment.read_bytes()
@@ -77,7 +77,7 @@ def loaded(directory: Path) -> list[GroupCore]:
 
 
 def shown(core: GroupCore) -> dict[str, Any]:
-    """Returns the groups in the form of `served.json`. Offsets of share groups are not committed offsets."""
+    """Returns the groups in the format of `served.json`. Share groups have no committed offsets."""
     groups = {}
     for listed in core.list_groups((), ()):
         asked = OffsetFetchRequestGroup(group_id=listed.group_id, topics=None)
@@ -137,7 +137,7 @@ def test_the_groups_that_kafka_serves_are_those_we_load(name: str, tmp_path: Pat
         if group["type"] == "Share":
             group["offsets"] = {}
     for group_id, group in theirs.items():
-        if "described" not in group:  # An earlier version of the kit recorded these groups.
+        if "described" not in group:  # an earlier version of the kit recorded this group without its description
             ours[group_id].pop("described", None)
     assert ours == theirs
 
@@ -186,7 +186,8 @@ def test_classic_groups_and_offsets_are_written_at_the_versions_that_kafka_write
 
 @pytest.mark.parametrize("name", TRANSACTIONS)
 def test_the_offset_of_an_open_transaction_is_pending_and_unstable(name: str, tmp_path: Path) -> None:
-    """In `open-tv…`, a transaction that was open when Kafka stopped had committed an offset for the group `copiers`."""
+    """Tests an offset that a transaction had committed for the group `copiers`, and that was still pending when Kafka
+    stopped."""
     if "copiers" not in dump(name, "offsets").rpartition("isTransactional: true")[2]:
         pytest.skip("its last transactional batch is a marker: nothing is open in these offsets")
     (core,) = [core for core in loaded(unpack(name, tmp_path)) if "copiers" in shown(core)]

@@ -1,4 +1,4 @@
-"""ApiVersions lists the served versions, and older clients only get responses that they can read.
+"""Tests that ApiVersions lists the supported versions, and that older clients only get responses that they can read.
 
 Version 5: docs/spec/kafka-4.4.md#s1-2.
 """
@@ -124,14 +124,14 @@ def ask_for_node(cluster_id: str | None, node_id: int, name: str = "probe") -> t
 async def test_a_client_that_means_another_node_is_sent_back_to_its_bootstrap_servers(
     cluster_id: str | None, node_id: int, code: str
 ) -> None:
-    """A1 to A6: cluster id and node id of the request must match the node, if they are present."""
+    """A1 to A6: if the request contains a cluster id and a node id, they must match the node."""
     _, answer = ask_for_node(cluster_id, node_id)
     assert ErrorCode(answer.error_code).name == code
     assert bool(answer.api_keys) == (code == "NONE")
 
 
 async def test_the_name_of_the_software_is_checked_before_the_node_that_is_meant() -> None:
-    """A7: an invalid software name is refused first."""
+    """A7: an invalid software name is refused before the node id is checked."""
     _, answer = ask_for_node("another", 2, name="not valid!")
     assert answer.error_code == ErrorCode.INVALID_REQUEST.value
 

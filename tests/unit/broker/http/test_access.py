@@ -1,4 +1,4 @@
-"""Access to the HTTP port: some requests are answered, and all others are refused."""
+"""Tests of the access to the HTTP port: which requests are allowed with and without a token."""
 
 from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""HTTP peers that are slow or too numerous, or that send too much. The tests advance the loop's clock."""
+"""Tests of HTTP peers that are slow or too numerous, or that send too much. The tests advance the loop's clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TLS_BEGINS = b"\x16\x03\x01"
 
 
 class AheadLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock is `ahead_s` ahead of the real one."""
+    """An event loop whose clock is `ahead_s` seconds ahead of the real clock."""
 
     ahead_s = 0.0
 
@@ -48,8 +48,8 @@ class Port:
         self._loop.ahead_s += seconds
 
     async def answer(self, head: bytes = WHOLE) -> bytes:
-        """Sends a request on a new connection. Returns the first line of the response, which is empty if the connection
-        is closed without one."""
+        """Sends a request on a new connection. Returns the first line of the response, or b"" if the server closes the
+        connection without a response."""
         reader, writer = await self.connect()
         writer.write(head)
         try:
@@ -90,7 +90,7 @@ def test_a_head_that_trickles_in_has_thirty_seconds_and_no_more() -> None:
         for _ in range(29):
             port.pass_(1)
             late_writer.write(b"X")
-            assert await port.answer() == OK  # Other peers are still served, and the loop is not blocked.
+            assert await port.answer() == OK  # other peers are still served, because the loop is not blocked
         in_time_writer.write(b"\r\n")
         assert (await in_time.readline()).rstrip() == OK
         port.pass_(1.1)
@@ -136,13 +136,13 @@ def test_a_head_that_is_too_large_is_refused_and_not_logged(head: bytes, caplog:
 def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
     async def scene(port: Port) -> None:
         slow = [await port.connect() for _ in range(LIMITS.max_connections)]
-        for reader, writer in slow:  # Each slow peer keeps its place.
+        for reader, writer in slow:  # each slow peer keeps its place
             writer.write(WHOLE)
             assert (await reader.readuntil(b"hello")).startswith(OK)
             writer.write(BEGINNING)
         assert await port.answer() == FULL
         slow[0][1].close()
-        while await port.answer() != OK:  # until the server has noticed that one peer has left
+        while await port.answer() != OK:  # until the server has noticed that a peer has left
             pass
         port.pass_(30.1)
         for reader, writer in slow[1:]:
@@ -153,7 +153,7 @@ def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
 
 
 def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait() -> None:
-    """Further connections use the reserve, where a new connection replaces the oldest one."""
+    """Tests that further connections use the reserve, in which a new connection replaces the oldest one."""
 
     async def scene(port: Port) -> None:
         slow = [await port.connect() for _ in range(LIMITS.max_connections + 3 * LIMITS.reserve)]
@@ -163,7 +163,7 @@ def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait
             assert await port.answer(HEALTH) == OK
         assert await port.answer() == FULL
         for reader, writer in slow[LIMITS.max_connections : -LIMITS.reserve]:
-            with suppress(ConnectionResetError):  # The server closes the connection with unread bytes.
+            with suppress(ConnectionResetError):  # the server closes the connection with unread bytes
                 assert await reader.read() == b""
             writer.close()
 

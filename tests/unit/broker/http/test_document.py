@@ -1,5 +1,5 @@
-"""The page as a single file: its modules use only the permitted syntax, and no content from a broker ends the
-script."""
+"""Tests of the page as a single file: its modules use only the permitted syntax, and no content from a broker can end
+the script."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from odradek.broker.http.page.document import ASSETS, EXPORT, IMPORT, VENDOR, do
 
 MODULES = sorted(ASSETS.rglob("*.js"))
 OWN = [each for each in MODULES if each.parent.name != VENDOR]
-# The digest of dist/preact.module.js in preact 10.29.8 from the registry.
+# The digest of dist/preact.module.js in preact 10.29.8, as published in the registry.
 PREACT = "c30e721ebfdc6e2ad4c18c14d2dfb82667829c8aec27de1207774e3fc16858a8"
 WIDTH = 120
 

@@ -1,4 +1,4 @@
-"""Metrics in the text format of Prometheus, and readiness."""
+"""Tests of the metrics in the text format of Prometheus, and of readiness."""
 
 import re
 from dataclasses import replace
@@ -44,7 +44,7 @@ from tests.support.fake_disk import FakeDisk
 
 
 def answered_in(*times_us: int) -> list[int]:
-    """Returns the histogram of these times, as `Way` counts them."""
+    """Returns the histogram of these times, in the buckets that `Way` uses."""
     counts = [0] * MAX_BITS
     for time_us in times_us:
         counts[time_us.bit_length()] += 1
@@ -95,7 +95,8 @@ MEASURES = Measures(
 
 
 def samples(measures: Measures) -> dict[tuple[str, ...], float]:
-    """Returns the value of each sample by its name and the values of its labels, sorted by label name."""
+    """Returns the value of each sample. A key is the name of the sample, followed by the values of its labels in the
+    order of the label names."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(exposition(measures).decode())
@@ -328,7 +329,7 @@ def test_partitions_that_cannot_be_used_are_named() -> None:
 
 
 class SlowRefusal:
-    """A coordinator that takes some time to refuse a request."""
+    """A coordinator that takes 15 ms to refuse a request."""
 
     def __init__(self, scene: BrokerScene) -> None:
         self._scene = scene

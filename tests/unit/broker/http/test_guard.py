@@ -1,4 +1,4 @@
-"""The guard of the page: which requests from browsers are accepted, and which are refused."""
+"""Tests of the page's guard, which decides which requests from browsers are accepted."""
 
 import pytest
 

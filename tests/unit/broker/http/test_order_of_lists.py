@@ -1,4 +1,4 @@
-"""Lists on the page are sorted by a column, and numbers within names are compared as numbers."""
+"""Tests that lists on the page are sorted by a column, and that numbers within names are compared as numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Views of the page with a lot of content: the broker keeps serving clients while it collects the content."""
+"""Tests that the broker keeps serving clients while it collects the contents of a large view of the page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def served() -> ViewedBroker:
 
 
 def view_and_turns(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
-    """Returns the view, and the number of turns that the loop gave to other work in the meantime."""
+    """Returns the view, and the number of turns that the loop gave to other work while the view was collected."""
     shown, turns = outcome_and_turns(view)
     return (shown() if callable(shown) else shown), turns - 1
 
@@ -49,7 +49,7 @@ def view_and_turns(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
 def test_the_totals_of_all_partitions_take_turns(served: ViewedBroker) -> None:
     totals, others = view_and_turns(partition_totals(served))
     assert totals.partitions == PARTITIONS + SHARDS
-    assert totals.records_in == IDS  # records of the transaction log
+    assert totals.records_in == IDS  # all of them are records of the transaction log
     assert others == PARTITIONS + SHARDS
 
 

@@ -1,4 +1,4 @@
-"""The timeline of a partition, which orders the coordinator's steps among the batches and markers."""
+"""Tests of the timeline of a partition, which places the coordinator's steps between the batches and markers."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def committed(begin_ms: int, *, place: tuple[str, int] = HERE) -> list[tuple[int
 
 
 def words(runs: Sequence[BatchRun], of: dict[str, list[TxnStep]]) -> list[str]:
-    """Returns the source and the first word of each entry."""
+    """Returns the source and the first word of each entry of the timeline."""
     found = []
     for each in timeline(runs, HERE, of, NAMES):
         assert isinstance(each, dict)

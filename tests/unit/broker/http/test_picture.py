@@ -1,4 +1,4 @@
-"""The picture of a timeline has the right lanes and columns, and no part is cut off at any width."""
+"""Tests that the picture of a timeline has the right lanes and columns, and that no part is cut off at any width."""
 
 import json
 import subprocess
@@ -38,8 +38,8 @@ def step(at_ms: int, state: TxnState, *places: tuple[str, int]) -> TxnStep:
 
 
 def caught() -> Mapping[str, Any]:
-    """Returns a commit between its two markers. The clocks of some batches are ahead, and those of others are
-    behind."""
+    """Returns the picture of a commit between its two markers. The producers' clocks are ahead for some batches and
+    behind for others."""
     steps = [
         step(90, TxnState.EMPTY),
         step(100, TxnState.ONGOING, ONE, TWO),
@@ -125,7 +125,7 @@ def test_holds_of_others_are_left_out() -> None:
     [
         ([batch(0, 0), marker(1, at_ms=50), batch(2, 3)], True, None, [2]),
         ([batch(0, 0), marker(1, at_ms=50), batch(2, 3), marker(4, at_ms=90)], False, 90, [2, 4]),
-        ([batch(0, 0), marker(1, at_ms=50)], False, 90, []),  # the marker of the previous transaction
+        ([batch(0, 0), marker(1, at_ms=50)], False, 90, []),  # the marker belongs to the previous transaction
         ([batch(0, 0), marker(1, at_ms=50)], False, None, []),
         ([batch(0, 0, producer_id=8)], False, None, []),
     ],
@@ -145,7 +145,7 @@ def test_only_the_latest_columns_are_drawn() -> None:
 
 
 LONG = "a" * 249
-LETTER = 6.9  # maximum width in pixels
+LETTER = 6.9  # maximum width of a letter in pixels
 LAYOUT = """
 const { layout } = await import("%s");
 const told = JSON.parse(await new Response(Deno.stdin.readable).text());
@@ -154,7 +154,7 @@ console.log(JSON.stringify(told.widths.map((width) => layout(told.picture, width
 
 
 def drawn(shown: Mapping[str, Any], *widths: int) -> list[Any]:
-    """Returns the shapes that a browser draws at each width."""
+    """Returns the shapes that a browser draws, for each width."""
     code = LAYOUT % (ASSETS / "layout.js").as_uri()
     told = json.dumps({"picture": shown, "widths": widths})
     run = subprocess.run(

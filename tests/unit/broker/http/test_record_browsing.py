@@ -1,4 +1,5 @@
-"""Records that are deleted while a request looks for them are left out, and the next request resumes after them."""
+"""Tests that records that are deleted while a request looks for them are left out, and that the next request resumes
+after them."""
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_records_that_are_deleted_meanwhile_are_left_out(newest_first: bool) -> 
     for request in range(5):
         source = RecordSource(0, given.log.reader, start, end, {})
         if request == 0:
-            given.log.delete_records_before(DELETED)  # The request has already read the bounds of the log.
+            given.log.delete_records_before(DELETED)  # the request has already read the bounds of the log
         browsed = browse([source], RecordSelection(), newest_first=newest_first, most=RECORDS)
         found += [each.record.offset for each in browsed.records]
         if browsed.is_done:

@@ -1,4 +1,5 @@
-"""Records as JSON: a record that is sent becomes bytes, and a record that was read can be sent again."""
+"""Tests of records as JSON: a record to be sent becomes bytes, and the JSON of a record that was read can be sent
+again."""
 
 import json
 

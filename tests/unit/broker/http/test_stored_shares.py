@@ -1,4 +1,5 @@
-"""The page's view of share partitions that are not in memory: the stored batches, and pending records on top."""
+"""Tests of the page's view of share partitions that are not in memory, which combines the stored batches with pending
+records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A filter of DeleteAcls is compared with only some ACLs, but finds the same ACLs as a comparison with all of them."""
+"""Tests that a filter of DeleteAcls, although it is compared with only some ACLs, finds the same ACLs as a comparison
+with all of them."""
 
 from collections.abc import Callable
 from itertools import product

@@ -1,4 +1,5 @@
-"""Warnings about clients that are given an address at which they would reach only themselves."""
+"""Tests of the addresses that clients get, and of the warnings about clients that would reach only themselves at such
+an address."""
 
 import logging
 
@@ -71,7 +72,7 @@ def test_a_client_is_told_the_same_for_as_long_as_it_is_connected() -> None:
     by_arrival = ClientAddresses({}, is_by_arrival=True, networks=lambda: Networks.of_routes(routes.pop(0)))
     connection = client("172.18.0.3")
     assert by_arrival.address_for(LOCALHOST, connection) == by_arrival.address_for(LOCALHOST, connection)
-    assert routes == [""]  # The decision was made only once.
+    assert routes == [""]  # the routes were read only once
 
 
 def test_the_routes_of_this_host_can_be_read() -> None:

@@ -1,5 +1,5 @@
-"""A connection: it splits bytes into frames, runs one request at a time, and sends responses in order with bounded
-buffers."""
+"""Tests of a connection: it splits bytes into frames, runs one request at a time unless the handler lets requests
+overlap, and sends responses in order with bounded buffers."""
 
 import asyncio
 from collections.abc import Callable
@@ -50,7 +50,8 @@ def produce(records: bytes, correlation_id: int = 0) -> bytes:
 
 
 class Desk:
-    """Handlers whose responses the test sends: the received requests, and the responses that are still due."""
+    """The handlers of a server. They note the received requests in `requests`. With `parks`, the test sends the
+    responses in `owed`."""
 
     def __init__(self, *, parks: bool = False, overlaps: bool = False) -> None:
         self.parks = parks
@@ -171,7 +172,7 @@ async def test_reading_stops_when_more_comes_behind_an_unanswered_request_and_go
     desk = Desk(parks=True)
     peer = Peer(desk.server())
     peer.send(heartbeat(1))
-    assert not peer.transport.is_paused  # The connection would still notice that the peer closes it.
+    assert not peer.transport.is_paused  # still reading, to notice that the peer closes the connection
     for correlation_id in range(2, 1000):
         peer.send(heartbeat(correlation_id))
     assert peer.transport.is_paused
@@ -283,7 +284,7 @@ async def test_a_parked_request_learns_that_its_client_is_gone() -> None:
     desk.owed[0].on_disconnect(lambda: forgotten.append(1))
     peer.hang_up()
     assert forgotten == [1]
-    desk.owed[0].resolve(HeartbeatResponse())  # The client has left, so the response is dropped without an error.
+    desk.owed[0].resolve(HeartbeatResponse())  # the client has left, so the response is dropped without an error
     assert peer.frames() == []
 
 

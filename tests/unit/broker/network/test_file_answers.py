@@ -1,4 +1,4 @@
-"""Responses with parts in files, over real sockets with small buffers, on both event loops."""
+"""Tests of responses whose records are sent from files, over real sockets with small buffers, on both event loops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from odradek.storage.disk import RealDisk, RealFile
 from tests.support.peer import Handler, server_with
 
 uvloop = pytest.importorskip("uvloop")
-pytestmark = pytest.mark.linux  # Other systems send responses from memory.
+pytestmark = pytest.mark.linux  # other systems send responses from memory
 
 VERSION = 12
 SMALL_BUFFER = 8 * 1024
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class ColdFile:
-    """A file whose pages enter the page cache when they are read."""
+    """A file whose pages are in the page cache only after they have been read."""
 
     def __init__(self, file: RealFile) -> None:
         self._file = file
@@ -71,14 +71,15 @@ class ColdFile:
 
 
 class Fetches:
-    """A server whose fetches return parts of one file. The fetch offset is the position, and the limit is the size."""
+    """A server whose fetches return parts of one file. The fetch offset is a position in the file, and the partition's
+    byte limit is the size of the part."""
 
     def __init__(self, file: SendableFile) -> None:
         self._file = file
         self.fetch_count = 0
 
     async def serve(self) -> tuple[Server, socket.socket]:
-        """Returns the server, and a client with a small receive buffer."""
+        """Starts the server. Returns the server, and the socket of a connected client with a small receive buffer."""
         handlers = {
             ApiKey.FETCH: Handler(4, VERSION, call=self._fetch),
             ApiKey.HEARTBEAT: Handler(0, 4, call=lambda request, context, broker: HeartbeatResponse()),
@@ -110,7 +111,7 @@ class Fetches:
 def fetch(correlation_id: int, *parts: tuple[int, int]) -> bytes:
     """Returns a fetch request.
 
-    parts  position and size for each partition
+    parts  position and size in bytes for each partition
     """
     partitions = [
         FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=size_bytes)
@@ -126,7 +127,7 @@ def heartbeat(correlation_id: int) -> bytes:
 
 
 async def received(client: socket.socket, size_bytes: int, *, at_once: int = 64 * 1024) -> bytes:
-    """Reads this many bytes in small portions. Returns fewer if the server closes the connection."""
+    """Reads this many bytes in small portions. Returns fewer bytes if the server closes the connection."""
     loop, data = asyncio.get_running_loop(), bytearray()
     while len(data) < size_bytes:
         try:
@@ -140,7 +141,7 @@ async def received(client: socket.socket, size_bytes: int, *, at_once: int = 64 
 
 
 async def next_answer(client: socket.socket) -> tuple[int, bytes]:
-    """Returns correlation id and body."""
+    """Reads the next response, and returns its correlation id and its body."""
     size_bytes = int.from_bytes(await received(client, 4), "big")
     frame = await received(client, size_bytes)
     assert len(frame) == size_bytes
@@ -153,11 +154,11 @@ def records(body: bytes) -> list[bytes]:
 
 
 def descriptors() -> set[str]:
-    """Returns the open descriptors of this process, after unreachable objects have been collected."""
+    """Returns the targets of this process's open descriptors, after unreachable objects have been collected."""
     gc.collect()
     names = set()
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the descriptor of the directory itself
+        with suppress(FileNotFoundError):  # the descriptor of the listed directory itself is already closed
             names.add(os.readlink(f"/proc/self/fd/{name}"))
     return names
 

@@ -1,4 +1,4 @@
-"""Bytes that arrive before the connection can accept them are kept in order, on either event loop."""
+"""Tests that bytes that arrive before the connection can accept them are kept in order, on either event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_what_came_while_there_was_no_place_is_answered_when_there_is(
         await first_reader.readexactly(ANSWER_BYTES)
         reader, waiting = await asyncio.open_connection("127.0.0.1", port)
         waiting.write(HEARTBEAT * REQUESTS)
-        for _ in range(20):  # The loop runs, but the connection does not accept the bytes.
+        for _ in range(20):  # meanwhile the loop runs, but the connection does not accept the bytes
             first.write(HEARTBEAT)
             await first_reader.readexactly(ANSWER_BYTES)
         assert answered == 21

@@ -1,4 +1,4 @@
-"""Kafka's limits on connections and on the memory of requests."""
+"""Tests of Kafka's limits on connections, and of the limit on the memory of requests."""
 
 from odradek.broker.network.admission import Admission, ConnectionLimits, ConnectionQuota, RequestMemory
 
@@ -75,7 +75,7 @@ def test_those_that_were_refused_memory_are_told_once_when_there_is_some_again()
     memory.reserve(150)
     told: list[int] = []
     memory.wait_for_room(lambda: told.append(1))
-    assert memory.release(50) == []  # 0 bytes are left.
+    assert memory.release(50) == []  # 0 bytes are left
     for again in memory.release(100):
         again()
     assert told == [1]

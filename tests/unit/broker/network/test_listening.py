@@ -1,4 +1,5 @@
-"""Sockets and connection limits from settings. The settings have Kafka's names, and errors say what to correct."""
+"""Tests of sockets and connection limits from settings. The settings have Kafka's names, and errors say what to
+correct."""
 
 import re
 import socket

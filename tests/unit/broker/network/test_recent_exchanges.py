@@ -1,4 +1,5 @@
-"""The exchanges that connections keep for tests of clients, with limits on their number and on their bytes."""
+"""Tests of the exchanges that connections keep so that tests of clients can look at them. Their number and their bytes
+are limited."""
 
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ def frame(name: str = "t", message: Message | None = None, version: int = 12) ->
 
 @dataclass
 class SetClock:
-    """A clock that tests set."""
+    """A clock whose time a test sets."""
 
     pace: Pace
 
@@ -87,7 +88,7 @@ async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_non
     first, second = DelayedAnswer(), DelayedAnswer()
     peer, exchanges, _ = kept_by(first, second)
     peer.send(frame("one") + frame("two"))
-    second.give(answer())  # This response waits for the first one.
+    second.give(answer())  # this response waits for the first one
     assert [each["answered_ms"] for each in exchanges.completed_since(0, None, None)] == [None, None]
     (client,) = exchanges.clients()
     assert (client.client_id, client.in_flight) == ("a-client", 2)

@@ -1,5 +1,5 @@
-"""The server: real sockets on the loopback interface, connection limits, idle connections, and an orderly shutdown
-(docs/spec/security.md#s5)."""
+"""Tests of the server: real sockets on the loopback interface, connection limits, idle connections, and an orderly
+shutdown (docs/spec/security.md#s5)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ class Client:
         self.writer = writer
 
     async def is_served(self) -> None:
-        """Sends a request, and returns when the response has arrived."""
+        """Sends a request, and returns when its response has arrived."""
         self.writer.write(HEARTBEAT)
         assert len(await self.reader.readexactly(ANSWER_BYTES)) == ANSWER_BYTES
 

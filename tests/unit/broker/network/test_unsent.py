@@ -1,4 +1,4 @@
-"""The remainder of a response after any number of partial sends."""
+"""Tests that the rest of a response is sent completely and in order after any number of partial sends."""
 
 from hypothesis import given
 from hypothesis import strategies as st

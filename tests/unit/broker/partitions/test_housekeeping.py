@@ -1,4 +1,4 @@
-"""Chores visit all partitions again and again without blocking the loop."""
+"""Tests that chores visit all partitions regularly, without blocking the loop."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,5 @@
-"""The registry of partitions follows the metadata: it creates, opens, refuses and removes partitions."""
+"""Tests of the registry of partitions, which creates, opens, refuses and removes partitions as the metadata
+requires."""
 
 from dataclasses import replace
 

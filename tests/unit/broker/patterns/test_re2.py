@@ -1,4 +1,4 @@
-"""Patterns have the meaning that RE2 gives them, and matching time is bounded for every pattern."""
+"""Tests that patterns have the meaning that RE2 gives them, and that matching time is bounded for every pattern."""
 
 import re
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.patterns.re2 import WORK_PER_STEP, InvalidPattern, Pattern, TooMuchWork
 
-# Each pattern with texts that match and texts that do not. Most of them were also tried on Kafka 4.3.1.
+# Each row contains a pattern, texts that match it, and texts that do not. Most rows were also tried on Kafka 4.3.1.
 MATCHES: list[tuple[str, list[str], list[str]]] = [
     ("pay-.*", ["pay-", "pay-1"], ["prepay-1", "pay"]),
     ("pay", ["pay"], ["payx", "xpay", ""]),
@@ -108,8 +108,8 @@ def test_where_pythons_syntax_means_the_same_it_matches_the_same(pattern: str, t
     assert Pattern(pattern).matches(text) == (re.fullmatch(pattern, text) is not None)
 
 
-# The reference is RE2 itself, from google-re2. Kafka's RE2/J accepts neither \C nor as many nested groups, so the tests
-# use neither.
+# The reference is RE2 itself, from google-re2. Kafka's RE2/J accepts neither \C nor as many nested groups as RE2, so
+# the tests do not generate them.
 SYNTAX = st.lists(
     st.one_of(
         ATOMS,
@@ -174,7 +174,7 @@ def test_a_state_for_each_position_costs_no_more_than_one_state() -> None:
     small, large = Pattern(".*a.{2}"), Pattern(".*a.{100}")
     small.matches(text)
     large.matches(text)
-    assert large.work <= small.work + 200  # The table of followed jumps is built only once.
+    assert large.work <= small.work + 200  # the table of followed jumps is built only once
 
 
 @pytest.mark.parametrize("pattern", ["(.?){1000}x", "((a?){100}){40}b", "(.*a){300}", "(a|b|ab|ba){900}c"])

@@ -1,4 +1,4 @@
-"""Registrations of schemas whose parsing takes a thread a long time."""
+"""Tests that registrations of schemas whose parsing takes a thread a long time do not block other requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,8 @@ LARGE = SchemaText("AVRO", '{"type":"fixed","size":1,"name":"' + "a" * 100_000 +
 
 
 class HeldWorkers:
-    """Runs each job at once. While `is_holding` is set, stores jobs in `held` instead, for the test to run later."""
+    """Runs each job immediately. While `is_holding` is set, keeps jobs in `held` instead, so that the test can run them
+    later."""
 
     def __init__(self) -> None:
         self.is_holding = False
@@ -49,7 +50,7 @@ def registration(service: RegistryService, subject: str, text: SchemaText) -> as
 
 
 async def held(service: RegistryService, workers: HeldWorkers, subject: str, text: SchemaText) -> asyncio.Task[int]:
-    """Returns a registration whose schema is being parsed."""
+    """Starts a registration, and returns it while its schema is still being parsed."""
     workers.is_holding = True
     waiting = registration(service, subject, text)
     while not workers.held:

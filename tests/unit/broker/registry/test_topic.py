@@ -1,4 +1,4 @@
-"""The reader of `_schemas` when the topic cannot be read."""
+"""Tests the reader of `_schemas` when the topic cannot be read."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ from odradek.protocol.messages.fetch_response import FetchableTopicResponse, Fet
 
 
 class DamagedTopic:
-    """A client whose fetches return bytes that are not a record batch."""
+    """A Kafka client whose fetches return bytes that are not a record batch."""
 
     async def ask(self, request: object, response_class: object, *, max_version: int) -> FetchResponse:
         damaged = PartitionData(partition_index=0, high_watermark=1, records=b"\xff" * 100)

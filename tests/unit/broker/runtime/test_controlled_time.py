@@ -1,4 +1,4 @@
-"""Time under control: due timers fire in order, whatever the system's clock does."""
+"""Tests of time under control: due timers fire in order, whatever the system's clock does."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
 
 
 async def test_what_needs_no_time_happens_while_the_clock_stands() -> None:
-    """Each timer fires in a separate turn of the loop, in the order in which the timers were armed."""
+    """Tests that each timer fires in a separate turn of the loop, in the order in which the timers were armed."""
     time = ControlledTime(asyncio.get_running_loop(), 1000)
     fired: list[str] = []
     time.after(0, lambda: fired.append("armed before"))
@@ -112,7 +112,7 @@ async def test_a_clock_stands_at_any_millisecond() -> None:
 
 
 class SystemNs:
-    """The system's wall clock, which an administrator may set."""
+    """A fake of the system's wall clock, which an administrator may set."""
 
     def __init__(self) -> None:
         self.ms = 5_000
@@ -185,7 +185,8 @@ async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
 
 
 class World:
-    """Events that are due at different times, some of them created by other events, and scans that look for them."""
+    """Due times of events, some of them added by timers, and periodic scans for due events. With `tells`, the scans
+    tell the clock when the next event is due."""
 
     def __init__(self, seed: int, *, tells: bool) -> None:
         self.random = Random(seed)
@@ -242,7 +243,7 @@ Arm = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class RandomTimers:
-    """Timers that arm and cancel other timers. A seed decides when one fires."""
+    """Timers that arm and cancel other timers when they fire. The seed determines what each one does."""
 
     def __init__(self, seed: int, now_ms: Callable[[], int], arm: Arm) -> None:
         self.fired: list[tuple[int, int]] = []  # (time, number) of each fired timer

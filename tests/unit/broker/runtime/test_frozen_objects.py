@@ -1,4 +1,4 @@
-"""Frozen objects: the collector skips them, and still finds cycles among them later."""
+"""Tests of frozen objects: the collector skips them at first, and finds cycles among them later."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def is_looked_at(thing: object) -> bool:
 
 
 def nobody() -> ref[Circle]:
-    """Returns a reference to a broker that no longer exists."""
+    """Returns a weak reference to an object that no longer exists."""
     circle = Circle()
     del circle.itself
     return ref(circle)
 
 
 def frozen_circle(objects: FrozenObjects) -> ref[Circle]:
-    """Freezes a cycle to which nothing else refers."""
+    """Freezes a reference cycle that nothing outside it refers to."""
     began = objects.cluster_starting()
     circle = Circle()
     objects.cluster_started(began)

@@ -1,4 +1,4 @@
-"""Work on a very large number of items is done in slices, and other work runs between the slices."""
+"""Tests that work on a very large number of items is done in slices, and that other work runs between the slices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ NOW_MS = 1_700_000_000_000
 
 
 def visited(each_s: float) -> list[str]:
-    """Visits a and b, each for this time, while another coroutine has two things to do. Returns the events in order."""
+    """Visits the items a and b, each of which takes `each_s`, while another coroutine has two turns. Returns the events
+    in order."""
     happened: list[str] = []
 
     async def other() -> None:
@@ -55,7 +56,7 @@ def test_others_get_their_turn_after_each_slice() -> None:
 
 
 def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> None:
-    """An example is 200 open pages, each of which lists all topics once a second."""
+    """Tests many visits at a time, for example 200 open pages, each of which lists all topics once a second."""
     happened: list[str] = []
 
     async def other(visits: list[asyncio.Task[None]]) -> None:
@@ -167,7 +168,7 @@ async def test_very_many_short_requests_in_a_crowd_share_a_slice_of_each_turn_an
 
 
 class Decoders:
-    """Decoder threads that run when the test releases them."""
+    """Decoder threads that finish a frame when the test calls `end`."""
 
     def __init__(self, rotation: Rotation) -> None:
         self._rotation = rotation

@@ -1,5 +1,5 @@
-"""Deferred answers, and the coroutines that wait for them. A coroutine that never has to wait returns its own answer at
-once."""
+"""Tests of deferred answers, and of the coroutines that wait for them. A coroutine that never has to wait returns its
+own answer immediately."""
 
 import asyncio
 
@@ -172,7 +172,7 @@ def test_work_for_which_nobody_waits_logs_the_bug_that_ends_it(caplog: pytest.Lo
     start_unattended(doubled(later))
     later.fail(RuntimeError("a bug"))
     assert "a bug" in caplog.text
-    with pytest.raises(KafkaError):  # An error before the first wait is raised to the caller.
+    with pytest.raises(KafkaError):  # an error before the first wait is raised to the caller
         start_unattended(doubled(refused()))
 
 

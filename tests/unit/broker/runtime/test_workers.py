@@ -1,4 +1,4 @@
-"""Jobs that run outside of the loop, and their results on the loop."""
+"""Tests of jobs that run outside the loop, and of the actions that receive their results on the loop."""
 
 import asyncio
 import itertools
@@ -41,7 +41,7 @@ async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
 
 
 async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
-    """When a broker stops, the end of the last fdatasync may still start another one."""
+    """Tests jobs after `close`: when a broker stops, the end of the last fdatasync may start another job."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
     done: list[str] = []
     workers.run(lambda: done.append("job"), lambda outcome: done.append("end of the job"))
@@ -59,7 +59,8 @@ class Task:
 
 
 async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
-    """A thread that kept its last job could keep a deleted file open, and with it the file's space on the disk."""
+    """Tests that a waiting thread drops its last job. Otherwise it could keep a deleted file open, and the file's disk
+    space would not be freed."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 1, idle_s=600)
     ended: asyncio.Future[JobResult[None]] = loop.create_future()
@@ -69,7 +70,7 @@ async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
     del task
     await ended
     async with asyncio.timeout(60):
-        while left() is not None:  # The thread may not have dropped the job yet.
+        while left() is not None:  # the thread may not have dropped the job yet
             await asyncio.sleep(0)
     workers.close()
 
@@ -132,7 +133,7 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
 
     for _ in range(4):
         workers.run(threading.get_ident, lambda outcome: turns.append(turn))
-    workers.close()  # All jobs have run, and the loop has not had a turn.
+    workers.close()  # all jobs have run, and the loop has not had a turn
     next_turn()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -141,13 +142,14 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
 
 
 async def test_what_takes_long_after_jobs_happens_in_several_turns() -> None:
-    """Each of 500 long responses takes some milliseconds to send. Other requests are served in between."""
+    """Tests that other requests are served between the ends of jobs that each take long, for example between 500 long
+    responses that each take some milliseconds to send."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 2, now_s=itertools.count(0.0, 2 * SETTLING_S).__next__)
     happened: list[str] = []
     for _ in range(3):
         workers.run(threading.get_ident, lambda outcome: happened.append("end"))
-    workers.close()  # All jobs have run, and the loop has not had a turn.
+    workers.close()  # all jobs have run, and the loop has not had a turn
     while not workers.is_idle:
         await asyncio.sleep(0)
         happened.append("other")
@@ -174,7 +176,7 @@ async def test_a_bug_after_one_job_does_not_keep_the_others_from_their_end() -> 
 
 async def test_threads_are_started_as_they_are_needed() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop(), 3, "of this test")
-    together = threading.Barrier(2, timeout=60)  # Without the barrier one thread may run both jobs.
+    together = threading.Barrier(2, timeout=60)  # without the barrier, one thread might run both jobs
     names: list[str] = []
 
     def job() -> None:

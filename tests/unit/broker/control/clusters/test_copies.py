@@ -1,4 +1,4 @@
-"""A copy of a directory has exactly the files of the original, whatever its target contained before."""
+"""Tests that a copy of a directory has exactly the files of the original, whatever the target contained before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.storage.disk import ChangeTrackingDisk
 
 
 def held(directory: Path) -> dict[str, bytes | None]:
-    """Returns the content of each file, and None for each directory."""
+    """Returns the contents of all files under a directory by relative path, and None for each subdirectory."""
     paths = directory.rglob("*")
     return {str(each.relative_to(directory)): None if each.is_dir() else each.read_bytes() for each in paths}
 
@@ -47,7 +47,8 @@ def test_what_was_changed_while_it_was_copied_is_as_in_the_turn_of_the_copy(tmp_
     disk.begin_notes()
 
     def change() -> list[str]:
-        """Changes the original after a thread has copied everything, and before the remaining files are compared."""
+        """Changes the original. The copy calls this function after a thread has copied everything, and before the
+        changed files are copied again."""
         disk.open(f"{source}/a-0/log").write_at([b"longer"], 0)
         disk.rename(f"{source}/b-0", f"{source}/b-0-delete")
         disk.unlink(f"{source}/c-0/log")

@@ -1,5 +1,5 @@
-"""If a full disk makes the copy of a cluster's files fail, the call is refused. The cluster is then either unchanged,
-or stopped and ready to be restarted."""
+"""Tests that a call is refused if a full disk makes the copy of a cluster's files fail. The cluster is then either
+unchanged, or stopped and ready to be restarted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ METADATA = 4
 
 @dataclass(slots=True)
 class FailingCopies:
-    """Copies directories, and can fail like a full disk.
+    """Copies directories, and can fail as if the disk were full.
 
-    at  the point at which the next copy fails: "soon", "late" (after clients were disconnected), or None (never)
+    at  when the next copy fails: "soon" (with part of the files), "late" (after clients were disconnected), or None
+        (never)
     """
 
     at: str | None = None
@@ -49,7 +50,7 @@ class Scene:
     copies: FailingCopies
 
     async def refused(self, at: str, call: Awaitable[object]) -> None:
-        """Makes the next copy fail at this point, and checks that the call is refused."""
+        """Makes the next copy fail at the point `at`, and checks that the call is refused."""
         self.copies.at = at
         with pytest.raises(Problem, match="No space left on device") as refusal:
             await call
@@ -74,7 +75,7 @@ def topics(wire: Wire) -> list[str | None]:
 
 
 def make_topic(wire: Wire, name: str) -> None:
-    """Creates a topic with a Metadata request."""
+    """Creates a topic by repeating a Metadata request, which creates missing topics."""
     while name not in topics(wire):
         wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), METADATA, MetadataResponse)
 
@@ -98,7 +99,7 @@ async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scen
     }
     await scene.refused("soon", calls[call]())
     assert (files(cluster), cluster.as_json()) == before
-    assert await asyncio.to_thread(topics, wire) == ["t"]  # The connection has not been closed.
+    assert await asyncio.to_thread(topics, wire) == ["t"]  # the connection has not been closed
     await calls[call]()
     await asyncio.to_thread(wire.close)
 

@@ -1,4 +1,4 @@
-"""The memory of a deleted cluster is freed at once, because a run of the garbage collector would delay all other
+"""Tests that the memory of a deleted cluster is freed without the garbage collector, whose runs would delay all other
 clusters."""
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from odradek.broker.broker import Broker
 from odradek.broker.control.clusters.clusters import Clusters
 
 PATIENCE_S = 30
-# The collector would have to visit more than 3,000 objects of a cluster, with its 100 partitions of internal topics.
+# If the cluster's objects formed cycles, the collector would find more than 3,000 objects (100 partitions of internal
+# topics).
 MAX_REMAINING_OBJECTS = 300
 
 
 def use(bootstrap: str) -> None:
-    """Uses a transaction and a consumer, and commits an offset."""
+    """Commits a transaction, reads its record with a consumer, and commits an offset."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -54,11 +55,11 @@ async def test_a_deleted_cluster_leaves_next_to_nothing_to_the_garbage_collector
     clusters = Clusters(asyncio.get_running_loop())
     gc.disable()
     try:
-        await until_gone(await live(clusters))  # The first run imports modules, which leaves garbage.
+        await until_gone(await live(clusters))  # the first cluster imports modules, which leaves garbage
         gc.unfreeze()
         gc.collect()
         await until_gone(await live(clusters))
-        gc.unfreeze()  # Otherwise the collector would skip objects that existed when a cluster had started.
+        gc.unfreeze()  # otherwise the collector would skip objects that existed when the cluster had started
         assert gc.collect() <= MAX_REMAINING_OBJECTS
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""After a marker is released, no rule holds it again until it is written or its topic is deleted."""
+"""Tests that no rule holds a marker again after its release, unless the marker's topic is deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
 PLACE: TopicPartition = ("orders", 0)
-MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])  # At transaction.version 1 the next transaction has the same epoch.
+# The tests also use this marker for the next transaction, because at transaction.version 1 the next transaction has the
+# same epoch.
+MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])
 
 
 class RefusingWriter:
@@ -40,7 +42,7 @@ def test_a_topic_that_is_created_again_is_another_one() -> None:
     markers.write([MARKER], told.append)
     assert (writer.marker_count, faults.holds.counts()) == (0, {"marker": 1})
     faults.release("marker")
-    markers.write([MARKER], told.append)  # The rule does not hold the retry again.
+    markers.write([MARKER], told.append)  # the rule does not hold the retry
     assert (writer.marker_count, faults.holds.counts()) == (2, {})
     markers.topic_deleted("orders")
     markers.write([MARKER], told.append)

@@ -1,5 +1,5 @@
-"""Fault rules: invalid rules are refused with the name of the wrong field, and a valid rule affects only the requests
-that it matches."""
+"""Tests of fault rules: an invalid rule is refused with the name of the wrong field, and a valid rule affects only the
+requests that it matches."""
 
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def occurrence_of(request: Message, **about: object) -> Occurrence:
         ({"match": {"when": "ProducerEpoch = 0", "api": "EndTxn"}}, "match.when", "a comparison"),
         ({"match": {"versions": "x"}}, "match.versions", "3-5"),
         ({"frequency": 1}, "frequency", "unknown"),
-        ({"match": {"api": "LeaderAndIsr"}}, "match.api", "unknown"),  # The broker does not serve messages of this API.
+        ({"match": {"api": "LeaderAndIsr"}}, "match.api", "unknown"),  # the broker does not support this API
         (
             {"match": {"api": "EndTxn"}, "do": {"error": "NOT_COORDINATOR", "partitions": [0]}},
             "do.partitions",
@@ -122,7 +122,7 @@ def test_single_partitions_are_refused_where_that_version_answers_each_of_them()
     ]
     grouped = OffsetFetchRequest(groups=groups)
     assert rule(do=do).count_match(replace(occurrence_of(old), version=7))
-    # In this version the partitions are nested below groups.
+    # in this version, the partitions are nested below groups
     assert not rule(do=do).count_match(replace(occurrence_of(grouped), version=8))
 
 

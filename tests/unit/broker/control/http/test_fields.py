@@ -1,4 +1,5 @@
-"""The JSON decoder in Python, which parses large bodies of control calls in a thread, agrees with the decoder in C."""
+"""Tests that the JSON decoder in Python, which parses large bodies of control calls in a thread, agrees with the
+decoder in C."""
 
 import json
 

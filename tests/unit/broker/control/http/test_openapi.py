@@ -1,4 +1,4 @@
-"""The table of control calls, the routes and the OpenAPI document agree."""
+"""Tests that the table of control calls, the routes and the OpenAPI document agree."""
 
 import asyncio
 import json

@@ -1,4 +1,5 @@
-"""Stops and starts of nodes in a cluster with many partitions. The resulting changes are decided in slices."""
+"""Tests that stopping and starting a node of a cluster with many partitions does not block the loop, because the
+resulting changes are decided in slices."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PARTITIONS = 8 * ENTRIES_PER_SLICE
 
 
 class WatchedTurns:
-    """Counts the turns of the loop between one decision about many partitions and the next."""
+    """Counts the turns of the loop before each decision about many partitions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.turns: list[int] = []

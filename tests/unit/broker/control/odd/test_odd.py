@@ -1,4 +1,5 @@
-"""Lawful but rare answers: changed responses can still be decoded, and the same seed makes the same changes."""
+"""Tests of rare but permitted responses: a changed response can still be decoded, and the same seed makes the same
+changes."""
 
 import pytest
 
@@ -207,7 +208,7 @@ def test_a_seed_repeats_what_it_does() -> None:
         return [odd.passing_error(ApiKey.END_TXN, EndTxnRequest()) for _ in range(1000)]
 
     assert codes(5) == codes(5) != codes(6)
-    assert 20 < sum(each is not None for each in codes(5)) < 90  # 5 %
+    assert 20 < sum(each is not None for each in codes(5)) < 90  # about 5 % of 1,000
 
 
 def test_nothing_is_refused_where_nobody_is_told() -> None:
@@ -256,7 +257,8 @@ def test_metadata_is_one_change_behind() -> None:
 
 
 def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode | None]]:
-    """Returns the errors that replaced responses, by the client id of the requests."""
+    """Returns the errors that replaced responses, by the client id of the requests. None means that the response was
+    not replaced."""
     found: dict[str, list[ErrorCode | None]] = {}
     for number, (client_id, api) in enumerate(requests):
         odd.begin_request(api, client_id, number)

@@ -1,5 +1,5 @@
-"""A recorder takes little time on the loop, and its memory is bounded: it writes on the loop, or it ends a recording
-whose reader is too slow."""
+"""Tests of a recorder: what it records, that it takes little time on the loop, and that its memory is bounded. If too
+many bytes are waiting, the loop writes them itself, or the recording ends because its reader is too slow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWER = b"\0\0\0\x04\0\0\0\x07"
 
 
 class CountedWrites(BytesIO):
-    """Counts writes. The written data stays readable after `close`."""
+    """Counts writes. The written data can still be read after `close`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class CountedWrites(BytesIO):
 
 
 class Answers:
-    """Gives each request the next of these responses. None closes the connection."""
+    """Answers each request with the next of the given responses. None closes the connection."""
 
     logins: LoginCounts | None = None
 
@@ -95,9 +95,9 @@ async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_who
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), max_waiting_bytes=1000)
     peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
-    for _ in range(100):  # All requests arrive in one turn of the loop, so that no work is passed to a thread.
+    for _ in range(100):  # all requests arrive in one turn of the loop, so that no thread gets work
         peer.send(FRAME)
-    assert disk.writes > 5  # the head, and the writes of the loop itself
+    assert disk.writes > 5  # the head, and the writes by the loop itself
     recorder.close()
     entries = disk.entries()
     assert [entry.exchange for entry in entries if entry.kind is Kind.RECEIVED] == list(range(1, 101))
@@ -111,7 +111,7 @@ async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_c
     server = server_around(Answers(*[[ANSWER]] * 5))
     slow, quick = peer_of(server, recorder, transport=unsent), peer_of(server, recorder)
     slow.send(FRAME)
-    quick.send(FRAME + FRAME)  # This peer reads at once.
+    quick.send(FRAME + FRAME)  # this peer reads its responses immediately
     slow.send(FRAME)
     quick.send(FRAME)
     while recorder.unwritten:  # until a tick writes the entries
@@ -138,9 +138,10 @@ async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_someb
     disk, load = CountedWrites(), 2 * MAX_SYSTEM_CALLS
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answers(*[[ANSWER]] * (load + 3))), recorder)
-    for _ in range(load):  # All requests arrive in one turn of the loop, so that no tick adds to the budget of queries.
+    # All requests arrive in one turn of the loop, so that no tick adds to the budget of queries.
+    for _ in range(load):
         peer.send(FRAME)
-    while recorder.unwritten:  # A tick writes, and also queries the unsent bytes.
+    while recorder.unwritten:  # a tick writes, and also queries the unsent bytes
         await asyncio.sleep(0.001)
     peer.send(FRAME)
     recorder.close()
@@ -275,7 +276,7 @@ async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
     recorder = Recorder(disk, asyncio.get_running_loop())
     observe(server, [recorder.observer_of(1)])
     peer.send(FRAME)
-    assert not peer.connection.info.sends_files  # The recorder cannot see bytes that are sent from a file.
+    assert not peer.connection.info.sends_files  # the recorder cannot see bytes that are sent from a file
     recorder.close()
     written = disk.getvalue()
     peer.send(FRAME)
@@ -290,7 +291,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
     unread.write(b"12345")
     unread.write(b"67890")
     unread.write(b"x")
-    unread.write(b"y")  # Nothing may follow a gap.
+    unread.write(b"y")  # nothing may follow a gap
     assert await unread.wait_for_blocks(1) == b"1234567890"
     assert unread.left_out == 2
     unread.write(b"z")
@@ -298,7 +299,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
 
 
 async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> None:
-    """The reader also gets exchanges that were too recent to form a block when the cluster was deleted."""
+    """Tests that the reader also gets exchanges that were too recent to form a block when the cluster was deleted."""
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE)

@@ -1,4 +1,4 @@
-"""Keys and certificates from files and settings, and their replacement in a running broker
+"""Tests of keys and certificates from files and settings, and of their replacement in a running broker
 (docs/spec/security.md#s1-4)."""
 
 import asyncio
@@ -29,7 +29,7 @@ def config_with(directory: Path, **more: str) -> BrokerConfig:
 
 
 def loaded(directory: Path, **more: str) -> bytes:
-    """Returns the certificate that a listener with these settings serves, in DER."""
+    """Returns the certificate, in DER, that a listener with these settings serves."""
     return ListenerCertificates(config_with(directory, **more)).tls_of("SSL").certificate
 
 
@@ -40,7 +40,7 @@ def refusal(directory: Path, **more: str) -> str:
 
 
 def pem_parts(directory: Path) -> tuple[str, str]:
-    """Returns the key and the chain of server.pem."""
+    """Returns the key and the certificate chain in server.pem."""
     text = (directory / "server.pem").read_text()
     end = text.index("-----BEGIN CERTIFICATE")
     return text[:end], text[end:]
@@ -48,7 +48,7 @@ def pem_parts(directory: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def own() -> Path:
-    """Returns certificates that the test may change."""
+    """Returns a directory of certificates that the test may change."""
     return another_authority()
 
 
@@ -140,7 +140,7 @@ def test_scenario_027_what_cannot_be_used_is_refused_and_the_old_one_stays(own: 
 
 
 def test_a_key_that_does_not_belong_to_the_certificate_is_refused(own: Path) -> None:
-    """Kafka accepts such a key, and then every handshake fails (scenario 27a)."""
+    """Tests that such a key is refused. Kafka accepts it, and then every handshake fails (scenario 27a)."""
     _, chain = pem_parts(own)
     key, _ = pem_parts(certificates("kate"))
     (own / "mixed.pem").write_text(key + chain)

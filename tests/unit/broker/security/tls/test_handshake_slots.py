@@ -1,4 +1,4 @@
-"""The choice of the handshake to abandon if there are too many."""
+"""Tests the choice of the handshake to abandon if there are too many handshakes."""
 
 from odradek.broker.security.tls.handshake import HandshakeSlots
 

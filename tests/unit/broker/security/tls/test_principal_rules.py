@@ -1,4 +1,5 @@
-"""ssl.principal.mapping.rules, scenarios 18 to 24 of docs/spec/security.md#s1-3, as observed on Kafka's own mapper."""
+"""Tests of ssl.principal.mapping.rules: scenarios 18 to 24 of docs/spec/security.md#s1-3, as observed on Kafka's own
+mapper."""
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_named_groups_are_those_of_java() -> None:
 
 
 def test_every_match_within_the_subject_is_replaced_as_in_java() -> None:
-    assert name("RULE:.*/x/") == "xx"  # Java finds an empty match after the first match.
+    assert name("RULE:.*/x/") == "xx"  # Java also finds an empty match after the first match
     assert name("RULE:(?:[A-Z]+=([^,]*),?)*/$1/") == "DE"
     assert name("RULE:^(CN=).*?$/$1/L") == "cn="
 

@@ -1,4 +1,5 @@
-"""The settings of a TLS listener, and those that the broker refuses when it starts (docs/spec/security.md#s1-2)."""
+"""Tests of the settings of a TLS listener, and of the settings that the broker refuses when it starts
+(docs/spec/security.md#s1-2)."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The subject of a certificate as text, compared with the output of Java 17 (docs/spec/security.md#s1-3)."""
+"""Tests of the subject and the alternative names of a certificate as text, compared with the output of Java 17
+(docs/spec/security.md#s1-3)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
