@@ -33,7 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-TRIES = 5_000  # Requests are repeated this often, because the expected state takes some fsyncs.
+TRIES = 5_000  # A request is repeated up to this often, because the expected state takes some fsyncs.
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 TYPES = {
     "Topic": ResourceType.TOPIC,
@@ -72,7 +72,8 @@ def batch(**kind: Any) -> str:
 
 
 class Recorder(logging.Handler):
-    """Records the audit log. A line has level, principal, result, operation, type, name, request and number of uses."""
+    """Records the audit log. A line is a tuple of level, principal, result, operation, type, name, request and number
+    of uses."""
 
     def __init__(self) -> None:
         super().__init__(level=TRACE)
@@ -98,7 +99,7 @@ class Recorder(logging.Handler):
         self.lines.append((level, *match.groups()))
 
     def checks(self, principal: str) -> set[tuple[str, ...]]:
-        """Returns the authorization checks of a principal, in the form of `heeded`."""
+        """Returns the authorization checks of a principal that affect an answer, as `heeded` returns them."""
         return heeded(
             (kind, name, operation, result.lower(), level)
             for level, who, result, operation, kind, name, _, _ in self.lines
@@ -109,8 +110,8 @@ class Recorder(logging.Handler):
 def heeded(checks: Iterable[Sequence[str]]) -> set[tuple[str, ...]]:
     """Returns (type, name, operation, result, level) of the checks that affect an answer.
 
-    Checks at TRACE, such as probes and authorized operations, are left out, because the answer itself shows their
-    results.
+    Checks that are logged at TRACE, such as probes and authorized operations, are left out, because the answer itself
+    shows their results.
     """
     return {tuple(check) for check in checks if check[4] != "TRACE"}
 
@@ -145,7 +146,7 @@ class MatrixScene:
         return named
 
     def set_up(self, api: str, case: str) -> None:
-        """Creates what the case will use up, and what earlier cases have removed."""
+        """Creates the topic or group that the case deletes, or the group with a member that the case describes."""
         if api == "DeleteTopics" and case.startswith("existing"):
             self._create("m-del", 1)
         elif api == "DeleteGroups" and case == "existing group":
@@ -189,7 +190,7 @@ class MatrixScene:
         self._create("m-t", 2)
         data = {"name": "m-t", "partitionData": [{"index": 0, "records": batch()}]}
         self.admin("Produce", 12, acks=-1, timeoutMs=5000, topicData=[data])
-        # Kafka had deleted these old records when the matrix was recorded.
+        # When the matrix was recorded, Kafka had already deleted the records of this topic.
         deleted = {"name": "m-t", "partitions": [{"partitionIndex": 0, "offset": -1}]}
         self.admin("DeleteRecords", 2, topics=[deleted], timeoutMs=5000)
         self._commit("m-g")
@@ -229,7 +230,7 @@ class MatrixScene:
         )
 
     def _join(self, api: str, group: str, **fields: Any) -> None:
-        """Ensures that the group has a member that owns all partitions."""
+        """Joins the group, and repeats the heartbeat until the member owns partitions."""
         epoch = 0
         for _ in range(TRIES):
             found = self.admin(
@@ -242,7 +243,7 @@ class MatrixScene:
         raise AssertionError(f"{group} gets no partitions: {found}")
 
     def _join_streams_group(self, group: str) -> None:
-        """Ensures that the streams group has a member that owns all tasks."""
+        """Joins the streams group as its only member, which then owns all tasks."""
         no_delay = {"name": "streams.initial.rebalance.delay.ms", "configOperation": 0, "value": "0"}
         settings = {"resourceType": 32, "resourceName": group, "configs": [no_delay]}
         self.admin("IncrementalAlterConfigs", 1, resources=[settings])
@@ -278,7 +279,7 @@ class MatrixScene:
             self.admin("FindCoordinator", 4, keyType=kind, coordinatorKeys=["m"])
 
     def _filled(self, value: Any) -> Any:
-        """Replaces placeholders such as names by the actual ids and records."""
+        """Replaces placeholders such as `$id(m-t)` and `$records` with ids of this broker and with records."""
         if isinstance(value, Mapping):
             return {name: self._filled(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -292,7 +293,7 @@ class MatrixScene:
         return value
 
     def _named(self, value: Any) -> Any:
-        """Replaces actual ids by their names."""
+        """Replaces ids of this broker with placeholders such as `$id(m-t)`."""
         if isinstance(value, Mapping):
             return {name: self._named(each) for name, each in value.items()}
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""ACLs whose host is a range of addresses (KIP-1276, docs/spec/kafka-4.4.md#s5-4)."""
+"""Tests of ACLs whose host is a range of addresses (KIP-1276, docs/spec/kafka-4.4.md#s5-4)."""
 
 from collections.abc import Iterable
 
@@ -37,7 +37,7 @@ def created(host: str, metadata_version: int = 33, rules: KafkaRules = NEWEST) -
     image = MetadataImage()
     image.replay(FeatureLevelRecord(name="metadata.version", feature_level=metadata_version))
     decision = create_acls(image, [acl(host), acl("10.1.1.1")], ids(), rules)
-    assert decision.response[1] is None  # The other ACL of the request is created in any case.
+    assert decision.response[1] is None  # The second ACL of the request is created even if the first one is refused.
     assert len(decision.records) == (2 if decision.response[0] is None else 1)
     (refusal, _) = decision.response
     return (E.NONE, None) if refusal is None else (refusal.code, refusal.message)
@@ -88,7 +88,7 @@ def test_before_metadata_version_32_no_host_has_a_slash(host: str, metadata_vers
 
 @pytest.mark.parametrize("host", ["10.0.0.0/8", "10.0.0.0/33", ""])
 def test_kafka_4_3_takes_any_text_and_matches_none_of_it(host: str) -> None:
-    """R3: Kafka 4.3 stores such a host, but the ACL never matches a client."""
+    """R3: Kafka 4.3 stores a host with a slash, but the ACL never matches a client."""
     assert created(host, 30, KafkaRules.KAFKA_4_3) == (E.NONE, None)
     assert not may("10.1.2.3", acl(host), rules=KafkaRules.KAFKA_4_3)
 

@@ -1,4 +1,5 @@
-"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31), authorized operations in responses, and the audit log.
+"""Tests of DescribeAcls, CreateAcls and DeleteAcls (API keys 29 to 31), of authorized operations in responses, and of
+the audit log.
 
 Source: docs/spec/security.md#s3-2, #s3-3, #s5-1.
 """
@@ -58,7 +59,7 @@ class Asking:
         }
 
     def deleted(self, *filters: Json) -> list[list[str]]:
-        """Returns the names of the ACLs that each filter deleted."""
+        """Deletes ACLs. Returns for each filter the resource names of the ACLs that it deleted."""
         results = self.ask("DeleteAcls", 3, filters=list(filters))["filterResults"]
         assert {each["errorCode"] for each in results} <= {0}
         return [sorted(acl["resourceName"] for acl in each["matchingAcls"]) for each in results]

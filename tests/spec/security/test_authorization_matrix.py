@@ -1,4 +1,4 @@
-"""Sends requests of every API as a principal without rights, and repeats them after each grant.
+"""Tests that every API answers as Kafka does to a principal without rights, and again after each grant.
 
 matrix.json contains the answers of Kafka 4.3.1. Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order
 on one broker with a SASL/PLAIN listener, as they did on Kafka.
@@ -27,30 +27,30 @@ from tests.support.in_process_sasl_broker import InProcessSaslBroker
 
 Case = dict[str, Any]
 
-# API keys that Odradek does not serve: docs/compatibility.md, "Served APIs".
+# API keys that Odradek does not support: docs/compatibility.md, "Served APIs".
 NOT_SERVED = {64, 71, 72, 80, 81}
 CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 ASKED = sorted(
     (case for case in CASES if case["key"] not in NOT_SERVED | CONTROLLER),
-    key=lambda case: case["api"] == "DeleteShareGroupState",  # It comes last, because other cases read the state.
+    key=lambda case: case["api"] == "DeleteShareGroupState",  # This API comes last, because other cases read the state.
 )
 
 # Intended differences by (API, case), in the form of `errors_in`. docs/compatibility.md explains them.
 DEVIATIONS = {
-    # Odradek reports an unknown topic id in the result of its partition, and Kafka fails the whole request.
+    # Odradek reports an unknown topic id in the result of its partition. Kafka 4.3.1 fails the whole request.
     ("ShareFetch", "a known and an unknown topic id"): {
         "responses[].partitions[].errorCode": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"]
     },
 }
 # Intended differences in single fields, in the form of `differences`.
 OTHER_FIELDS = {
-    # If the response names no other leader, Odradek sends -1 and Kafka sends zeros.
+    # If a response names no other leader, Odradek sends -1 and Kafka sends 0.
     ("ShareFetch", "known topic id"): [".responses[].partitions[].currentLeader.leaderId: -1 instead of 0"],
-    # A write never decreases the count, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
+    # A write never decreases the number of completed deliveries, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
     ("ReadShareGroupStateSummary", ""): [".results[].partitions[].deliveryCompleteCount: 0 instead of -1"],
     # Since Kafka 4.4 the response contains the interval for task offsets: docs/spec/streams-groups.md#s1-2.
     ("StreamsGroupHeartbeat", ""): [".taskOffsetIntervalMs: 60000 instead of 0"],
-    # The response hides the id of a topic to which access is denied.
+    # Odradek hides the id of a topic to which access is denied.
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
 }
 # The answers of these APIs list what exists on the broker, which differs between brokers, so only their errors are
@@ -118,9 +118,9 @@ def denials(errors: dict[str, list[str]]) -> list[str]:
     return [code for codes in errors.values() for code in codes if code.endswith("AUTHORIZATION_FAILED")]
 
 
-# The right to create does not replace these rights.
+# By API, the rights that the right to create does not replace.
 NOT_REPLACED = {"Metadata": {"DESCRIBE"}, "StreamsGroupHeartbeat": {"READ", "DESCRIBE"}}
-# Resource names that stand for any resource in `alternatives`.
+# Resource names in `alternatives` that mean any resource.
 ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}
 
 

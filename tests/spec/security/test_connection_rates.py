@@ -1,4 +1,4 @@
-"""Limits on the rate and the number of connections (docs/spec/security.md#s4-3, #s5)."""
+"""Tests of limits on the rate and the number of connections (docs/spec/security.md#s4-3, #s5)."""
 
 import asyncio
 from contextlib import suppress
@@ -26,7 +26,7 @@ def rates(
 ) -> ConnectionRates:
     """Returns connection rates with the given limits.
 
-    limits  limit by address; None applies to addresses without a limit of their own
+    limits  limit by address; None applies to addresses without their own limit
     """
     found = ConnectionRates(Windows())
     by_entity: dict[QuotaEntity, dict[str, float]] = {
@@ -99,7 +99,7 @@ class Newcomer:
 
 
 class Rates:
-    """Stands in for the connection rates. The test sets the delays that it returns."""
+    """A stand-in for the connection rates. It returns the delays that the test has set."""
 
     def __init__(self, *, held_ms: int = 0, waits_ms: int = 0) -> None:
         self.held, self.waits = held_ms, waits_ms

@@ -1,4 +1,4 @@
-"""SCRAM users and delegation tokens in a metadata log of Kafka 4.3.1 can log in to Odradek
+"""Tests that SCRAM users and delegation tokens in a metadata log of Kafka 4.3.1 can log in to Odradek
 (docs/spec/security.md#s2-3).
 
 Kafka wrote the log with `delegation.token.secret.key=token secret`. The log contains credentials of alice (both

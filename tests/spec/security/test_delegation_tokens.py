@@ -1,4 +1,4 @@
-"""Delegation tokens are created, renewed, expired and described (docs/spec/security.md#s2-6)."""
+"""Tests of how delegation tokens are created, renewed, expired and described (docs/spec/security.md#s2-6)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Scene:
         self.running = Running(self.disk, self.now_ms, config=self.config)
 
     def ask(self, call: Any, request: Any, principal: str, *, by_token: bool = False, version: int = 0) -> Any:
-        """Returns the response, or the KafkaError that the dispatcher would translate into one.
+        """Returns the response, or the KafkaError that the dispatcher would translate into a response.
 
         version  0 chooses the newest version
         """
@@ -257,7 +257,7 @@ def test_scenario_100_one_sees_ones_own_tokens_and_others_with_a_right(scene: Sc
 
 
 def test_tokens_are_not_for_anonymous_clients_nor_for_those_who_came_by_a_token() -> None:
-    for secret in (SECRET, None):  # Such clients get the same refusal whether or not delegation tokens are enabled.
+    for secret in (SECRET, None):  # The refusal is the same whether or not delegation tokens are enabled.
         scene = Scene(secret=secret)
         for principal, by_token in (("User:ANONYMOUS", False), ("User:alice", True)):
             refused = scene.create(principal, by_token=by_token)

@@ -1,4 +1,5 @@
-"""The fast path of Produce also checks the client's rights. Every request that may be refused takes the general path.
+"""Tests that the fast path of Produce checks the client's rights, and that a request takes the general path if it may
+be refused.
 
 Source: docs/spec/security.md#s3-5.
 """
@@ -60,8 +61,8 @@ class Producing:
     def takes_the_fast_path(
         self, topic: str = "t", principal: str = ALICE, transactional_id: str | None = None
     ) -> bool:
-        """Returns whether the fast path accepts the request. The coordinator refuses transactional requests only
-        later."""
+        """Returns whether the fast path accepts the request. If the request is transactional, the coordinator may still
+        refuse it later."""
         frame = memoryview(bytearray(request_bytes(request(topic, transactional_id), VERSION, 1, "c")))[4:]
         fast_path = self.broker.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path
         assert fast_path is not None

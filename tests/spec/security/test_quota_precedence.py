@@ -1,4 +1,4 @@
-"""The precedence of quotas, and the clients that share a quota (docs/spec/security.md#s4-2)."""
+"""Tests of the precedence of quotas, and of which clients share a quota (docs/spec/security.md#s4-2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Measured rates and the throttle times that result from them (docs/spec/security.md#s4-3)."""
+"""Tests of measured rates, and of the throttle times that result from them (docs/spec/security.md#s4-3)."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_the_throttle_is_the_time_after_which_the_rate_has_fallen_to_the_limit()
     assert throttle_ms == 5000
     assert (
         used.throttle_ms(10_000, T0 + throttle_ms) == 5000
-    )  # As in Kafka, the samples are averaged over ten windows even while there are fewer.
+    )  # As in Kafka, the samples are averaged over ten windows even while there are fewer windows.
     assert used.throttle_ms(10_000, T0 + 10_999) == 4001
     assert used.throttle_ms(10_000, T0 + 11_000) == 0
 
@@ -61,7 +61,7 @@ def test_a_clock_that_goes_back_does_no_harm() -> None:
 
 
 def test_a_clock_that_is_set_back_by_hours_throttles_nobody_for_hours() -> None:
-    """Samples in the future would not expire for hours, and would count all usage until then."""
+    """If samples in the future were kept, they would not expire for hours, and all usage until then would count."""
     used = rate((100_000, 0))
     for second in range(600):
         used.record(9_900, T0 - 3 * 3_600_000 + 1000 * second)

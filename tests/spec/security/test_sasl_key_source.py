@@ -1,4 +1,5 @@
-"""The source of the keys for OAUTHBEARER tokens: a JWKS from a file or over HTTP (docs/spec/security.md#s2-4)."""
+"""Tests of the source of the keys for OAUTHBEARER tokens: a JWKS from a file or over HTTP
+(docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ OLD, NEW = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
 
 
 def key_set(**keys: ec.EllipticCurvePrivateKey) -> bytes:
-    """Returns a JWKS with the public parts of these keys. The names of the arguments are the key ids."""
+    """Returns a JWKS with the public parts of the given keys. The names of the arguments are the key ids."""
     return json.dumps(
         {"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": name} for name, key in keys.items()]}
     ).encode()

@@ -1,4 +1,4 @@
-"""Logins with OAUTHBEARER (docs/spec/security.md#s2-4)."""
+"""Tests of logins with OAUTHBEARER (docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unsecured(rules: ClaimRules | None = None) -> Exchange:
 
 
 def refusal_of(exchange: Exchange, token: bytes) -> str:
-    """Returns the JSON with which the broker refuses a token. The exchange then ends with the same JSON."""
+    """Returns the JSON of the challenge that refuses a token. The exchange then ends with the same JSON."""
     challenge = exchange.judge(token, NOW_MS)
     assert isinstance(challenge, Challenge)
     assert exchange.judge(END, NOW_MS) == TokenRefused(challenge.token.decode())

@@ -1,4 +1,4 @@
-"""Logins with SCRAM (docs/spec/security.md#s2-3)."""
+"""Tests of logins with SCRAM (docs/spec/security.md#s2-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that expire, and re-authentication on an open connection (docs/spec/security.md#s2-5)."""
+"""Tests of sessions that expire, and of re-authentication on an open connection (docs/spec/security.md#s2-5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKEN_LIFETIME_MS = 2_000
 
 
 class Ticket:
-    """A mechanism that accepts every token. The token is the name of the user, and its session expires."""
+    """A mechanism that accepts every token as the name of a user. The user's session expires."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         return TokenAccepted(token.decode(), expires_at_ms=NOW_MS + TOKEN_LIFETIME_MS)

@@ -1,4 +1,4 @@
-"""The settings that a broker with a SASL listener needs to start (docs/spec/security.md#s1-1)."""
+"""Tests of the settings that a broker with a SASL listener needs to start (docs/spec/security.md#s1-1)."""
 
 from dataclasses import replace
 
@@ -27,7 +27,8 @@ ACCOUNTS = Accounts(
 
 
 def offers(**settings: str) -> Offers:
-    """Returns the mechanisms that the listener offers with these settings. A `__` in a name stands for a dot."""
+    """Returns the mechanisms that the listener offers with the given settings. In a setting's name, `__` represents a
+    dot."""
     given = {name.replace("__", "."): text for name, text in settings.items()}
     return offers_of(configure(given, {}, {})[0].listener_settings("SECURE"), ACCOUNTS)
 
@@ -153,8 +154,8 @@ SIGNED = {
 AUDIENCE, ISSUER = {"sasl.oauthbearer.expected.audience": "a"}, {"sasl.oauthbearer.expected.issuer": "i"}
 ANY_AUDIENCE = {"sasl.oauthbearer.allow.unverified.audience": "true"}
 ANY_ISSUER = {"sasl.oauthbearer.allow.unverified.issuer": "true"}
-# The missing keys are the next error, because the broker reads them only after it has checked the settings of the
-# claims.
+# The broker reads the keys only after it has accepted the settings of the claims, so this error shows that they are
+# accepted.
 NO_KEYS = "the keys at file:///no/such/file cannot be read"
 
 

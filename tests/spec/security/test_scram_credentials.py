@@ -1,4 +1,4 @@
-"""SCRAM credentials as records, and the APIs that alter and describe them (docs/spec/security.md#s2-3)."""
+"""Tests of SCRAM credentials as records, and of the APIs that alter and describe them (docs/spec/security.md#s2-3)."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ def test_a_credential_outlives_a_restart_with_keys_in_place_of_the_password(scen
 
 
 def test_users_that_a_directory_was_formatted_with_are_there_at_the_first_start() -> None:
-    """`kafka-storage format --add-scram` creates them. Without them no user could log in if all listeners require
-    SCRAM."""
+    """`kafka-storage format --add-scram` creates these users. If all listeners require SCRAM, nobody else can log in at
+    first."""
     disk = FakeDisk()
     keys = {"stored_key": b"k", "server_key": b"v"}
     user = UserScramCredentialRecord(name="admin", mechanism=1, salt=b"s", iterations=4096, **keys)

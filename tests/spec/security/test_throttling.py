@@ -1,4 +1,4 @@
-"""The responses to a throttled client, and the state of its connection (docs/spec/security.md#s4-3)."""
+"""Tests of the responses to a throttled client, and of the state of its connection (docs/spec/security.md#s4-3)."""
 
 import asyncio
 from typing import Any
@@ -104,7 +104,7 @@ async def test_scenario_144_then_the_connection_is_not_read_for_so_long() -> Non
 
 
 async def test_scenario_144_requests_that_came_along_wait_too() -> None:
-    """Throttling also delays requests that the broker had already read."""
+    """Throttling also delays requests that the broker has already read."""
     scene = Scene(producer_byte_rate=10_000)
     scene.peer.send(request_bytes(produce_of(125_000), PRODUCE_VERSION, 1, "test"))
     big, small = produce_of(20_000), ApiVersionsRequest()
@@ -170,7 +170,7 @@ async def test_scenario_145_a_fetch_gets_no_more_than_ten_seconds_worth() -> Non
         scene.produce(10_000)
     scene.limit({"consumer_byte_rate": 10_000})
     response = scene.fetch()
-    # The bytes around the records exceed the quota a little, but part of the quota has become available again by now.
+    # The bytes around the records slightly exceed the quota, but part of the quota has become available again by now.
     assert response.throttle_time_ms < 10
     scene.let_pass(response.throttle_time_ms)
     (partition,) = scene.fetch().responses[0].partitions
