@@ -1,5 +1,5 @@
-"""The record of a complete transaction is delayed until the next record of its transactional id, and both are appended
-together (ADR 23).
+"""Tests of completions that are recorded late. The record of a complete transaction is delayed until the next record of
+its transactional id, and both are appended together (ADR 23).
 
 In the meantime requests see the transaction as complete. After a crash the transaction is only decided, and is
 completed again.
@@ -143,7 +143,7 @@ def test_a_locks_transaction_that_is_complete_is_over() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_answers_and_records_are_the_same_as_without_waiting(seed: int) -> None:
-    """A delayed completion changes neither answers nor records, in any order of requests.
+    """A delayed completion changes neither responses nor records, in any order of requests.
 
     The records of each transactional id are also in the same order.
     """

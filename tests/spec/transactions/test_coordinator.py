@@ -1,4 +1,4 @@
-"""The coordinator on real partitions: scenarios that involve logs, markers and producer ids together.
+"""Tests of the coordinator on real partitions, in scenarios that involve logs, markers and producer ids together.
 
 Scenarios: docs/spec/transactions.md#s8.
 """
@@ -253,7 +253,7 @@ def test_a_pending_marker_of_a_coordinator_that_is_gone_ends_nothing_and_the_nex
     scene.restart_coordinator()
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert late is not None
-    late()  # The leader refuses the marker, because an older coordinator has sent it.
+    late()  # The leader refuses this late marker, because it was sent by an older coordinator.
     assert scene.state() == ("CompleteCommit", PID, 1)
     assert [marker.coordinator_epoch for marker in scene.markers_in(*P0)] == [1]
     assert caplog.text == ""
@@ -308,7 +308,7 @@ def test_scenario_065_a_write_that_failed_is_tried_again() -> None:
     scene = Scene()
     pair = scene.init()
     scene.begin(pair, P0)
-    scene.disk.fail(2, Fault.ENOSPC)  # The first write is that of the decision.
+    scene.disk.fail(2, Fault.ENOSPC)  # The first write records the decision.
     scene.end(pair)
     scene.timers.advance(MARKER_RETRY_MS)
     assert scene.state() == ("CompleteCommit", PID, 1)

@@ -1,4 +1,4 @@
-"""EndTxn. `commit5` is EndTxn of version 5 (KIP-890), and `commit4` is EndTxn of older clients.
+"""Tests of EndTxn. `commit5` sends EndTxn of version 5 (KIP-890), and `commit4` sends EndTxn of older clients.
 
 Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 """

@@ -1,4 +1,4 @@
-"""`transaction.version` and its changes, including a bug of Kafka at level 0 that Odradek does not have.
+"""Tests of `transaction.version` and its changes, including a bug of Kafka at level 0 that Odradek does not have.
 
 Rules: docs/spec/transactions.md#s2-12; scenario 138: #s8-9.
 """
@@ -203,7 +203,7 @@ def test_v2_nothing_that_is_staged_is_left_without_an_end(
 
 
 def test_v4_share_version_2_is_lowered_to_1_whatever_is_staged() -> None:
-    """Level 2 stands for dead-letter queues, which do not depend on transactions."""
+    """Level 2 of `share.version` adds only dead-letter queues, which do not depend on transactions."""
     before = MetadataImage()
     for name, level in {"share.version": 2, TV: 2, OWN: 1}.items():
         before.replay(FeatureLevelRecord(name=name, feature_level=level))

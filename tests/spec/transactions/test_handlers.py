@@ -1,4 +1,4 @@
-"""The transaction APIs as clients see them: versions, permissions, and partial refusals.
+"""Tests of the transaction APIs as clients see them: versions, permissions, and partial refusals.
 
 Rules: docs/spec/transactions.md#s2; scenarios: #s8-1 to #s8-3.
 """
@@ -128,7 +128,7 @@ def state(scene: TransactionBroker) -> str:
 def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify_only: bool = False) -> list[list[Any]]:
     """Sends a request that names partitions of `orders` twice, in addition to the topics in `more`.
 
-    Returns the (topic, [(partition, error code)]) in the responses at v3 and at v5.
+    Returns [(topic, [(partition, error code)])] for the response at v3, and then for the response at v5.
     """
     producer_id, producer_epoch = init(scene)
     twice = [*topics(orders=[0, 0, 1]), *topics(orders=[1]), *more]
@@ -294,7 +294,7 @@ def test_a_batch_of_no_transactions_is_answered(version: int) -> None:
     assert add_batched(scene_with_topics(), version=version) == []
 
 
-# If a request named an id twice, both results were those of one transaction.
+# If a request named an id twice, the response contained the result of one of the two transactions twice.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
     scene = scene_with_topics()
@@ -379,7 +379,7 @@ def test_listing_filters_by_state_producer_and_duration_as_kafka_does() -> None:
     assert ids(listing(scene)) == {"pay", "ship"}
     assert ids(listing(scene, state_filters=["Ongoing"])) == {"ship"}
     assert ids(listing(scene, producer_id_filters=[pay[0]])) == {"pay"}
-    # An id without a transaction is treated as if its transaction had started long ago.
+    # A transactional id without a transaction is treated as if its transaction had started long ago.
     assert ids(listing(scene, duration_filter=60_000)) == {"pay"}
     assert ids(listing(scene, duration_filter=29_999)) == {"pay", "ship"}
     assert ids(listing(scene, duration_filter=29_999, state_filters=["Ongoing"])) == {"ship"}
@@ -450,7 +450,7 @@ def test_clients_are_served_while_many_ids_are_listed() -> None:
     context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
     answer, turns = outcome_and_turns(list_transactions(ListTransactionsRequest(), context, scene.broker))
     assert ids(answer) == {"pay", "ship"}
-    assert turns == 2 + 2 + 1  # Each requested shard, each id, and the response take one turn.
+    assert turns == 2 + 2 + 1  # One turn for each shard, one for each id, and one for the response.
 
 
 def test_clients_are_served_while_one_id_is_compared_with_a_costly_pattern() -> None:

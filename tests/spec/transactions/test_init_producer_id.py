@@ -1,4 +1,4 @@
-"""The coordinator's decisions about InitProducerId.
+"""Tests of the coordinator's decisions about InitProducerId.
 
 Rules: docs/spec/transactions.md#s2-2; scenarios 1 to 17: #s8-1.
 """

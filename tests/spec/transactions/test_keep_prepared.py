@@ -1,7 +1,7 @@
-"""The coordinator's decisions about two-phase commits (KIP-939).
+"""Tests of the coordinator's decisions about two-phase commits (KIP-939).
 
 A producer with Enable2Pc keeps a transaction open until an external coordinator has decided. A recovery keeps the
-transaction, and gets a new producer id and epoch, with which it can only end this transaction.
+transaction and gets a new producer id and epoch, which can only be used to end this transaction.
 
 Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 """
@@ -248,8 +248,8 @@ def test_scenario_124_keeping_without_two_phase_commit_gives_a_transaction_no_mo
 
 
 def test_scenario_124_a_commit_that_comes_after_the_abort_never_happens() -> None:
-    # The rule book says INVALID_TXN_STATE (#s3-7). Here the loser of the race receives the same error as for a
-    # transaction that no recovery has kept.
+    # The rule book says INVALID_TXN_STATE (#s3-7). The commit that loses the race against the timeout receives the same
+    # error here as for a transaction that no recovery has kept.
     scene = two_phase(kept(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()
@@ -274,7 +274,8 @@ def test_scenario_125_force_termination_aborts_fences_the_owner_and_takes_two_ph
 
 
 def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_transactions_own() -> None:
-    # Such a reader skips tag 3 of the record of `kept`, so it finds only the producer id of the next owner.
+    # A reader that skips tag 3 of the record does not find the epoch of the next owner, so it ignores the owner's
+    # producer id too.
     half_read = replace(kept(by=(73, 5)), next_producer_epoch=None)
     scene = two_phase(half_read)
     assert scene.txn.next_producer_id is None

@@ -1,4 +1,4 @@
-"""A transaction from PREPARE_COMMIT or PREPARE_ABORT to its end, as the coordinator sees it.
+"""Tests of a transaction from PREPARE_COMMIT or PREPARE_ABORT to its end, as the coordinator sees it.
 
 Rules: docs/spec/transactions.md#s1-8; scenarios 53 to 57 and 62 to 68: #s8-4.
 """
@@ -255,8 +255,8 @@ def test_whatever_could_not_be_recorded_stands_in_nobodys_way() -> None:
     assert scene.init() == (PID, 3)
 
 
-# A partition without a leader was treated as deleted. The transaction completed without the marker there, so the next
-# transaction included its records.
+# A partition without a leader was treated as deleted. The transaction completed without a marker in that partition, so
+# the next transaction included the partition's records.
 @pytest.mark.known_bug(52, "KAFKA-20734")
 @pytest.mark.parametrize("committed", [True, False])
 def test_without_its_leader_a_partition_keeps_the_transaction_waiting(committed: bool) -> None:

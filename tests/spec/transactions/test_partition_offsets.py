@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, versions 0 to 6: offsets of a group that take effect only if the transaction commits.
+"""Tests of TxnOffsetCommit, versions 0 to 6: offsets of a group that take effect only if the transaction commits.
 
 Rules: docs/spec/transactions.md#s2-6, #s2-7; scenarios: #s8-2, #s8-4. Version 6: docs/spec/kafka-4.4.md#s5-2.
 """
@@ -529,7 +529,7 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="m", generation=4) is E.ILLEGAL_GENERATION
     assert ask(group, member="m", generation=6) is E.ILLEGAL_GENERATION
     assert ask(group, member="n", generation=5) is E.UNKNOWN_MEMBER_ID
-    # From version 6 on, a producer may send the epoch of the member.
+    # Version 6 has its own error code for a wrong member epoch.
     assert ask(group, member="m", generation=5, version=6) is E.NONE
     assert ask(group, member="m", generation=4, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="m", generation=6, version=6) is E.STALE_MEMBER_EPOCH

@@ -1,4 +1,4 @@
-"""Produce in transactions, versions 3 to 13: the requests to the coordinator, their order, and the responses.
+"""Tests of Produce in transactions, versions 3 to 13: the requests to the coordinator, their order, and the responses.
 
 Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The tests use the real coordinator, unless they replace it.
 """
@@ -215,7 +215,7 @@ def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_aga
 
 
 def stuck_in_prepare(scene: Clients) -> Pair:
-    """Ends a transaction, whose marker cannot be written yet. Returns the producer id and epoch of the next
+    """Ends a transaction whose marker cannot be written yet. Returns the producer id and epoch of the next
     transaction."""
     pair = scene.init()
     scene.produce(pair)

@@ -1,4 +1,4 @@
-"""Transactions as readers see them: Fetch, ListOffsets and DescribeProducers, at every version.
+"""Tests of transactions as readers see them: Fetch, ListOffsets and DescribeProducers, at every version.
 
 Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """
@@ -332,8 +332,8 @@ def test_a_search_by_time_may_find_a_marker_as_in_kafka(scene: Clients) -> None:
     assert scene.read_from(marker[0], committed=True) == [b"behind"]
 
 
-# After a restart the last stable offset was computed only from the records that had been applied so far. It was above
-# records of aborted and open transactions.
+# After a restart the last stable offset was computed only from the records that had been applied so far, so it was
+# above records of aborted and open transactions.
 @pytest.mark.known_bug(31, "redpanda 10671, 5090")
 @pytest.mark.parametrize("killed", [True, False])
 def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, killed: bool) -> None:

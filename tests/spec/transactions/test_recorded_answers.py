@@ -1,4 +1,4 @@
-"""Requests that were recorded with Kafka 4.3.1 get the same answers from Odradek, in the recorded order."""
+"""Tests that requests recorded with Kafka 4.3.1 get the same responses from Odradek, in the recorded order."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tests.support.oracle import Exchange, exchanges, needs_oracle
 from tests.support.transaction_broker import TransactionBroker
 
 EVERYWHERE = [("p-7", 0), *(("__consumer_offsets", index) for index in range(3))]
-NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids when it had just been started.
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name}  # Kafka had no producer ids yet when it had just been started.
 
 
 def recorded(api: str, client: str = "probe") -> Iterator[Exchange]:
@@ -59,7 +59,8 @@ def test_a_transaction_of_each_version_goes_as_it_went_with_kafka(version: int) 
         for exchange in recorded(api):
             if exchange.version != version:
                 continue
-            # Kafka takes a while to write its markers, and the client repeated its request in the meantime.
+            # While Kafka was still writing its markers, the client repeated its request, and the repetition was
+            # recorded too.
             was_under_way = ErrorCode.CONCURRENT_TRANSACTIONS.name in exchange.errors
             scene.markers.refusals = dict.fromkeys(EVERYWHERE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             assert ask(scene, exchange) == answered(exchange), str(exchange)

@@ -1,8 +1,8 @@
-"""The timeouts of a kept transaction and of later transactions (table 3.2 in docs/spec/transactions.md#s3-2).
+"""Tests of the timeouts of a kept transaction and of later transactions (table 3.2 in docs/spec/transactions.md#s3-2).
 
 An ordinary transaction that is kept with Enable2Pc becomes a two-phase commit, and no later recovery changes this.
-Later transactions have the timeout that the last owner requested. The tests check both rules, with a restart at any
-point (ADR 11).
+Later transactions have the timeout that the last owner requested. The tests check each of these rules with a restart at
+any point (ADR 11).
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ SHORT_MS, OTHER_MS = 3_000, 7_000
 RESTARTS = pytest.mark.parametrize("restart", [lambda scene: scene, Scene.restarted], ids=["running", "restarted"])
 Restart = Callable[[Scene], Scene]
 
-# The timeout of the original transaction, the Enable2Pc and timeout of the recovery, and the resulting timeouts of the
-# kept transaction and of the next one.
+# The columns are the timeout of the original transaction, the Enable2Pc and the timeout of the recovery, and the
+# resulting timeouts of the kept transaction and of the next one.
 TABLE = [
     pytest.param(SHORT_MS, False, OTHER_MS, SHORT_MS, OTHER_MS, id="ordinary, recovered as such"),
     pytest.param(SHORT_MS, True, 0, NEVER_MS, NEVER_MS, id="ordinary, recovered with Enable2Pc"),
@@ -61,7 +61,7 @@ def test_the_kept_transaction_has_its_timeout_and_the_next_one_what_its_owner_as
     assert scene.time_out() == ([] if next_ms == NEVER_MS else ["pay"])
 
 
-# The recovery received NONE, but then the old timeout aborted the transaction that the recovery had kept.
+# The recovery succeeded, but then the old timeout aborted the transaction that the recovery had kept.
 @pytest.mark.known_bug(60, "ours")
 @RESTARTS
 def test_a_transaction_that_became_a_two_phase_commit_is_not_timed_out(restart: Restart) -> None:
@@ -163,8 +163,8 @@ def test_a_recovery_that_cannot_be_recorded_changes_neither() -> None:
 
 
 def test_a_kept_transaction_of_an_older_broker_passes_its_own_timeout_on_until_its_owner_initialises_anew() -> None:
-    """The record lacks the timeout that the owner requested, until the owner sends InitProducerId after the end of the
-    transaction. `odradek.client` does so."""
+    """The record lacks the timeout that the owner requested. The owner's InitProducerId after the end of the
+    transaction, which `odradek.client` sends, records it."""
     scene = given(
         txn(S.ONGOING, OPEN, timeout_ms=SHORT_MS, following=42, following_epoch=11),
         config=ALLOWED,

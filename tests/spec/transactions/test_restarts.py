@@ -1,4 +1,4 @@
-"""Transactions across a restart, a lost response or a disk error, as clients see them."""
+"""Tests of transactions across a restart, a lost response or a disk error, as clients see them."""
 
 from collections.abc import Coroutine
 from functools import partial
@@ -124,7 +124,7 @@ def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, ki
     for sequence in range(5):
         scene.produce(pair, sequence, b"%d" % sequence)
     again = scene.restarted(killed=killed)
-    for sequence in range(5) if killed else [4]:  # A snapshot contains only the last batch.
+    for sequence in range(5) if killed else [4]:  # A snapshot contains only a producer's last batch.
         assert again.produce(pair, sequence, b"%d" % sequence) is E.NONE
     again.commit(pair)
     assert again.read(committed=True) == [b"0", b"1", b"2", b"3", b"4"]

@@ -1,8 +1,8 @@
-"""A transaction that another producer has taken over with KeepPreparedTxn is sealed: nothing can be added to it any
-more.
+"""Tests of a transaction that another producer has taken over with KeepPreparedTxn. It is sealed: nothing can be added
+to it any more.
 
-An external coordinator may already have decided the transaction. Its partitions and groups refuse requests that Kafka
-would accept, because they check whether the coordinator has given the transaction to a new owner. Rules:
+An external coordinator may already have decided the transaction. The transaction's partitions and groups check whether
+the coordinator has given it to a new owner, and then refuse requests that Kafka would accept. Rules:
 docs/spec/transactions.md#s3-7.
 """
 
@@ -65,7 +65,7 @@ def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
 
 
 def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
-    """Returns the producer id and epoch of a sealed transaction, and those with which its new owner ends it."""
+    """Returns two pairs of producer id and epoch: that of a sealed transaction, and that of its new owner."""
     pair = prepared(scene, two_phase=two_phase)
     owner, ongoing = scene.init6(two_phase=two_phase, keep=True)
     assert ongoing == pair
@@ -464,8 +464,8 @@ def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clien
 
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_recovery_of_long_ago_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
-    """By now the producer may be in another transaction, which its partitions must not mistake for the recovered
-    one."""
+    """By now the producer may be in another transaction. Its partitions must not mistake that one for the recovered
+    transaction."""
     seals = Seals()
     core = TransactionCore(TransactionConfig(), coordinator_epoch=1, seals=seals)
     core.replay(kept((42, 10), by=(42, 11)))

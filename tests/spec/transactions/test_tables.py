@@ -1,4 +1,5 @@
-"""The tables of the coordinator agree with docs/spec/transactions.md#s2 and #s3, and have a row for every state."""
+"""Tests that the tables of the coordinator agree with docs/spec/transactions.md#s2 and #s3, and have a row for every
+state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: Odradek writes the same bytes as Kafka, and loads Kafka's records.
+"""Tests of the records of `__transaction_state`. Odradek writes the same bytes as Kafka, and loads Kafka's records.
 
 Rules: docs/spec/transactions.md#s1-5; scenario 107: #s8-7.
 """
@@ -256,7 +256,8 @@ def test_records_that_kafka_wrote_are_written_again_to_the_same_bytes(name: str,
 
 
 def _stands_in_order(value: bytes | None, decoded: TxnRecord) -> bool:
-    """Returns whether the partitions are sorted. Kafka writes them in the order of a hash."""
+    """Returns whether the record has at most one partition. Kafka writes several partitions in the order of a hash, so
+    the bytes may differ."""
     return isinstance(decoded, TransactionTombstone) or len(decoded.partitions) <= 1
 
 

@@ -1,4 +1,4 @@
-"""KIP-939 as clients see it: InitProducerId v6, permissions, and Produce while a transaction is kept.
+"""Tests of KIP-939 as clients see it: InitProducerId v6, permissions, and Produce while a transaction is kept.
 
 Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 """
@@ -218,7 +218,7 @@ def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
     assert scene.init6(keep=True)[1] == pair
 
 
-# The next InitProducerId of its producer aborted a prepared transaction, or a timeout did so while the external
+# A prepared transaction was aborted by the next InitProducerId of its producer, or by a timeout while the external
 # coordinator decided. The other half of the dual write was committed.
 @pytest.mark.known_bug(50, "KIP-939")
 @pytest.mark.parametrize("killed", [True, False])

@@ -1,5 +1,5 @@
-"""If a partition of `__transaction_state` cannot be read, only the transactional ids in this partition lack a
-coordinator."""
+"""Tests that an unreadable partition of `__transaction_state` deprives only the transactional ids in this partition of
+a coordinator."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The fields of a transaction that the next transaction or the next owner inherits, or that survive a restart.
+"""Tests of the fields of a transaction that the next transaction or the next owner inherits, or that survive a restart.
 
 The tables name every field of the coordinator's entry, and every field that a partition keeps for a producer, so a new
 field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
@@ -109,7 +109,7 @@ def test_what_is_kept_beside_the_entries_is_too(event: str) -> None:
 
 # fmt: off
 PARTITION_FIELDS: dict[str, tuple[object, object]] = {
-    # field:                    after the end by the old protocol, by the new one
+    # field:                    (after an end with the old protocol, with the new protocol)
     "producer_epoch":           (0,  1),
     "last_sequence":            (0,  -1),  # With the new protocol the next transaction starts at sequence 0.
     "coordinator_epoch":        (0,  0),

@@ -1,4 +1,4 @@
-"""The worked examples of KIP-939, with the record of each step (docs/spec/transactions.md#s3-6).
+"""Tests of the worked examples of KIP-939, with the record of each step (docs/spec/transactions.md#s3-6).
 
 In A, an ordinary transaction uses up its epochs. In B, a kept transaction uses up the epochs of both producer ids. C
 shows one recovery and one end from every possible state, and a retry of the end. Each step is compared with its decoded
@@ -21,7 +21,7 @@ NOBODY: Pair = (-1, -1)
 
 
 class RecordedProducer(NamedTuple):
-    """The producer ids and epochs in a record. None stands for an omitted field."""
+    """The producer ids and epochs in a record. None means that the record omits the field."""
 
     state: S
     producer_id: int

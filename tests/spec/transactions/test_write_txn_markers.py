@@ -1,4 +1,5 @@
-"""WriteTxnMarkers as brokers and administrators see it: the result for each partition, and the required rights.
+"""Tests of WriteTxnMarkers as brokers and administrators see it: the result for each partition, and the required
+rights.
 
 Rules: docs/spec/transactions.md#s2-6; scenario: #s8-4.
 """
