@@ -1,1 +1,2 @@
-"""The broker's settings: the tables that define them, the sources of their values, and the rules for using them."""
+"""The broker's settings: the tables that define the settings, the sources of the values, and the rules for using
+them."""

@@ -1,14 +1,14 @@
-"""Chooses the address of this broker that a client is given, depending on how the client connected.
+"""Chooses the address that a client is given for this broker, depending on how the client connected.
 
-This module has no side effects, and is only imported once a client needs it. With `odradek.advertise=arrival`, a client
-is given the address that it connected to, because it can reach that address again. This does not work for a client that
-connected through a published port of a container: the broker then sees the container's own address, which the client
-may not be able to reach. Such a client is on another network, or its connection appears to come from the gateway of one
-of the container's networks. It is given `odradek.advertise.published` instead.
+This module has no side effects, and is imported when a client first needs it. With `odradek.advertise=arrival`, a
+client is given the address that it connected to, because it can reach that address again. This does not work for a
+client that connected through a published port of a container. In this case the broker sees the container's own address,
+which the client may not be able to reach. The client is on another network, or its connection appears to come from the
+gateway of one of the container's networks. It is given `odradek.advertise.published` instead.
 
     address of the client                         address that the client is given
     loopback, or on one of this host's networks   the address that it connected to
-    gateway of such a network (container's host)  odradek.advertise.published if set, else the address it connected to
+    gateway of a network (the container's host)   odradek.advertise.published if set, else the address it connected to
     any other address                             odradek.advertise.published if set, else the address it connected to
 """
 
@@ -25,7 +25,7 @@ DOCKER_DESKTOP = IPv4Network("192.168.65.0/24")
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """The IPv4 networks of this host, and their gateways."""
+    """The IPv4 networks of this host, and the gateways of these networks."""
 
     networks: tuple[IPv4Network, ...] = ()
     gateways: frozenset[IPv4Address] = frozenset()
@@ -88,7 +88,8 @@ def leads_astray(advertised: Address, arrival: ConnectionAddresses, networks: Ne
     """Returns whether the address `advertised` would send the client to its own machine although this broker runs
     elsewhere.
 
-    is_published: clients on the container's host are expected to use published ports, so `localhost` is right for them
+    is_published: whether clients on the container's host connect through published ports, so that `localhost` is right
+    for them
     """
     client = arrival.client_host
     if not is_loopback(advertised[0]) or is_loopback(client) or client == arrival.local[0]:

@@ -1,8 +1,9 @@
-"""The settings of a broker. Each row of the table is the only place where its setting is described.
+"""The settings of a broker. Each row of the table completely describes one setting.
 
 The settings that this broker uses are the attributes of `BrokerSettings`. Kafka's other settings are in
 `odradek.broker.configuration.unused_settings`. Defaults are the same as Kafka's unless a comment on the row gives
-Kafka's default: for example, a single node cannot hold three replicas and need not wait for other nodes to join.
+Kafka's default. They differ, for example, because a single node cannot hold three replicas and need not wait for other
+nodes to join.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,8 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 # fmt: off
 class BrokerSettings:
-    """The settings that this broker uses, in Kafka's order. Attributes are named after the settings, with `_` for `.`.
+    """The settings that this broker uses, in Kafka's order. Attributes have the names of the settings, with `_` for
+    `.`.
 
     A row holds the type, the default, the documentation, the rule for values, and whether AlterConfigs may change the
     setting while the broker runs. The `ssl` and `sasl` settings, and some `connections` settings, can also be set for a
@@ -69,7 +71,7 @@ class BrokerSettings:
     controller_listener_names = LIST("CONTROLLER",
         "Names of controller listeners. Their addresses are ignored, because one process is both broker and"
         " controller.",
-        ListOf(may_be_empty=False))  # Kafka: must be given
+        ListOf(may_be_empty=False))  # Kafka: no default
     controller_quota_window_num = INT("11",
         "Number of windows in which controller_mutation_rate is measured.", Range(1))
     controller_quota_window_size_seconds = INT("1",
@@ -264,7 +266,7 @@ class BrokerSettings:
     min_insync_replicas = INT("1", "Default min.insync.replicas of topics.", Range(1), CLUSTER_WIDE)
     node_id = INT("1",
         "Id of this broker in the cluster. A data directory can be used only with the id with which it was"
-        " created.", Range(0))  # Kafka: none, must be given
+        " created.", Range(0))  # Kafka: no default
     num_partitions = INT("1",
         "Number of partitions of new topics if the request does not specify it.", Range(1))
     offset_metadata_max_bytes = INT("4096", "Maximum size of the metadata that is committed with an offset.")
@@ -278,7 +280,7 @@ class BrokerSettings:
     offsets_topic_segment_bytes = INT("104857600", "Segment size of __consumer_offsets.", Range(1))
     process_roles = LIST("broker,controller",
         "Roles of this process; they must include broker.",
-        ListOf(("broker", "controller"), may_be_empty=False))  # Kafka: must be given
+        ListOf(("broker", "controller"), may_be_empty=False))  # Kafka: no default
     producer_id_expiration_check_interval_ms = INT("600000",
         "Interval at which expired producer ids are removed.", Range(1), is_internal=True)
     producer_id_expiration_ms = INT("86400000",
@@ -444,8 +446,8 @@ class BrokerSettings:
         "Expiration of transactional ids with certain prefixes, instead of transactional.id.expiration.ms:"
         " comma-separated prefix=milliseconds pairs.", TimePerPrefix())
 
-    # In Kafka, StandardAuthorizer itself reads these two settings. They are unknown to a Kafka broker, so it describes
-    # them only if they are set, and without their values.
+    # In Kafka, StandardAuthorizer itself reads these two settings. A Kafka broker does not know them, so it describes
+    # them only if they are set, and without their values. This broker does the same.
     allow_everyone_if_no_acl_found = PASSWORD("false",
         "Access for everyone to resources to which no ACL applies.", is_internal=True)
     super_users = PASSWORD("",

@@ -100,8 +100,8 @@ class BrokerConfig(BrokerSettings):
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
         """Returns the settings of another node in the same process, so that they can be described. They differ from
-        this node's settings only in the node id and in `recorded`, the settings that AlterConfigs has made for the
-        other node."""
+        this node's settings in the node id and in `recorded`, the settings that AlterConfigs has made for the other
+        node."""
         other = copy(self)
         other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)
@@ -109,8 +109,8 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def data_directory(self) -> Path:
-        """The single log directory, as an absolute path. DescribeLogDirs and the line that announces readiness report
-        this path."""
+        """The single log directory, as an absolute path. This path appears in the response to DescribeLogDirs and in
+        the line that announces readiness."""
         return Path((self.log_dirs or self.log_dir)[0]).absolute()
 
     def listener_settings(self, listener: str) -> ListenerSettings:
@@ -231,8 +231,8 @@ def default_values() -> Mapping[str, SettingValue]:
 def load_config(
     file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]
 ) -> tuple[BrokerConfig, tuple[str, ...]]:
-    """Returns the configuration, and warnings for the person who wrote it. Raises ConfigError for an invalid setting,
-    or OSError if the file does not exist."""
+    """Returns the configuration, and warnings for the person who wrote it. Raises ConfigError if a setting is invalid,
+    or OSError if the file cannot be read."""
     from_file = parse_properties(file.read_text(encoding="utf-8")) if file is not None else {}
     return configure(from_file, environ, overrides)
 

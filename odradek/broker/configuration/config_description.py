@@ -1,6 +1,6 @@
 """Describes settings as DescribeConfigs and CreateTopics return them: the value, its source, and its synonyms.
 
-This module has no side effects: it only reads a BrokerConfig and the settings that the metadata image holds for a
+This module has no side effects. It only reads a BrokerConfig and the settings that the metadata image holds for a
 resource. The sources, their order and the choice of synonyms match the observed behaviour of Kafka 4.3.1, including its
 quirks (see `_visible_synonyms`).
 """
@@ -40,7 +40,7 @@ class ConfigSource(Enum):
     TOPIC = 1
     DYNAMIC_BROKER = 2
     DYNAMIC_DEFAULT = 3
-    GIVEN = 4  # Kafka: STATIC_BROKER_CONFIG
+    GIVEN = 4  # Kafka's name is STATIC_BROKER_CONFIG
     DEFAULT = 5
     BROKER_LOGGER = 6
     CLIENT_METRICS = 7
@@ -87,8 +87,8 @@ def describe_topic(
 def effective_topic_settings(
     config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
 ) -> list[DescribedConfig]:
-    """Returns the settings of a topic as CreateTopics describes them: each with its first source, without synonyms, and
-    with the topic's own values exactly as the client gave them."""
+    """Returns the settings of a topic as CreateTopics describes them. Each setting has the source of its value, but no
+    synonyms. The topic's own values are exactly as the client gave them."""
     defaults = config.topic_defaults()
     described = []
     for setting in _shown_of_topic(overrides, rules):
@@ -102,8 +102,8 @@ def effective_topic_settings(
 
 
 def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
-    """Returns every setting of this broker, sorted by name, including settings with unknown names that AlterConfigs has
-    made."""
+    """Returns every setting of this broker, sorted by name. These include settings with unknown names that AlterConfigs
+    has made."""
     names = {
         name
         for name, setting in BROKER_SETTINGS.items()
@@ -115,7 +115,7 @@ def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[De
 
 
 def describe_broker_defaults(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
-    """Returns the cluster-wide defaults that AlterConfigs has set."""
+    """Returns the cluster-wide defaults that AlterConfigs has made."""
     return [_broker_setting(config, name, all_sources=False, rules=rules) for name in sorted(config.recorded_defaults)]
 
 
@@ -152,7 +152,7 @@ def select_settings(described: Iterable[DescribedConfig], keys: Iterable[str] | 
 
 
 def kafka_text(setting: Setting, text: str | None) -> str | None:
-    """Returns the value of `text` as Kafka prints it."""
+    """Returns the value of `text` as Kafka prints it, or `text` itself if it is not a valid value."""
     try:
         return _printed_value(setting.parse(text) if text is not None else None)
     except InvalidSetting:
@@ -220,7 +220,7 @@ def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[st
     broker_name = broker_setting_of(setting)
     text = config.current_text(broker_name) if broker_name in BROKER_SETTINGS else setting.default
     if setting.name == STREAMS_ASSIGNOR and text is not None:
-        text = text.split(",")[0].strip()  # the first of the broker's assignors
+        text = text.split(",")[0].strip()  # groups use the first of the broker's assignors by default
     value = kafka_text(setting, overrides.get(setting.name, text))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
@@ -240,7 +240,7 @@ def _effective_value(config: BrokerConfig, name: str) -> str | None:
 
 
 def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) -> list[Synonym]:
-    """Returns every value of these settings from any source, ordered by source, then by name."""
+    """Returns every value of these settings from any source, ordered by source, then as in `names`."""
     defaults: Callable[[str], str | None] = lambda name: (  # noqa: E731
         BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
     )
@@ -261,8 +261,8 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
 
 
 def _visible_synonyms(name: str, synonyms: list[Synonym]) -> list[Synonym]:
-    """Drops all synonyms that precede the first one with the setting's own name, as Kafka does. If none has that name,
-    all are dropped. Therefore `segment.ms` shows neither synonyms nor a source if its value comes from
+    """Drops the synonyms that precede the first synonym with the setting's own name, as Kafka does. Drops all synonyms
+    if none has that name. Therefore `segment.ms` has neither synonyms nor a source if its value comes from
     `log.roll.hours`."""
     start = next((index for index, one in enumerate(synonyms) if one.name == name), len(synonyms))
     return synonyms[start:]

@@ -53,8 +53,8 @@ AUTHORIZER_CHECKS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-# A change of the metadata log has at most 10,000 records, of which the topic and its settings take up to 6. The others
-# can be partitions.
+# Creating a topic writes at most 10,000 records to the metadata log. The topic and its settings need up to 6 records,
+# so the rest is the maximum number of partitions.
 MAX_PARTITIONS = 9_994
 _PREFIXES = ("offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.")
 
@@ -102,7 +102,7 @@ def contradictions(
 
 
 def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction]:
-    """Finds contradictory defaults of consumer groups, and assignors that do not exist:
+    """Finds contradictory defaults of consumer groups, and assignors that do not exist. Source:
     docs/spec/consumer-groups.md#s8-2."""
     for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
         value, least, most = (
@@ -122,8 +122,8 @@ def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction
 
 
 def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
-    """Returns the range of each setting of an internal topic for which the topic can be created, with the reason for
-    the limit."""
+    """Returns the settings of the internal topics. For each setting, returns the range of values with which the topic
+    can be created, and the reason for the limit."""
     segment_bytes = TOPIC_SETTINGS["segment.bytes"].allowed
     assert isinstance(segment_bytes, Range)
     one = ", because the cluster has only this broker"
@@ -139,8 +139,8 @@ def creatable(brokers: int) -> Mapping[str, tuple[Range, str]]:
 
 
 def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contradiction]:
-    """Finds settings that would make it impossible to create an internal topic. value_of: returns the value of the
-    broker setting with this name."""
+    """Finds settings that would make it impossible to create an internal topic. value_of: returns the value of a broker
+    setting by the setting's name"""
     for name, (allowed, reason) in creatable(brokers).items():
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):

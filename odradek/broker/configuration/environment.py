@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-# Variables of the apache/kafka image, and of older images, that are not broker settings.
+# Variables of the apache/kafka image and of older images that are not broker settings.
 NOT_SETTINGS = frozenset(
     {
-        "KAFKA_CREATE_TOPICS",  # odradek/seeds/short_forms.py reads this variable and the next
+        "KAFKA_CREATE_TOPICS",  # odradek/seeds/short_forms.py reads this variable and KAFKA_CREATE_TOPICS_SEPARATOR
         "KAFKA_CREATE_TOPICS_SEPARATOR",
         "KAFKA_GC_LOG_OPTS",
         "KAFKA_HEAP_OPTS",
@@ -24,8 +24,8 @@ CLUSTER_ID_VARIABLE = "CLUSTER_ID"  # the apache/kafka image formats a new data 
 
 
 def settings_of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings given by environment variables: `KAFKA_LOG_SEGMENT_BYTES=1` becomes `log.segment.bytes=1`.
-    In a variable's name, `___` stands for `-` and `__` for `_`.
+    """Returns the settings given by environment variables. For example, `KAFKA_LOG_SEGMENT_BYTES=1` becomes
+    `log.segment.bytes=1`. In a variable's name, `___` means `-` and `__` means `_`.
 
     Source: the docker wrapper in version 4.3.1 of the apache/kafka image.
     """

@@ -23,8 +23,7 @@ SASL_PROTOCOLS = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 
 
 def setting_named(name: str) -> Setting | None:
-    """Returns the table's row for a setting, or None if the setting is unknown. The name may have a listener's
-    prefix."""
+    """Returns the definition of a setting, or None if the setting is unknown. The name may have a listener's prefix."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None and name.startswith(PREFIX):
         _, _, rest = name.removeprefix(PREFIX).partition(".")
@@ -33,7 +32,7 @@ def setting_named(name: str) -> Setting | None:
 
 
 def listener_of(name: str) -> str | None:
-    """Returns the listener, in lower case, that a name's prefix refers to, or None if the name has no prefix."""
+    """Returns the listener in the prefix of a name, in lower case, or None if the name has no prefix."""
     return name.removeprefix(PREFIX).partition(".")[0] if name.startswith(PREFIX) else None
 
 
@@ -68,7 +67,8 @@ class ListenerSettings:
         return BROKER_SETTINGS[setting].parse(self.text(setting, mechanism))
 
     def prefixed(self, setting: str, mechanism: str | None = None) -> str:
-        """Returns, for use in messages, the name under which the value can be set for this listener only."""
+        """Returns the most specific name under which the value can be set, with the listener's prefix. For use in
+        messages."""
         return self._prefixed(setting, mechanism)[0]
 
     def _prefixed(self, setting: str, mechanism: str | None) -> tuple[str, ...]:
@@ -82,7 +82,8 @@ def readable_settings(
     values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None
 ) -> dict[str, str]:
     """Returns the settings that AlterConfigs may change, that the emulated release has, and whose values can be parsed.
-    Settings with update mode `but_not` are left out."""
+    Settings with update mode `but_not` are left out. The update mode does not matter if the name has a listener's
+    prefix."""
     found = {}
     for name, text in values.items():
         setting = setting_named(name)

@@ -1,5 +1,5 @@
-"""Parses and checks `listeners`, the addresses that the broker listens on, and `advertised.listeners`, the addresses
-that it gives to clients."""
+"""Parses and checks `listeners` and `advertised.listeners`. The broker listens on the addresses in `listeners`, and
+gives clients the addresses in `advertised.listeners`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener, such as `NAME://host:port`. An empty host means all interfaces, and port 0 means any free port."""
+    """A listener, written as `NAME://host:port`. An empty host means all interfaces, and port 0 means any free port."""
 
     name: str
     host: str
@@ -23,13 +23,12 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether the host is a loopback address or one of its usual names."""
+    """Returns whether the host is a loopback address or a usual name of a loopback address."""
     return host.startswith("127.") or host.lower() in LOCAL_NAMES
 
 
 class PublishedAddress(NamedTuple):
-    """The address of a listener outside the container. If the port is None, it is the same as the listener's own
-    port."""
+    """The address of a listener outside the container. If the port is None, it is the listener's own port."""
 
     host: str
     port: int | None
@@ -73,7 +72,7 @@ def check_bound_ports(listeners: Iterable[Listener]) -> None:
 
 
 def _ip_version(host: str) -> int:
-    """Returns 4 or 6, or 0 if the host is empty or not an IP address."""
+    """Returns the IP version of the host, 4 or 6, or 0 if the host is empty or not an IP address."""
     from ipaddress import ip_address  # imported here because few brokers have two listeners on one port
 
     try:
@@ -98,7 +97,8 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
 
 
 def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]) -> None:
-    """Checks that advertised listeners exist and that clients can connect to their addresses. Raises InvalidSetting."""
+    """Checks that the advertised listeners exist, and that no host among their addresses is a wildcard. Raises
+    InvalidSetting."""
     names = [listener.name for listener in serving]
     for listener in advertised:
         if listener.name not in names:
@@ -109,10 +109,10 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
     """Checks an inter-broker setting in the same way as Kafka, if it is given. This broker does not use the setting.
+    Raises InvalidSetting.
 
     setting     security.inter.broker.protocol or inter.broker.listener.name
-    advertised  the advertised listeners; those of `listeners` if advertised.listeners is not set
-    Raises InvalidSetting.
+    advertised  the advertised listeners, or the listeners themselves if advertised.listeners is not set
     """
     if "inter.broker.listener.name" in given and "security.inter.broker.protocol" in given:
         raise InvalidSetting("inter.broker.listener.name and security.inter.broker.protocol cannot both be set")
@@ -128,8 +128,8 @@ def advertise(
     bound_ports: Mapping[str, int],
     host_name: Callable[[], str],
 ) -> tuple[Listener, ...]:
-    """Returns the listeners with the addresses that clients are given, based on the ports that the listeners are bound
-    to.
+    """Returns the listeners with the addresses to give to clients. These depend on the ports that the listeners are
+    bound to.
 
     advertised  the parsed `advertised.listeners`, or None if unset, in which case the listeners themselves are
                 advertised

@@ -1,4 +1,5 @@
-"""Configuration resources of admin requests: the types of resources, a change to a single setting, and the loggers.
+"""The resources whose settings admin requests change: their types, a change to a single setting, and the broker's
+loggers.
 
 The broker's loggers (KIP-412) are Python loggers that use the names of Kafka's levels. A changed level lasts until the
 process ends, and is not stored.
@@ -32,7 +33,7 @@ class ConfigOperation(Enum):
 
     SET = 0
     DELETE = 1
-    APPEND = 2  # adds those values that the list does not contain yet
+    APPEND = 2  # adds the values that the list does not contain yet
     SUBTRACT = 3
 
 
@@ -78,12 +79,13 @@ class PythonLoggers:
 
 
 def level_name(level: int) -> str:
-    """Returns Kafka's name for the nearest level that does not suppress any message of this level."""
+    """Returns Kafka's name for the highest of its levels that is not above this level."""
     return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
 
 
 def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
-    """Makes either all changes or none. Raises KafkaError with Kafka's codes and messages."""
+    """Changes all of these levels, or none if a change is invalid. Raises KafkaError with Kafka's codes and
+    messages."""
     known = loggers.levels()
     new_levels: dict[str, int] = {}
     for change in changes:

@@ -2,8 +2,8 @@
 
 The tables of settings are `odradek.broker.configuration.broker_settings` and `unused_settings` for the broker, and
 `odradek.broker.configuration.topic_settings` for topics, groups and client metrics. Messages are identical to Kafka's,
-because they reach clients in the responses of CreateTopics and AlterConfigs. Source: observed behaviour of ConfigDef in
-Kafka 4.3.1.
+because clients receive them in the responses to CreateTopics and AlterConfigs. Source: observed behaviour of ConfigDef
+in Kafka 4.3.1.
 """
 
 from collections.abc import Mapping
@@ -179,12 +179,12 @@ class TimePerPrefix(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A row in a table of settings, which describes one setting completely.
+    """A row in a table of settings, which completely describes one setting.
 
-    default      as written in a file, or None if the setting has no default
+    default      the default as it is written in a file, or None if the setting has no default
     text         the documentation that DescribeConfigs returns
-    is_internal  Kafka's internal tuning: the setting has an effect, but DescribeConfigs does not show it
-    synonyms     for a topic setting: the broker settings that supply its default; the first one with a value takes
+    is_internal  whether Kafka considers the setting internal; it has an effect, but DescribeConfigs does not show it
+    synonyms     for a topic setting, the broker settings that supply its default; the first one with a value takes
                  effect
     """
 
@@ -220,7 +220,7 @@ Rule: TypeAlias = ValueRule | None
 
 
 class SettingRow(Generic[T]):
-    """A descriptor that forms a row in a class of settings. The name of the setting is the name of the attribute with
+    """A descriptor that forms a row in a class of settings. The name of the setting is the name of the attribute, with
     `.` for `_`. The value of the attribute is a `T`."""
 
     __slots__ = ("setting",)
@@ -232,8 +232,8 @@ class SettingRow(Generic[T]):
         self.setting = self.setting._replace(name=attribute.replace("_", "."))
 
     def __get__(self, config: object, owner: type[object]) -> T:
-        """Always raises AttributeError, because the value is not set. Once it is set, the instance attribute of the
-        same name takes precedence over this descriptor."""
+        """Raises AttributeError. Python only calls this method while no value is set, because an instance attribute of
+        the same name takes precedence over this descriptor."""
         raise AttributeError(self.setting.name)
 
 
@@ -282,13 +282,13 @@ INTEGER_LIMITS: Mapping[ValueType, int] = {
 
 
 def unit_ms(name: str) -> int:
-    """Returns how many milliseconds there are in the unit at the end of the setting's name, or 1 if the name has no
+    """Returns the length in milliseconds of the unit at the end of the setting's name, or 1 if the name ends with no
     unit."""
     return {"minutes": MINUTE_MS, "hours": HOUR_MS}.get(name.rpartition(".")[2], 1)
 
 
 def java_double(value: float) -> str:
-    """Formats a double as Java does: without an exponent for values from 0.001 up to ten million."""
+    """Formats a double as Java does. Absolute values from 0.001 up to ten million have no exponent."""
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -1,9 +1,9 @@
-"""The settings of topics, groups and client-metrics subscriptions. Each row of a table is the only place where its
-setting is described.
+"""The settings of topics, groups and client-metrics subscriptions. Each row of a table completely describes one
+setting.
 
 The broker settings `group.<type>.min.<rest>` and `….max.<rest>` limit the group setting `<type>.<rest>`. A value
 outside the limits is refused when it is set. If a value was recorded before the limits were narrowed, it is kept, but
-the nearest allowed value takes effect, as in Kafka since 4.3. Durations are in the ISO-8601 format that Java's
+the nearest allowed value takes effect, as in Kafka 4.3 and later. Durations are in the ISO-8601 format that Java's
 `Duration.parse` accepts: `PnDTnHnMn.nS`, in which each number may have a sign.
 """
 
@@ -77,7 +77,7 @@ BY_DURATION: Final = "by_duration:"
 
 
 class OffsetResetStrategy(NamedTuple):
-    """Allows the positions at which a share group without state can begin (KIP-932, KIP-1106)."""
+    """Allows the positions at which a share group without state can start (KIP-932, KIP-1106)."""
 
     def check(self, name: str, value: SettingValue) -> None:
         assert isinstance(value, str)
@@ -308,8 +308,8 @@ def is_known(name: str, settings: Mapping[str, Setting], rules: KafkaRules) -> b
 
 
 def validate_topic_settings(overrides: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks a topic's settings. Raises InvalidSetting with Kafka's message for the first invalid setting, in Kafka's
-    order: unknown names come before invalid values."""
+    """Checks a topic's settings. Raises InvalidSetting with Kafka's message for the first invalid setting. As in Kafka,
+    unknown names are reported before invalid values."""
     for name in overrides:
         if not is_known(name, TOPIC_SETTINGS, rules):
             raise InvalidSetting(f"Unknown topic config name: {name}")
@@ -326,8 +326,8 @@ def validate_topic_settings(overrides: Mapping[str, str], rules: KafkaRules = NE
 
 
 def broker_setting_of(setting: Setting) -> str:
-    """Returns the name of the broker setting that would hold the default of this group setting, whether or not it
-    exists."""
+    """Returns the name of the broker setting that would hold the default of this group setting, whether or not this
+    broker setting exists."""
     return setting.synonyms[0] if setting.synonyms else f"group.{setting.name}"
 
 

@@ -1,4 +1,5 @@
-"""The broker settings of Kafka 4.4.0 that this broker parses, checks and describes, but that have no effect in it."""
+"""The broker settings of Kafka 4.4.0 that have no effect in this broker. It parses, checks and describes them
+anyway."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,7 +11,8 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 NO_EFFECT: Final = "This setting has no effect in this broker."
 
 # fmt: off
-# Settings for clusters of several nodes, which a single node does not need. They are accepted without a warning.
+# Settings that a single node does not need; most of them are for clusters of several nodes. They are accepted without a
+# warning.
 UNUSED_ON_ONE_NODE: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("auto.leader.rebalance.enable", BOOLEAN, "true", NO_EFFECT),
     Setting("controller.performance.always.log.threshold.ms", LONG, "2000", NO_EFFECT, Range(0), is_internal=True),
