@@ -1,9 +1,9 @@
-"""Keeps a database and Kafka consistent although processes are killed between the two commits.
+"""Keeps a database and Kafka consistent, even if processes are killed between the two commits.
 
-    make example-dual-write        or: python examples/dual_write.py
+make example-dual-write  or: python examples/dual_write.py
 
-Starts a broker in a temporary directory, next to a SQLite database. Separate processes write orders to both. Two of
-them are killed: one between the database's commit and Kafka's, and the other before both commits.
+Starts a broker in a temporary directory, and creates a SQLite database. Separate processes write orders to both. Two of
+the processes are killed. One is killed between the database's commit and Kafka's, and the other before both commits.
 """
 
 import argparse
@@ -32,7 +32,7 @@ START_TIMEOUT_S = 30
 
 
 def place_order(database: str, bootstrap: str, item: str, killed_after: str | None) -> None:
-    """Writes a row and a message together."""
+    """Writes a row and a message, which are committed together or not at all."""
 
     def watch(step: Step, result: Result | None) -> None:
         if result is not None and step.name == killed_after:
@@ -93,7 +93,7 @@ def run(database: str, bootstrap: str, item: str, *, killed_after: Step | None =
 
 
 def recover(database: str, bootstrap: str) -> None:
-    """Recovers like every program does when it starts. `with DualWrite(...)` recovers automatically."""
+    """Recovers as every program does when it starts. `with DualWrite(...)` recovers automatically."""
     dual = DualWrite(
         connect=lambda: sqlite3.connect(database), bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID
     )

@@ -1,10 +1,10 @@
-"""A queue whose jobs each produce exactly one result, although workers and the broker are killed at random.
+"""A queue whose jobs each produce exactly one result, even if workers and the broker are killed at random.
 
-    make example-queue        or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
+make example-queue  or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
 
 Starts a broker in a temporary directory, and four workers in one share group. Each worker takes jobs from one topic,
-writes the results to another, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile, workers and the
-broker are killed with kill -9 and restarted.
+writes the results to another topic, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile, workers
+and the broker are killed with kill -9 and restarted.
 """
 
 import argparse
@@ -52,8 +52,8 @@ def set_up(bootstrap: str) -> None:
         admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # The workers can share a single partition.
         settings = {
             "share.auto.offset.reset": "earliest",
-            # The broker gives up a job after this many deliveries. Each worker that dies while it processes the job
-            # counts as one.
+            # The broker gives up a job after this many deliveries. A delivery counts even if the worker dies while it
+            # processes the job.
             "share.delivery.count.limit": "10",
         }
         changes = [ConfigChange(AlterOperation.SET, name, value) for name, value in settings.items()]
@@ -63,7 +63,7 @@ def set_up(bootstrap: str) -> None:
 class Worker:
     """Processes jobs until it is killed.
 
-    name  transactional id; no two running workers have the same one, and a replacement takes over the dead worker's
+    name  transactional id. No two running workers have the same id, and a replacement gets the id of the dead worker.
     more  further settings for both clients
     """
 
@@ -94,11 +94,11 @@ class Worker:
                     self.process(jobs)
 
     def process(self, jobs: list[ShareRecord]) -> bool:
-        """Commits the results and acknowledgements of the jobs together. Returns False if neither were committed.
+        """Commits the results and the acknowledgements of the jobs together. Returns False if nothing was committed.
 
-        A FatalError is not caught: the process ends, and its replacement starts with `init_transactions`. The same
-        applies to ProducerFenced, which is raised if processing took longer than the jobs' locks last. The broker has
-        then ended the transaction and given the jobs to another worker.
+        A FatalError is not caught. It ends the process, and the replacement of the process starts with
+        `init_transactions`. ProducerFenced is such an error. It is raised if the locks of the jobs expired before the
+        results were committed: the broker has then ended the transaction, and given the jobs to another worker.
         """
         try:
             until_done(self.producer.begin_transaction)
@@ -106,9 +106,9 @@ class Worker:
                 self.producer.send(RESULTS, self.result_of(job), key=job.value)
             self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
             until_done(self.producer.commit_transaction)
-        except AbortableError:  # Another worker owns one of the jobs now, or a write failed.
+        except AbortableError:  # Another worker now owns one of the jobs, or a write failed.
             until_done(self.producer.abort_transaction)
-            for job in jobs:  # Otherwise the jobs would not be available again until their locks expire.
+            for job in jobs:  # Otherwise the jobs would not be available until their locks expire.
                 self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
             return False
         return True
@@ -122,8 +122,8 @@ class Worker:
 def until_done(step: Callable[[], object]) -> None:
     """Repeats a step until it succeeds.
 
-    After a RetriableError the outcome is unknown; even a commit may have succeeded. Therefore the step must be repeated
-    before anything else is done.
+    After a RetriableError, the outcome is unknown. Even a commit may have succeeded. Therefore the step must be
+    repeated before anything else is done.
     """
     while True:
         try:
@@ -175,8 +175,8 @@ def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
                 kills -= 1
             replace_dead(running, broker.address)
             time.sleep(rng.uniform(0.2, 1.0))
-        # Results become visible before all markers are written to the queue. A dead worker's transaction waits for its
-        # replacement.
+        # Results become visible before all markers are written to the queue, and the transaction of a dead worker stays
+        # open until the worker is replaced.
         while left(broker.address) != (0, 0) and time.monotonic() - began < PATIENCE_S:
             replace_dead(running, broker.address)
             time.sleep(0.1)
@@ -196,7 +196,7 @@ def give_verdict(bootstrap: str, jobs: int) -> None:
 
 
 def left(bootstrap: str) -> tuple[int | None, int]:
-    """Returns the number of unfinished jobs, or None if it is unknown, and the number of open transactions."""
+    """Returns the number of unfinished jobs, which is None if it is unknown, and the number of open transactions."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         (queue,) = admin.list_share_group_offsets(GROUP).values()
         return queue.lag, len(admin.list_transactions(states=["Ongoing"]))
@@ -258,7 +258,7 @@ class Broker:
 
 @contextmanager
 def workers(bootstrap: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Yields a list of running workers. The caller may replace dead ones in it."""
+    """Yields a list of running workers, in which the caller may replace dead workers."""
     running = [start_worker(bootstrap, number) for number in range(WORKERS)]
     try:
         yield running

@@ -1,13 +1,16 @@
 """Moves a data directory from Odradek to Apache Kafka and back. Nothing is copied, converted or lost.
 
-    make example-graduation        or: python examples/graduation.py --kafka kafka_2.13-4.4.0/libs [--payments 1000]
+make example-graduation  or: python examples/graduation.py --kafka kafka_2.13-4.4.0/libs [--payments 1000]
 
 Starts Odradek on a new directory, and writes payments in transactions, some of which are aborted. A consumer group
-reads some of the payments, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.4.0 is started
-on the same directory and address. The group continues from its position, and the client that started the open
-transaction commits it. The same number of payments is written to Kafka, another transaction is left open, and Odradek
-takes over the directory again. At the end, every payment is counted. This needs Java 17; `make` downloads Kafka's jars
-with Maven.
+reads some of the payments, and one transaction is left open.
+
+Then Odradek is stopped, and Apache Kafka 4.4.0 is started on the same directory and address. The group continues from
+its position, and the client that started the open transaction commits it. The program writes the same number of
+payments to Kafka, and leaves another transaction open.
+
+Then Odradek takes over the directory again. At the end, every payment is counted. The program needs Java 17. `make`
+downloads Kafka's jars with Maven.
 """
 
 import argparse
@@ -30,8 +33,8 @@ from odradek.client.sync import Admin, Consumer, Producer
 TOPIC, GROUP = "payments", "ledger"
 PARTITIONS = 3
 PER_TRANSACTION = 50
-LEFT_OPEN = 10  # number of payments in a transaction that is still open when the brokers change
-TRANSACTION_TIMEOUT_MS = 600_000  # longer than any change of brokers takes
+LEFT_OPEN = 10  # payments in a transaction that stays open while the brokers are exchanged
+TRANSACTION_TIMEOUT_MS = 600_000  # longer than it takes to exchange the brokers
 START_TIMEOUT_S = 120
 PATIENCE_S = 60
 BEGAN = time.monotonic()
@@ -39,7 +42,7 @@ BEGAN = time.monotonic()
 Seen = TypeVar("Seen")
 
 
-# --- The application. It does not know which broker it talks to.
+# --- The application. It does not know which broker it uses.
 
 
 def set_up(bootstrap: str) -> None:
@@ -48,7 +51,8 @@ def set_up(bootstrap: str) -> None:
 
 
 def pay(bootstrap: str, numbers: range) -> int:
-    """Writes these payments, and others in transactions that are aborted. Returns the number of aborted payments."""
+    """Writes these payments, and further payments in transactions that are aborted. Returns the number of aborted
+    payments."""
     aborted = 0
     with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
         until_done(producer.init_transactions)
@@ -65,7 +69,7 @@ def pay(bootstrap: str, numbers: range) -> int:
 
 
 class OpenTransaction:
-    """A transaction that starts on one broker and ends on another. Its client lives as long as the transaction."""
+    """A transaction that starts on one broker and ends on the other. Its client lives as long as the transaction."""
 
     def __init__(self, bootstrap: str, name: str, payments: range) -> None:
         self._producer = Producer(
@@ -109,7 +113,7 @@ def book(bootstrap: str, count: int) -> list[bytes | None]:
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """Repeats a step until it succeeds. After a RetriableError the outcome is unknown, so the step must be repeated
+    """Repeats a step until it succeeds. After a RetriableError, the outcome is unknown, so the step must be repeated
     before anything else is done."""
     ends_at = time.monotonic() + PATIENCE_S
     while True:
@@ -123,10 +127,10 @@ def until_done(step: Callable[[], object]) -> None:
 
 
 def seen(look: Callable[[], Seen], expected: Seen) -> Seen:
-    """Calls `look` until it returns the expected value or the time is up, and returns the last value.
+    """Calls `look` until it returns the expected value or the time is up. Returns the last value.
 
-    This is necessary because a commit is answered before its markers are written, and because Kafka lists transactions
-    before it has loaded all of them.
+    Two things make this necessary: a broker responds to a commit before it has written the markers, and Kafka lists
+    transactions before it has loaded all of them.
     """
     ends_at = time.monotonic() + PATIENCE_S
     while (found := look()) != expected and time.monotonic() < ends_at:
@@ -172,7 +176,7 @@ def show(odradek: "Broker", kafka: "Broker", payments: int) -> None:
 
 
 class Ledger:
-    """Keeps track of the payments on either broker. Every method prints its findings."""
+    """Keeps track of the payments on either broker. Every method prints what it found."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -183,7 +187,7 @@ class Ledger:
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def fill(self, broker: str, count: int) -> None:
-        """Writes `count` payments. The group reads half of the payments that it has not read yet."""
+        """Writes `count` payments, and lets the group read half of the payments that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
         say(f"{broker}: {count:,} more payments are committed, {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)
@@ -204,7 +208,7 @@ class Ledger:
         self._compare()
 
     def check(self, broker: str) -> None:
-        """Checks after a change of brokers that nothing has changed."""
+        """Checks, after the brokers were exchanged, that nothing has changed."""
         self._compare()
         state = (1, self._offsets)
         assert seen(self._state, state) == state, "the open transaction or the group's offsets differ"
@@ -245,7 +249,7 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
-        # With read_committed, the end offset is where the first open transaction starts.
+        # With read_committed, the end offset is the offset at which the first open transaction starts.
         ends = consumer.end_offsets(partitions)
         while any(consumer.position(each) < ends[each] for each in partitions):
             for records in consumer.getmany(timeout_ms=200).values():
@@ -257,7 +261,7 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
 
 
 class Broker(ABC):
-    """A broker on a data directory that is new or that another broker has used."""
+    """A broker on a data directory. The directory may be new, or another broker may have used it."""
 
     name: str
 
@@ -303,7 +307,7 @@ class Odradek(Broker):
 
 
 class Kafka(Broker):
-    """Apache Kafka with the node id and the cluster id from the directory, which does not have to be formatted."""
+    """Apache Kafka with the node id and the cluster id from the directory, which need not be formatted for Kafka."""
 
     name = "Apache Kafka"
 

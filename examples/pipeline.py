@@ -1,14 +1,16 @@
-"""A streaming query of Spark enriches orders, each exactly once, although drivers and the broker are killed.
+"""A Spark streaming query enriches orders, each exactly once, even if drivers and the broker are killed.
 
-    make example-pipeline        or: python examples/pipeline.py [--orders 20000]
+make example-pipeline  or: python examples/pipeline.py [--orders 20000]
 
 Starts a broker in a temporary directory and writes orders to it, some of them in transactions that are aborted. A query
-in a separate process enriches them into a second topic. Its driver is killed twice: once after a batch is decided but
-before Spark has recorded this, and once after the tasks of a batch have written but before anything is decided. The
-broker is killed once. At the end, both topics are compared record by record.
+in a separate process enriches the orders into a second topic.
 
-With --bootstrap-server, the program uses a broker that is already running. It creates two topics there, and does not
-kill the broker. With --master, the query runs on a cluster (docker/compose.spark.yaml has both).
+The driver of the query is killed twice. The first time, a batch is decided, but Spark has not recorded this yet. The
+second time, the tasks of a batch have written rows, but nothing is decided. The broker is killed once. At the end, both
+topics are compared record by record.
+
+With --bootstrap-server, the program uses a broker that is already running. It creates two topics on that broker, and
+does not kill the broker. With --master, the query runs on a cluster. docker/compose.spark.yaml has both.
 """
 
 import argparse
@@ -32,7 +34,7 @@ from odradek.client.sync import Admin, Consumer, Producer
 from odradek.spark.ledger import LEDGER_TOPIC, LedgerEntry
 from odradek.spark.names import Sink, task_of
 
-MASTER = "local[2,4]"  # Unlike plain local[2], this master repeats failed tasks.
+MASTER = "local[2,4]"  # unlike plain local[2], this master repeats failed tasks
 PARTITIONS = 2
 ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # prices in cents
 PER_TRANSACTION = 250
@@ -56,7 +58,7 @@ class Job:
     def sink(self) -> str | None:
         """Returns the name of the query's sink.
 
-        Returns None before Spark has created the checkpoint, because it then has not chosen the query's id yet.
+        Returns None until Spark has created the checkpoint, which contains the id of the query.
         """
         with suppress(FileNotFoundError, ValueError):
             return Sink("spark", json.loads(Path(self.checkpoint, "metadata").read_text())["id"]).name
@@ -141,7 +143,7 @@ def write_orders(job: Job, count: int) -> int:
         producer.init_transactions()
         for first in range(0, count, PER_TRANSACTION):
             numbers = range(first, min(count, first + PER_TRANSACTION))
-            if first // PER_TRANSACTION % 5 == 1:  # This first attempt with other orders is aborted.
+            if first // PER_TRANSACTION % 5 == 1:  # Writes other orders first, in a transaction that is aborted.
                 send(producer, job.orders, numbers, rng)
                 producer.flush()
                 producer.abort_transaction()
@@ -159,7 +161,7 @@ def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> 
 
 
 def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
-    """Runs the query and kills processes until the query has ended by itself."""
+    """Runs the query, and kills processes meanwhile. Returns when the query has ended by itself."""
     killed = Killed()
     with Ledger(job) as ledger:
         query.start()
@@ -190,7 +192,7 @@ def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Kil
 
 
 def verify(job: Job, killed: "Killed") -> int:
-    """Compares both topics in a new Spark session in this process, which is independent of the query."""
+    """Compares both topics in this process, with a new Spark session that is independent of the query."""
     from odradek.spark.audit import compare
     from odradek.spark.inputs import input_of
     from odradek.spark.jobs.session import session
@@ -243,7 +245,7 @@ class Query:
         say(f"the query starts, run {self._runs}")
 
     def kill(self) -> None:
-        """Sends SIGKILL to Python and the JVM. Spark's workers survive this, and end by themselves."""
+        """Sends SIGKILL to Python and the JVM. Spark's Python workers survive this, and end by themselves."""
         process = self._running()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -260,7 +262,7 @@ class Query:
                 raise RuntimeError(f"the query does not end:\n{self.log_text()}")
 
     def keep_running(self) -> None:
-        """Restarts the query if it has failed by itself, like a supervisor."""
+        """Restarts the query if it has failed by itself, as a supervisor would."""
         status = self._running().poll()
         if status is None:
             return
@@ -322,7 +324,7 @@ class Ledger:
                 self._last = entry
 
     def _opened(self) -> Consumer | None:
-        """Returns a consumer, or None if the ledger does not exist yet, because the first decision creates it."""
+        """Returns a consumer of the ledger, or None if the ledger does not exist yet. The first decision creates it."""
         with Admin(bootstrap_servers=self._job.bootstrap) as admin:
             if LEDGER_TOPIC not in admin.list_topics(include_internal=True):
                 return None
@@ -400,7 +402,7 @@ def arguments() -> argparse.Namespace:
         help="a broker that runs already, with KIP-939 enabled",
     )
     parser.add_argument("--master", default=MASTER, help="where the query runs; default: %(default)s")
-    # This option is used internally, to run the query in a separate process.
+    # For internal use: runs the query in a separate process.
     parser.add_argument("--query", metavar="JOB", help=argparse.SUPPRESS)
     return parser.parse_args()
 

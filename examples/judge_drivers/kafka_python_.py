@@ -1,4 +1,4 @@
-"""A driver for `odradek judge --suite` that uses kafka-python. Releases before 2.1 do not support transactions."""
+"""A driver for `odradek judge --suite` that uses kafka-python. Transactions need kafka-python 2.1 or later."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ for line in sys.stdin:
     try:
         if verb in VERBS:
             told = VERBS[verb](*words)
-    except (KafkaException, SystemError) as error:  # SystemError is raised if `flush` fails in a callback.
+    except (KafkaException, SystemError) as error:  # raised if `flush` fails in a callback
         told = {"error": str(error)}
     print(json.dumps(told), flush=True)
 for consumer in consumers:

@@ -1,1 +1,1 @@
-"""The commands of `odradek`, and the code with which they read, check and write files."""
+"""The commands of `odradek`, and the code that reads, checks and writes files for them."""

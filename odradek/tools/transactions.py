@@ -1,9 +1,9 @@
 """Finds open transactions in a cluster, explains why readers wait, and ends transactions.
 
-A hanging transaction is open in a partition but unknown to all coordinators. It will never end, so readers of committed
-records wait forever. Brokers before KIP-890 could create such transactions.
+A hanging transaction is open in a partition, but unknown to all coordinators. It will never end, so readers of
+committed records wait forever. Brokers before KIP-890 could create hanging transactions.
 
-A transaction in doubt may not end by itself either: it belongs to a two-phase commit that another system decides
+A transaction in doubt may not end by itself either. It belongs to a two-phase commit, which another system decides
 (KIP-939), or it has been open for too long.
 
 | end it | if it is | effect |
@@ -101,8 +101,8 @@ async def open_transactions(requests: AdminRequests, partitions: Iterable[Partit
 async def owner_of(
     requests: AdminRequests, transaction: OpenTransaction, ids: dict[int, str]
 ) -> TransactionDescription | None:
-    """Returns the coordinator's description of the transaction to which this open transaction belongs. The coordinator
-    will end it. Returns None if the transaction is unknown to all coordinators.
+    """Returns the coordinator's description of the transaction to which this open transaction belongs. Returns None if
+    no coordinator knows the transaction. In that case, no coordinator will end it.
 
     ids  the result of `ids_by_producer`
     """
@@ -129,7 +129,7 @@ async def find_hanging(
 
 
 async def transaction_at(requests: AdminRequests, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
-    """Returns the open transaction that begins at this offset. Raises ClientError if there is no such transaction."""
+    """Returns the open transaction that begins at this offset. Raises ClientError if no open transaction does."""
     found = await open_transactions(requests, [partition])
     for each in found:
         if each.start_offset == start_offset:
@@ -154,8 +154,11 @@ class HeldRecords:
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTransaction:
-    """A transaction in doubt. `holds` lists the partitions in which it is the oldest open transaction. In its other
-    partitions, readers wait for an older transaction."""
+    """A transaction in doubt.
+
+    holds  the partitions in which it is the oldest open transaction. In its other partitions, readers wait for an older
+           transaction.
+    """
 
     transaction: TransactionDescription
     holds: tuple[HeldRecords, ...]
@@ -164,8 +167,8 @@ class InDoubtTransaction:
 async def find_in_doubt(
     requests: AdminRequests, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubtTransaction]:
-    """Returns the transactions in doubt, that is, transactions that have been open for at least these times. Oldest
-    first. Raises ClientError."""
+    """Returns the transactions in doubt, oldest first. A transaction is in doubt if it has been open for at least
+    `longer_than_ms`, or `two_phase_longer_than_ms` if it belongs to a two-phase commit. Raises ClientError."""
     found = [
         each
         for each in await describe_listed(requests, await list_transactions(requests, states=(ONGOING,)))
@@ -173,7 +176,7 @@ async def find_in_doubt(
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
     open_partitions = {topic_partition for each in found for topic_partition in each.partitions}
-    # Request all topics, because a request for a topic that was deleted meanwhile would fail.
+    # Requests all topics, because a request for a topic that was deleted in the meantime would fail.
     all_partitions = await list_partitions(requests) if open_partitions else []
     partitions = [each for each in all_partitions if (each.topic, each.partition) in open_partitions]
     oldest = oldest_in(await open_transactions(requests, partitions))
@@ -214,13 +217,16 @@ async def end_offsets(requests: AdminRequests, partitions: Iterable[PartitionLea
 
 
 ONGOING = "Ongoing"
-TIMEOUT_MS = 30_000  # timeout that the id has after a forced end; as in Kafka's tool, that of an admin request
+# The timeout that the id has after a forced end. As in Kafka's tool, this is the timeout of an admin request.
+TIMEOUT_MS = 30_000
 
 
 async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -> None:
-    """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError, also if the id
-    has no open transaction, because the producer would be fenced needlessly, and if the transaction belongs to a
-    two-phase commit."""
+    """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError.
+
+    Also raises ClientError if the id has no open transaction, because its producer would be fenced needlessly, and if
+    the transaction belongs to a two-phase commit.
+    """
     found = await describe_transaction(requests, transactional_id)
     if found.state != ONGOING:
         raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
@@ -234,15 +240,15 @@ async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -
 
 
 async def force_terminate(requests: AdminRequests, transactional_id: str) -> TransactionDescription:
-    """Aborts the open transaction of an id, fences its owner, and makes the id an ordinary one without two-phase
-    commit. Returns the previous state when the abort is complete. Raises ClientError, also if the id is unknown."""
+    """Aborts the open transaction of an id, fences its owner, and ends two-phase commit for the id. Returns the
+    previous state when the abort is complete. Raises ClientError, also if the id is unknown."""
     found = await describe_transaction(requests, transactional_id)
     await fence_producer(requests, transactional_id, TIMEOUT_MS)
     return found
 
 
 async def abort_by_marker(requests: AdminRequests, transaction: OpenTransaction) -> None:
-    """Writes an abort marker into one partition. Raises ClientError, also if the transaction is known to a coordinator,
+    """Writes an abort marker into one partition. Raises ClientError, also if a coordinator knows the transaction,
     because the marker would end only the part in this partition."""
     owner = await owner_of(requests, transaction, await ids_by_producer(requests, [transaction.producer_id]))
     if owner is not None:

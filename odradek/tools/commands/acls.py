@@ -1,4 +1,4 @@
-"""`odradek acls`: lists, adds and removes ACLs, like kafka-acls."""
+"""Implements `odradek acls`, which lists, adds and removes ACLs, like kafka-acls."""
 
 from __future__ import annotations
 

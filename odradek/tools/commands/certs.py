@@ -1,4 +1,4 @@
-"""`odradek certs`: creates a certificate authority for development, and certificates for the broker and for clients."""
+"""Implements `odradek certs`, which creates a CA for development, and certificates for the broker and for clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from odradek.tools.commands.options import add_json, add_list
 from odradek.tools.commands.output import print_object
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
-# Java's default. It need not be secret, because anyone who can read the stores can also read the keys beside them.
+# Java's default password. It need not be secret, because anyone who can read the stores can also read the keys beside
+# them.
 DEFAULT_PASSWORD = "changeit"
 DEFAULT_DAYS = 365
 

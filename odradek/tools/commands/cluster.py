@@ -1,5 +1,5 @@
-"""`odradek cluster`: shows the brokers and their advertised addresses. `odradek features`: works like
-kafka-features."""
+"""Implements `odradek cluster`, which shows the brokers and their advertised addresses, and `odradek features`, which
+works like kafka-features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek configs`: describes and alters settings, like kafka-configs."""
+"""Implements `odradek configs`, which describes and alters settings, like kafka-configs."""
 
 from __future__ import annotations
 

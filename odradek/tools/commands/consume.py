@@ -1,4 +1,4 @@
-"""`odradek consume`: prints records to standard output, like kcat -C and kafka-console-consumer."""
+"""Implements `odradek consume`, which prints records to standard output, like kcat -C and kafka-console-consumer."""
 
 from __future__ import annotations
 
@@ -137,8 +137,7 @@ async def _consume(options: argparse.Namespace, render: Render) -> None:
 
 
 async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
-    """Returns the partitions to read. Uses an Admin, because a consumer would wait for a topic that does not exist
-    yet."""
+    """Returns the partitions to read. Uses an Admin, because a consumer would wait until the topic exists."""
     async with admin(options, options.timeout * 1000) as connection:
         found = (await connection.describe_topics([options.topic]))[options.topic]
     there = [each.partition for each in found.partitions]
@@ -152,7 +151,7 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
 async def _ends(
     consumer: Consumer, partitions: list[TopicPartition], options: argparse.Namespace
 ) -> dict[TopicPartition, int] | None:
-    """Returns the offset at which to stop in each partition (exclusive). Returns None to continue forever."""
+    """Returns the offset at which to stop in each partition (exclusive), or None if reading continues forever."""
     if not options.exit and options.until_ms is None:
         return None
     ends = await consumer.end_offsets(partitions)
@@ -214,7 +213,8 @@ async def _print(
 
 
 async def _is_at(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Returns whether the end offsets are reached. In a group, only the partitions assigned to this member count."""
+    """Returns whether the end offsets are reached. In a group, only the partitions that are assigned to this member
+    count."""
     assigned = consumer.assignment()
     if not assigned:
         return False

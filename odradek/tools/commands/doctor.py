@@ -1,4 +1,4 @@
-"""`odradek doctor`: checks for common problems, and explains how to fix them."""
+"""Implements `odradek doctor`, which checks for common problems, and explains how to fix them."""
 
 from __future__ import annotations
 

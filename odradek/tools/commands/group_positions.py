@@ -16,8 +16,8 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Position(NamedTuple):
-    """The position of a group in a partition. `committed` is None if the group has no committed offset. `end`, the high
-    watermark, is None if the partition does not exist or has no leader."""
+    """The position of a group in a partition. `committed` is None if the group has no committed offset. `end` is the
+    high watermark, or None if the partition does not exist or has no leader."""
 
     partition: TopicPartition
     committed: int | None
@@ -31,11 +31,12 @@ class Position(NamedTuple):
 async def positions(
     admin: Admin, groups: Mapping[str, tuple[Committed, Collection[TopicPartition]]]
 ) -> dict[str, list[Position]]:
-    """Returns the positions of each group, given its committed offsets and the partitions assigned to its members.
+    """Returns the positions of each group, given its committed offsets and the partitions that are assigned to its
+    members.
 
-    Includes every partition of all topics for which the group has committed offsets or assigned partitions, because the
-    group has yet to read a partition without a committed offset. An assigned partition is left out if its topic does
-    not have it. This happens in a streams group if another topic of the same subtopology has more partitions.
+    Includes every partition of each topic for which the group has committed offsets or assigned partitions, because the
+    group has yet to read the partitions without a committed offset. Leaves out assigned partitions that the topic does
+    not have. A streams group has such partitions if another topic of the same subtopology has more partitions.
     """
     named = {name: {*committed, *assigned} for name, (committed, assigned) in groups.items()}
     existing = {*await admin.list_topics(include_internal=True)}

@@ -1,4 +1,5 @@
-"""`odradek groups` and `odradek share-groups`: work like kafka-groups, kafka-consumer-groups and kafka-share-groups."""
+"""Implements `odradek groups` and `odradek share-groups`, which work like kafka-groups, kafka-consumer-groups and
+kafka-share-groups."""
 
 from __future__ import annotations
 
@@ -240,8 +241,9 @@ async def _print_listing(admin: Admin, states: list[str], types: list[str], *, a
 async def _members_and_offsets(
     admin: Admin, listing: GroupListing
 ) -> tuple[GroupDescription, dict[TopicPartition, OffsetAndMetadata] | GroupLag] | None:
-    """Returns the description of a group, and its committed offsets or, for a share group, its lag. Returns None if the
-    group has been deleted meanwhile, may not be described, or has a type that this client cannot describe."""
+    """Returns the description of a group and its committed offsets. For a share group, returns its lag instead of its
+    offsets. Returns None if the group has been deleted in the meantime, may not be described, or has a type that this
+    client cannot describe."""
     from odradek.client.common.errors import ClientError
 
     name = listing.group_id
@@ -306,7 +308,7 @@ def _print_topologies(descriptions: list[ShownGroup], *, as_json: bool) -> None:
 
 
 def _print_view(descriptions: list[ShownGroup], options: argparse.Namespace) -> bool:
-    """Prints the members or states of the groups if the options request that. Returns whether they do."""
+    """Prints the members or states of the groups if the options request this. Returns whether they do."""
     rows: list[Row]
     if options.members:
         in_tasks = [row for each in descriptions if each.streams is not None for row in member_rows(each.streams)]
@@ -380,7 +382,7 @@ async def delete_offsets(admin: Admin, options: argparse.Namespace) -> None:
 
 async def delete_share(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
-        # Describing the group first raises an error for groups of other types, which DeleteGroups would delete.
+        # Describes the group first, which raises an error for groups of other types. DeleteGroups would delete them.
         await admin.describe_share_group(name)
         await admin.delete_groups([name])
         print(f"Deleted share group {name}.")

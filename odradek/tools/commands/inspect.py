@@ -1,5 +1,5 @@
-"""`odradek inspect`: prints files of a data directory as text. `odradek inspect check`: checks whether its logs are
-sound."""
+"""Implements `odradek inspect`, which prints files of a data directory as text, and `odradek inspect check`, which
+checks whether the logs of a data directory are sound."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 class ByteBar:
-    """A progress bar on a terminal. It appears once the work has taken a second, and is erased at the end. On other
-    streams, nothing is printed."""
+    """A progress bar on a terminal. It appears once the work has taken a second, and is erased at the end. Nothing is
+    printed if the output is not a terminal."""
 
     def __init__(self, size_bytes: int, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._size_bytes = max(size_bytes, 1)

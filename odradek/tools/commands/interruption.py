@@ -23,12 +23,15 @@ else:
 
 
 class Interruption:
-    """A context in which the first SIGINT or SIGTERM ends the running command, or raises KeyboardInterrupt if no
-    command is running. Later signals kill the command, but not this process, so that files are written completely.
-    `received` is the first signal. Must be used in the main thread."""
+    """A context in which signals end the running command instead of this process, so that files are written completely.
+    `received` is the first signal.
+
+    The first SIGINT or SIGTERM ends the command, or raises KeyboardInterrupt if no command is running. Later signals
+    kill the command. The context must be used in the main thread.
+    """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
-        """Creates the context. `grace_s` is the time within which a command must end before it is killed."""
+        """Creates the context. A command that does not end within `grace_s` after the first signal is killed."""
         self.received: signal.Signals | None = None
         self._grace_s = grace_s
         self._command: subprocess.Popen[bytes] | None = None
@@ -46,14 +49,14 @@ class Interruption:
             signal.signal(number, before)  # type: ignore[arg-type]  # what signal.signal returned
 
     def run(self, words: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None) -> int:
-        """Runs a command until it ends, and returns its exit status, which is negative if a signal has ended it. Raises
-        FileNotFoundError.
+        """Runs a command until it ends. Returns its exit status, which is negative if a signal has ended the command.
+        Raises FileNotFoundError.
 
         The command gets its own process group, so that a signal reaches all its processes. If standard input is a
-        terminal, the command stays in this process's group instead, because it may read from the terminal, and Ctrl-C
-        reaches it anyway.
+        terminal, the command stays in the process group of this process instead. It may then read from the terminal,
+        and Ctrl-C reaches it anyway.
 
-        output  replaces the command's standard output
+        output  replaces the standard output of the command
         """
         self._has_group = sys.platform != "win32" and not (sys.stdin is not None and sys.stdin.isatty())
         self._is_starting = True

@@ -1,4 +1,4 @@
-"""`odradek judge`: judges the Kafka clients that a command runs, or those in a recording."""
+"""Implements `odradek judge`, which judges the Kafka clients that a command runs, or the clients in a recording."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class CommandEnd:
 
     @property
     def failure(self) -> str:
-        """The reason why the verdict does not cover a complete, successful run. Empty if it does."""
+        """The reason why the verdict does not cover a complete, successful run. Empty if the run was complete and
+        successful."""
         if self.signal:
             return f"the run was ended by {self.signal}: the verdict covers only the requests before that"
         return f"the command ended with status {self.status}" if self.status else ""
@@ -56,7 +57,7 @@ class CommandEnd:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRule:
-    """A rule that is known to be broken, and is ignored. From the day after `until`, it counts again."""
+    """A rule that is known to be broken, and is ignored. It counts again from the day after `until`."""
 
     rule: str
     reason: str
@@ -77,7 +78,7 @@ def parse_ignored_rule(text: str) -> IgnoredRule:
 
 
 def parse_ignored_file(name: str) -> list[IgnoredRule]:
-    """Parses a file with one `RULE=REASON until YYYY-MM-DD` per line. Skips empty lines and lines that begin with #.
+    """Parses a file with one `RULE=REASON until YYYY-MM-DD` per line. Skips empty lines, and lines that begin with #.
     Raises ArgumentTypeError."""
     try:
         found = Path(name).read_text(encoding="utf-8").splitlines()
@@ -203,7 +204,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interruption) -> int:
-    """Judges clients while they run: the clients of a command, of a driver, or of a broker with the control
+    """Judges clients while they run. These are the clients of a command or of a driver, or of a broker with the control
     interface."""
     if options.suite:
         return _suite(options, folder, interruption)
@@ -225,8 +226,8 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
 
 
 def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: int) -> Iterator[str]:
-    """Yields lines about the last odd responses that a failed command received. These may have caused the failure, if
-    the program does not handle every response that the protocol allows."""
+    """Yields lines about the last odd responses that a failed command received. They may have caused the failure, if
+    the command does not handle every response that the protocol allows."""
     from odradek.protocol.recording import Kind
 
     if not recent:
@@ -278,7 +279,8 @@ def _is_recording(path: Path) -> bool:
 
 
 def _seed(options: argparse.Namespace) -> int:
-    """Returns the seed for odd responses; 0 means none. If the options give no seed, chooses one and prints it."""
+    """Returns the seed for odd responses. The seed 0 means that there are none. If the options give no seed, chooses a
+    seed and prints it."""
     if options.odd is not None:
         return int(options.odd)
     seed = randrange(1, MAX_SEED)
@@ -292,8 +294,8 @@ def _seed(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], ControlledCluster]]:
-    """Starts a fresh broker. Yields the environment variables that contain the broker's address for a command, and the
-    broker's cluster. `seed` selects odd responses."""
+    """Starts a fresh broker. Yields the environment for a command, which contains the address of the broker, and the
+    cluster of the broker. `seed` selects odd responses."""
     from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)

@@ -45,10 +45,12 @@ class CommandActions:
     def add(
         self, name: str, help: str, act: Act, check: Check | None = None, *, json: bool = False, more: str | None = None
     ) -> Iterator[argparse.ArgumentParser]:
-        """Adds an action. Yields its parser for the action's own arguments, which come before --json and the connection
-        options.
+        """Adds an action. Yields a parser to which the caller adds the action's own arguments. They come before --json
+        and the connection options.
 
+        act    coroutine function that runs the action with a connected Admin
         check  function that raises ValueError for contradictory options, before anything is sent
+        json   whether the action has the option --json
         more   a longer description, if `help` is not enough
         """
         parser = self.parsers.add_parser(name, help=help, description=more or f"{help[0].upper()}{help[1:]}.")
@@ -128,8 +130,8 @@ def add_list(
 
 
 def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
-    """Adds names as positional arguments. They can also be given with a repeatable option as in Kafka's tools, such as
-    `--topic NAME`."""
+    """Adds names as positional arguments. As in Kafka's tools, the user can also give them with a repeatable option
+    such as `--topic NAME`."""
     taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"the names of {kind}s")
     words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
     option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
@@ -140,7 +142,7 @@ def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, 
 
 
 def names(options: argparse.Namespace) -> list[str]:
-    """Returns the names from the arguments that `add_names` added, without duplicates. Raises ValueError if a name is
+    """Returns the names in the arguments that `add_names` added, without duplicates. Raises ValueError if a name is
     required and none is given."""
     found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
     if not found and options.needed:
@@ -162,12 +164,12 @@ def complete_topics(action: argparse.Action) -> None:
 
         return asyncio.run(ask())
 
-    action.completer = topics  # type: ignore[attr-defined]  # what argcomplete looks for
+    action.completer = topics  # the attribute that argcomplete reads
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings that every client needs. Raises ValueError and OSError for invalid values of
-    `--command-config` and `-X`."""
+    """Returns the settings that every client needs. Raises ValueError or OSError if a value of `--command-config` or
+    `-X` is invalid."""
     choose(options)
     return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
 
@@ -228,8 +230,8 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def time_ms(text: str) -> int:
-    """Parses an ISO 8601 date or time. Used as `type=` of arguments. As in Kafka's tools, the time is in UTC unless it
-    contains an offset."""
+    """Parses an ISO 8601 date or time. Used as `type=` of arguments. As in Kafka's tools, the time is in UTC unless the
+    text contains an offset."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -15,8 +15,8 @@ GAP = "  "
 
 
 def headings(keys: str, **others: str) -> dict[str, str]:
-    """Returns a mapping from the columns of a table to their headings. A heading is the key in capitals, unless
-    `others` contains a different one."""
+    """Returns the heading of each column of a table, by key. A heading is the key in capitals, unless `others` contains
+    another heading."""
     return {key: others.get(key, key.upper().replace("_", " ")) for key in keys.split()}
 
 
@@ -37,7 +37,7 @@ def print_object(value: object) -> None:
 
 
 class JsonArray:
-    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array is left
+    """Prints a JSON array object by object, in the format of `print_object`. After an error, the array stays
     unclosed."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from odradek.tools.commands.similar_names import did_you_mean
 
 COLUMNS = 80  # used if the output is not a terminal
 OPTION = r"(?<![\w-])--[a-z][\w-]*"
-MAX_LISTED_ELEMENTS = 8  # actions in a message
+MAX_LISTED_ELEMENTS = 8  # maximum number of actions that a message lists
 CONNECTION = ("-b", "--bootstrap-server", "--profile", "--command-config", "-X", "--timeout")
 
 
@@ -21,7 +21,7 @@ class Help(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         # argparse creates a formatter for each option that is added. The default formatter would import shutil, which
-        # in turn imports all compression modules.
+        # imports all compression modules.
         super().__init__(prog, width=_columns() - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -65,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _option_for(word: str, known: Sequence[str], given: argparse.Namespace) -> str:
-    """Returns a hint with the option that takes this word as its value, or an empty string if no option is likely."""
+    """Returns a hint with the option of which this word may be the value, or an empty string if no option is likely."""
     if "=" in word and "--add-config" in known:
         return f" Did you mean '--add-config {word}'?"
     if "--topic" in known and not getattr(given, "topic", None):
@@ -82,8 +82,8 @@ def _columns() -> int:
 
 
 def command_first(words: Sequence[str]) -> list[str]:
-    """Moves connection options from the front of the command line to the place after the names of the command and its
-    action, so that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
+    """Moves connection options from the front of the command line behind the names of the command and its action.
+    Therefore `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
     end = 0
     while end < len(words) and words[end].startswith(("-b", "-X", "--")):
         name, separator, _ = words[end].partition("=")

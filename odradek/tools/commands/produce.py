@@ -1,4 +1,5 @@
-"""`odradek produce`: sends records from standard input or files, like kcat -P and kafka-console-producer."""
+"""Implements `odradek produce`, which sends records from standard input or files, like kcat -P and
+kafka-console-producer."""
 
 from __future__ import annotations
 
@@ -175,8 +176,8 @@ def _record_error(number: int, error: ClientError | CommandError) -> CommandErro
 
 
 def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Yields records in blocks as they arrive; no block is empty. A record is either a whole file, or ends with the
-    delimiter. The delimiter after the last record is optional."""
+    """Yields records in blocks as they arrive. No block is empty. A record is either a whole file, or ends with the
+    delimiter, which is optional after the last record."""
     end = delimiter(options.delimiter)
     if options.files and not options.lines:
         for path in options.files:
@@ -190,8 +191,8 @@ def _blocks(options: argparse.Namespace) -> Iterator[list[bytes]]:
 
 
 def split(read: Callable[[int], bytes], end: bytes) -> Iterator[list[bytes]]:
-    """Yields records as lists, each with all records that are currently available. A line that a user types is
-    therefore not held back."""
+    """Yields records in lists, each with all records that have been read so far. Therefore no line that a user types is
+    held back."""
     rest = b""
     while part := read(READ_BYTES):
         *whole, rest = (rest + part).split(end)

@@ -84,8 +84,8 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_health(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `health`, for `--help` only. As with `configure_serve`, another module parses them, because
-    `health` runs every few seconds."""
+    """Adds the options of `health`, for `--help` only. Another module parses them, so that `health`, which runs every
+    few seconds, need not import this package."""
     parser.add_argument(
         "--http-port", metavar="N", help="the broker's HTTP port; default: that of its configuration, or 9644"
     )

@@ -1,8 +1,9 @@
-"""`odradek wait`: waits until the broker is ready, for scripts that start a broker. This module also explains
-unreachable advertised addresses.
+"""Implements `odradek wait`, which waits until the broker is ready, for scripts that start a broker. Also explains why
+advertised addresses cannot be reached.
 
-A reply from the bootstrap server is not enough. Clients then connect to the addresses that it advertises. If these are
-unreachable, the resulting errors (a timeout, a missing leader) do not show the reason.
+A response from the bootstrap server is not enough, because clients then connect to the addresses that it advertises. If
+these addresses cannot be reached, the resulting errors, such as a timeout or a missing leader, do not show the
+reason.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ async def unreachable_broker(options: argparse.Namespace) -> str | None:
 
 
 async def where_unreachable(options: argparse.Namespace, brokers: Iterable[BrokerDescription]) -> str | None:
-    """Like `unreachable_broker`, but for brokers whose descriptions are already known."""
+    """Explains which of these brokers' advertised addresses cannot be reached. Returns None if all addresses can be
+    reached."""
     from odradek.tools.doctor.facts import reach
 
     for broker in brokers:

@@ -1,4 +1,4 @@
-"""`odradek record`: records the exchanges between clients and any Kafka broker."""
+"""Implements `odradek record`, which records the exchanges between clients and any Kafka broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats records for output, with kcat's `-f` and its delimiters, or as JSON like kcat's `-J`."""
+"""Formats records for output, with the formats and delimiters of kcat's `-f`, or as JSON like kcat's `-J`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _json_indented(content: bytes) -> bytes:
 
 
 def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
-    """Compiles a format like kcat's `-f`. Raises ValueError for an unknown field."""
+    """Compiles a format like that of kcat's `-f`. Raises ValueError for an unknown field."""
     fields = _fields(null)
     parts: list[Render] = []
     literal = bytearray()
@@ -85,8 +85,7 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def json_render(parts_as_json: frozenset[str]) -> Render:
-    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON, and are embedded as they are
-    written."""
+    """Returns the renderer for `--json`. The parts in `parts_as_json` are already JSON, and are embedded unchanged."""
     return partial(as_json, parts_as_json=parts_as_json)
 
 
@@ -108,7 +107,8 @@ def as_json(record: ConsumerRecord, parts_as_json: frozenset[str] = frozenset())
 
 
 def _json(content: bytes | None, is_json: bool) -> bytes:
-    """Returns a key or a value as JSON. JSON is not parsed, because a number such as 10.00 would change."""
+    """Returns a key or a value as JSON. If it is already JSON, it is not parsed, because a number such as 10.00 would
+    change."""
     return content if is_json and content is not None else json.dumps(_text(content)).encode()
 
 

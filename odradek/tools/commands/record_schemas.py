@@ -88,7 +88,7 @@ def decoder_of(options: argparse.Namespace) -> RecordDecoder:
 
 
 async def encoder_of(options: argparse.Namespace) -> RecordEncoder:
-    """Returns an encoder for the schemas in the options, which are fetched from the registry. Raises CommandError."""
+    """Returns an encoder for the schemas in the options, which are requested from the registry. Raises CommandError."""
     registry = registry_client(options)
     found: dict[str, _Schema] = {}
     for part, expected in formats_of(options).items():

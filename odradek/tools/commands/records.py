@@ -1,4 +1,5 @@
-"""`odradek records`: shows offsets (like kafka-get-offsets), and deletes records (like kafka-delete-records)."""
+"""Implements `odradek records`, which shows offsets like kafka-get-offsets, and deletes records like
+kafka-delete-records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek replay`: replays a recording against a broker, and compares the responses."""
+"""Implements `odradek replay`, which replays a recording against a broker, and compares the responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.testing.replay.player import Control, FoundDifference, ReplayResult
 
 SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
-MAX_SHOWN_EXCHANGES = 3  # maximum number of exchanges shown for one difference
+MAX_SHOWN_EXCHANGES = 3  # maximum number of exchanges that are listed for one difference
 
 
 def parse_explanation(text: str) -> tuple[str, str]:
@@ -97,8 +97,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _broker(given: tuple[str, int] | None) -> Iterator[tuple[str, int, Control | None]]:
-    """Yields the address of the given broker, or of a fresh broker. The function also yields the control interface of a
-    fresh broker."""
+    """Yields the address of the given broker, or the address and the control interface of a fresh broker."""
     if given is not None:
         yield (*given, None)
         return
@@ -137,7 +136,7 @@ def _difference_json(found: FoundDifference, reason: str | None) -> dict[str, ob
 
 
 def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]:
-    """Yields a line for the differences of each API, version and path, followed by the totals."""
+    """Yields lines about the differences of each API, version and path, followed by the totals."""
     places: dict[tuple[str, int, str], list[FoundDifference]] = {}
     for each in found:
         places.setdefault((each.api, each.version, each.difference.path), []).append(each)

@@ -1,5 +1,5 @@
-"""Defines the options that specify a schema registry, and the options of `odradek consume` and `produce` that use one.
-Does not import the registry's client, so that commands that use no registry start quickly."""
+"""Defines the options that specify a schema registry, and the options of `odradek consume` and `produce` that need one.
+Does not import the registry's client, so that commands start quickly if they use no registry."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Final
 
 from odradek.client.schema_registry.address import DEFAULT_URL, VARIABLE
 
-# Values of the format options, with the schema type that each of them requires. "schema" accepts all types.
+# Values of the format options, with the schema type that each value requires. "schema" accepts all types.
 TYPES: Final[Mapping[str, str | None]] = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF", "schema": None}
 
 
 def add_registry(parser: argparse.ArgumentParser, prefix: str = "") -> None:
-    """Adds the options that specify a registry. They have the prefix `registry-` in commands that also connect to a
-    broker."""
+    """Adds the options that specify a registry. Commands that also connect to a broker pass the prefix `registry-`."""
     parser.add_argument(
         "--registry", metavar="URL", help=f"the schema registry. Default: ${VARIABLE}, or {DEFAULT_URL}"
     )
@@ -33,7 +32,7 @@ def add_registry(parser: argparse.ArgumentParser, prefix: str = "") -> None:
 def add_formats(parser: argparse.ArgumentParser, help: str) -> None:
     """Adds --value-format and --key-format, and the options that specify the registry.
 
-    help  describes the options; {part} is replaced by key or value
+    help  describes the format options; {part} is replaced by key or value
     """
     for part in ("value", "key"):
         words = help.format(part=part)

@@ -1,4 +1,5 @@
-"""`odradek seed`: writes the topics, schemas and records of a demonstration to a running broker, or prints its seed."""
+"""Implements `odradek seed`, which writes the topics, schemas and records of a demonstration to a running broker, or
+prints the seed of the demonstration."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LEAST_LETTERS = 3  # of a name that is taken for the beginning of another
+LEAST_LETTERS = 3  # minimum length of a name that may be the beginning of another name
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the shortest known name that begins with `name`, else the most similar one, or None if no name is
-    similar."""
+    """Returns the shortest known name that begins with `name`, or else the most similar known name. Returns None if no
+    name is similar."""
     from difflib import get_close_matches  # imported here, because only a mistyped name needs it
 
     by_lower = {each.lower(): each for each in known if each != name}

@@ -1,5 +1,5 @@
-"""Implements the commands of `odradek spark` that process whole topics and need Spark: exactly-once, export, diff,
-profile."""
+"""Implements the commands of `odradek spark` that process whole topics: exactly-once, export, diff, profile. They need
+Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def session(options: argparse.Namespace, title: str) -> Iterator[Any]:
-    """Yields a Spark session with a progress bar. Raises failures of Spark as CommandError."""
+    """Yields a Spark session with a progress bar. Raises CommandError if Spark fails."""
     from odradek.spark.jobs.session import JobFailed, progress
     from odradek.spark.jobs.session import session as spark_session
 

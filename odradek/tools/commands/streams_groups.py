@@ -1,5 +1,5 @@
-"""Describes streams groups for `odradek groups`, which shows their tasks and topology in addition to the facts about
-every group."""
+"""Describes streams groups for `odradek groups`. Adds their tasks and topology to the facts that it shows about every
+group."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ async def described(admin: Admin, name: str) -> ShownGroup:
 
 
 async def described_streams(admin: Admin, name: str) -> ShownGroup:
-    """Describes a streams group. In the part of the description that all types of groups share, each member is assigned
-    the partitions that its active tasks read."""
+    """Describes a streams group. `group` contains the facts that all types of groups have. There, each member is
+    assigned the partitions that its active tasks read."""
     from odradek.client.administration.groups import GroupDescription, MemberDescription
 
     streams = await admin.describe_streams_group(name)
@@ -74,8 +74,8 @@ def member_rows(streams: StreamsGroupDescription) -> list[Row]:
 
 
 def topology_rows(streams: StreamsGroupDescription) -> list[Row]:
-    """Returns a row for each topic of each subtopology. The number of partitions is None for topics that the group does
-    not create, and for internal topics whose number of partitions is undecided."""
+    """Returns a row for each topic of each subtopology. The number of partitions is None for a topic that the group
+    does not create, and for an internal topic whose number of partitions is undecided."""
     rows: list[Row] = []
     for each in streams.subtopologies:
         topics = [

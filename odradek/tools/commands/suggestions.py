@@ -1,4 +1,4 @@
-"""Finds the topic, group or setting that a user probably meant, after the cluster has refused an unknown one."""
+"""Finds the topic, group or setting that a user probably meant, after the cluster has refused an unknown name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ UNKNOWN_SETTING = re.compile(r"[Uu]nknown [a-z ]*config\w*(?: name)?: ([\w.-]+)"
 
 
 async def suggestion(options: argparse.Namespace, error: ClientError) -> str:
-    """Returns a hint with the name that the user probably meant, according to the names in the cluster. Returns an
-    empty string if no name is similar."""
+    """Returns a hint with a name in the cluster that the user probably meant, or an empty string if no name is
+    similar."""
     try:
         async with admin(options, TIMEOUT_MS) as connection:
             match error.code:
@@ -52,8 +52,8 @@ def _topics(options: argparse.Namespace) -> list[str]:
 
 
 async def _settings(connection: Admin, options: argparse.Namespace) -> list[str]:
-    """Returns the names of the resource's settings. For a topic that does not exist yet, returns the settings of any
-    topic."""
+    """Returns the names of the resource's settings. For a topic that does not exist yet, returns the names of another
+    topic's settings."""
     from odradek.client.administration.configs import ConfigResource, ConfigType
 
     if "entity_type" in options:

@@ -44,8 +44,8 @@ def profiles_file(environ: Mapping[str, str]) -> Path:
 
 def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
     """Chooses the cluster for a command, and sets `bootstrap_server`, `is_default_bootstrap` and `profile_properties`
-    in its options. May be called again. Raises ValueError if the profile does not exist, and OSError if the file cannot
-    be read."""
+    in its options. May be called again. Raises ValueError if the profile does not exist. Raises OSError if the file of
+    profiles cannot be read."""
     if "profile_properties" in options:
         return
     options.profile_properties = {}
@@ -63,7 +63,7 @@ def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
 
 
 def typed_connection(options: argparse.Namespace, typed_bootstrap: str | None) -> list[str]:
-    """Returns the options that choose the cluster, as the user typed them. Leaves out `-X`, since it may contain a
+    """Returns the options that choose the cluster, as the user typed them. Leaves out `-X`, because its value may be a
     secret."""
     given = (("-b", typed_bootstrap), ("--profile", options.profile), ("--command-config", options.command_config))
     return [word for option, value in given if value is not None for word in (option, value)]
@@ -88,7 +88,7 @@ def _profile(name: str, environ: Mapping[str, str], *, must_exist: bool = True) 
 
 
 def parse_profiles(text: str) -> dict[str, dict[str, str]]:
-    """Returns the properties of each profile, by profile name. Ignores lines before the first section."""
+    """Returns the properties of each profile, by the name of the profile. Ignores lines before the first section."""
     from odradek.protocol.java_properties import parse_properties
 
     parts = re.split(SECTION, text)

@@ -1,4 +1,4 @@
-"""`odradek topics`: lists, describes, creates, alters and deletes topics, like kafka-topics."""
+"""Implements `odradek topics`, which lists, describes, creates, alters and deletes topics, like kafka-topics."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class DescribedTopic(NamedTuple):
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Prints the descriptions of topics in blocks. Each block is printed before the next one is requested."""
+    """Prints the descriptions of topics in blocks. Each block is printed before the next block is requested."""
     chosen = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:

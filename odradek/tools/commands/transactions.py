@@ -1,5 +1,5 @@
-"""`odradek transactions`: lists open transactions and the readers that they block, and ends transactions (like
-kafka-transactions)."""
+"""Implements `odradek transactions`, which lists open transactions and the readers that they hold up, and ends
+transactions like kafka-transactions."""
 
 from __future__ import annotations
 
@@ -196,7 +196,8 @@ async def _print_in_doubt(requests: AdminRequests, options: argparse.Namespace) 
 
 
 async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> Mapping[str, tuple[str, str]]:
-    """Returns the sink and its ledger's verdict for each transactional id that belongs to a Spark query."""
+    """Returns the sink, and the verdict of the sink's ledger, for each transactional id that belongs to a Spark
+    query."""
     from odradek.spark.names import task_of
 
     if not any(task_of(each) for each in transactional_ids):
@@ -212,7 +213,7 @@ async def _sinks(options: argparse.Namespace, transactional_ids: list[str]) -> M
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    """Prints the descriptions of all ids that can be described, even if others fail."""
+    """Prints the descriptions of all ids that can be described, even if other ids fail."""
     rows: list[dict[str, object]] = []
     failures: list[tuple[int, str]] = []
     for transactional_id in options.transactional_ids:
@@ -259,7 +260,7 @@ async def find_hanging(admin: Admin, options: argparse.Namespace) -> None:
 
 
 def _check_place(options: argparse.Namespace) -> None:
-    """Raises ValueError unless the options identify one transaction, either by its id or by its partition and start
+    """Raises ValueError unless the options identify one transaction, either by its id, or by its partition and start
     offset."""
     place = (options.topic, options.partition, options.start_offset)
     if (options.transactional_id is None) == (None in place) or (

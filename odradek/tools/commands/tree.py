@@ -1,5 +1,5 @@
-"""The table of all commands, and the function that runs a command. Running a command imports only that command's
-module."""
+"""The table of all commands, and the function that runs a command. Running a command imports only the module of that
+command."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ MISUNDERSTOOD = 2  # argparse's own exit status
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The help text and other properties of a command. `setup` has the form module.function; it is only needed if that
-    is not the function `configure` in the module with the command's name. `misunderstood` is the exit status for an
-    invalid command line."""
+    """The help text and other properties of a command.
+
+    setup          the function that adds the command's options, as module.function; only needed if it is not the
+                   function `configure` in the module with the command's name
+    misunderstood  the exit status for an invalid command line
+    """
 
     summary: str
     more: str = ""
@@ -346,8 +349,8 @@ def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text: str, typed: Sequence[str]) -> str:
-    """Completes the error message of a command that connects to a cluster. Mentions an advertised address that cannot
-    be reached or the name that was probably meant, and shows options as they were typed."""
+    """Completes the error message of a command that connects to a cluster. Adds an advertised address that cannot be
+    reached, or the name that was probably meant. Shows options as the user typed them."""
     import asyncio
 
     from odradek.tools.commands.reachability import SETTING, unreachable_broker

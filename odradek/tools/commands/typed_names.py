@@ -1,4 +1,4 @@
-"""Rewrites messages for the user: shows options as the user typed them, and completes suggested commands so that they
+"""Rewrites messages for the user. Shows options as the user typed them, and completes suggested commands so that they
 can be pasted."""
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 
 COMMAND = re.compile(r"`(odradek (?!serve\b|certs\b)[^`]+)`")
 
-# For each name of a setting in the client, the property names that commands accept: first librdkafka's name, then
-# Java's.
+# For each setting of the client, the names of the property that commands accept: librdkafka's name, and then Java's.
 TYPED_NAMES: Mapping[str, tuple[str, ...]] = {
     "security_protocol": ("security.protocol",),
     "ssl_cafile": ("ssl.ca.location", "ssl.truststore.location"),
@@ -49,7 +48,7 @@ def as_typed(text: str, options: argparse.Namespace) -> str:
 
 def option_of_file(file: str, options: argparse.Namespace) -> str:
     """Returns the option or property whose value is this file, followed by a space or `=`. Returns an empty string if
-    there is none."""
+    no option or property has this value."""
     if file == options.command_config:
         return "--command-config "
     if typed := [name for name, value in options.properties if value == file]:

@@ -1,11 +1,11 @@
 """The entry point of the image. Runs a broker, any other command of `odradek`, or another program in the image.
 
-    docker run IMAGE                                   odradek serve
-    docker run IMAGE --override NAME=VALUE             odradek serve --override NAME=VALUE
-    docker run IMAGE topics list -b broker:9092        odradek topics list -b broker:9092
-    docker run IMAGE sh -c '…'                         the program, as Testcontainers does
+docker run IMAGE                             odradek serve
+docker run IMAGE --override NAME=VALUE       odradek serve --override NAME=VALUE
+docker run IMAGE topics list -b broker:9092  odradek topics list -b broker:9092
+docker run IMAGE sh -c '…'                   the program, as Testcontainers does
 
-To start quickly, this module only imports what the broker needs before it accepts the first connection.
+To start quickly, this module imports only what the broker needs before it accepts the first connection.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 HELP_WORDS = frozenset({"-h", "--help"})
 SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
 SIGTERM_EXIT = 128 + signal.SIGTERM
-# Testcontainers and other programs search the log of a Kafka broker for these texts. Here they are all on one line.
+# Testcontainers and other programs search the log of a Kafka broker for these texts, which are all on one line here.
 READY_NOTE = (
     "Transitioning from RECOVERY to RUNNING. Kafka Server started. [KafkaServer id={node_id}] started"
     " (kafka.server.KafkaServer)"
 )
 
 
-# The directory of scripts that bitnami/kafka runs once before the first start, and the file whose existence shows that
-# they have run.
+# The directory of the scripts that bitnami/kafka runs once before the first start. The mark is a file that exists if
+# these scripts have run.
 START_SCRIPTS = Path("/docker-entrypoint-initdb.d")
 START_SCRIPTS_MARK = Path("/bitnami/kafka/.user_scripts_initialized")
 
@@ -44,8 +44,8 @@ class Invocation(Enum):
 
 
 def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, list[str]]:
-    """Returns the kind of program that `words`, the arguments after the image's name, request. The function also
-    returns its arguments."""
+    """Returns the kind of program that `words` request, and the arguments of that program. `words` are the arguments
+    after the name of the image."""
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]
@@ -59,7 +59,7 @@ def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    # Process 1 of a container has no default action for SIGTERM, but it must be possible to interrupt a start.
+    # Process 1 of a container has no default action for SIGTERM, but SIGTERM must be able to interrupt a start.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(SIGTERM_EXIT))
     words = sys.argv[1:] if words is None else words
     kind, rest = kind_of(words, () if not words else _commands())
@@ -120,8 +120,8 @@ def serve(words: Sequence[str]) -> int:
 
 
 def run_start_scripts(directory: Path, mark: Path) -> list[str]:
-    """Runs the scripts whose names end with .sh, sorted by name, unless the file `mark` exists. Then creates that file.
-    Returns notes for the log. Raises StartScriptFailed or OSError."""
+    """Runs the scripts in `directory` whose names end with .sh, sorted by name, and then creates the file `mark`. Does
+    nothing if `mark` already exists. Returns notes for the log. Raises StartScriptFailed or OSError."""
     if mark.exists() or not directory.is_dir():
         return []
     files = sorted(path for path in directory.iterdir() if path.is_file())

@@ -1,9 +1,10 @@
-"""Prepares the environment of the image. Handles variables like the apache/kafka image, and adds this image's defaults.
+"""Prepares the environment of the image. Handles variables as the apache/kafka image does, and adds this image's
+defaults.
 
 `odradek serve` maps `KAFKA_*` variables to settings by the rules of the apache/kafka image
 (`odradek.broker.configuration.environment`). Before that, the functions in this module add, replace or remove
 variables. Values from the user override the defaults, and a variable overrides the mounted file. The functions have no
-side effects.
+side effects, except that `mounted_configuration` looks for files.
 
 Source: the scripts of apache/kafka 4.3.1 (docker/resources/common-scripts/configure) and its usage guide.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# Only the first of these files that exists is read: the mounted file of apache/kafka, or that of bitnami/kafka.
+# Only the first of these files that exists is read. They are the mounted files of apache/kafka and of bitnami/kafka.
 MOUNTED_CONFIGURATIONS = ("/mnt/shared/config/server.properties", "/bitnami/kafka/config/server.properties")
 SECRETS = "/etc/kafka/secrets"
 DATA_DIRECTORY = "/var/lib/kafka/data"
@@ -26,7 +27,7 @@ DEFAULTS: Mapping[str, str] = {
     "KAFKA_ODRADEK_ADVERTISE_PUBLISHED": "localhost",
     "KAFKA_ODRADEK_HTTP_HOST": "",
 }
-# Variables that contain names of files below SECRETS: the file of a store, or a file with a store's password.
+# Variables that contain names of files below SECRETS. A file is a store, or contains the password of a store.
 STORES = {
     "KAFKA_SSL_KEYSTORE_FILENAME": "KAFKA_SSL_KEYSTORE_LOCATION",
     "KAFKA_SSL_TRUSTSTORE_FILENAME": "KAFKA_SSL_TRUSTSTORE_LOCATION",
@@ -36,7 +37,7 @@ PASSWORDS = {
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": "KAFKA_SSL_KEYSTORE_PASSWORD",
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "KAFKA_SSL_TRUSTSTORE_PASSWORD",
 }
-# In a compose file, an empty value of these variables means that the variable is not set.
+# A compose file sets these variables to an empty value if they are to stay unset.
 EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
 # Testcontainers for .NET leaves a comma at the end of these variables, which Kafka accepted before 4.2.
 LISTENERS = frozenset({"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"})
@@ -80,8 +81,10 @@ def complete(
     read_secret: Callable[[str], str],
     formatted_cluster_id: str | None = None,
 ) -> Environment:
-    """Completes the container's variables (`given`), taking the mounted server.properties (`in_file`) into account.
+    """Completes the container's variables.
 
+    given                 the variables of the container
+    in_file               the settings in the mounted server.properties
     read_secret           returns the content of a file below SECRETS, by its name; raises SecretMissing
     formatted_cluster_id  the cluster id of the data directory, if it has one
     """
@@ -108,7 +111,7 @@ def complete(
 
 
 def mounted_configuration() -> Path | None:
-    """Returns the path of the mounted server.properties, or None if there is none."""
+    """Returns the path of the mounted server.properties, or None if no such file is mounted."""
     return next((path for path in map(Path, MOUNTED_CONFIGURATIONS) if path.is_file()), None)
 
 
@@ -122,18 +125,18 @@ def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path
 
 
 def variable_of(setting: str) -> str:
-    """Returns the variable for a setting. The setting's name must not contain `_` or `-`."""
+    """Returns the variable for a setting. The name of the setting must not contain `_` or `-`."""
     return f"KAFKA_{setting.upper().replace('.', '_')}"
 
 
 def setting_of(variable: str) -> str:
-    """Returns the setting for a variable. Correct for settings whose names contain neither `_` nor `-`."""
+    """Returns the setting for a variable. The result is correct for settings whose names contain neither `_` nor
+    `-`."""
     return variable.removeprefix("KAFKA_").lower().replace("_", ".")
 
 
 def on_every_interface(advertised: str) -> str:
-    """Returns `listeners` that match the given `advertised.listeners`: the same names and ports, but on all
-    interfaces."""
+    """Returns `listeners` with the names and ports of the given `advertised.listeners`, but on all interfaces."""
     listeners = []
     for entry in advertised.split(","):
         name, separator, address = entry.strip().partition("://")

@@ -1,7 +1,7 @@
-"""Implements `cub kafka-ready` of Confluent's images, which waits until a broker answers. Start-up jobs run this
+"""Implements `cub kafka-ready` of Confluent's images, which waits until a broker responds. Start-up jobs run this
 command before they create topics.
 
-cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S
+    cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ USAGE = "usage: cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S
 
 
 def translated(words: Sequence[str]) -> list[str]:
-    """Returns the arguments with which `odradek` waits for a broker. Raises Unsupported."""
+    """Returns the arguments of the `odradek` command that waits for a broker in the same way. Raises Unsupported."""
     options: list[str] = []
     numbers: list[str] = []
     rest = list(words)

@@ -1,8 +1,8 @@
 """Provides Kafka's scripts under their own names, by translating their options to commands of `odradek`. This supports
 health checks, init containers and start-up jobs that were written for the images of Apache, Confluent and Bitnami.
 
-`TOOLS` has a row for each action of each script, with the options that it accepts. All other options are refused. The
-message contains the option's name and a hint at the commands of this image. Only `run_script` has side effects.
+`TOOLS` has a row for each action of each script, with the options that the action accepts. Any other option is refused,
+with a message that names the option and refers to the commands of this image. Only `run_script` has side effects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One command of `odradek`: its arguments, and its standard input if that differs from the script's."""
+    """One command of `odradek`: its arguments, and its standard input if that differs from the standard input of the
+    script."""
 
     words: list[str]
     stdin: str | None = None
@@ -38,7 +39,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class ToolOptions:
-    """The options of a script, with their values. The value is empty for options that take none."""
+    """The options of a script, with their values. An option that takes no value has an empty value."""
 
     options: dict[str, list[str]] = field(default_factory=dict)
 
@@ -56,12 +57,12 @@ class ToolOptions:
         return dict(value.partition("=")[::2] for value in self.all(*options))
 
     def values(self, names: Mapping[str, str]) -> list[str]:
-        """Returns the arguments of `odradek` for options with a value. `names` maps the script's option names to those
-        of `odradek`."""
+        """Returns the arguments of `odradek` for options with a value. `names` maps the names of the script's options
+        to those of `odradek`."""
         return [word for name, ours in names.items() for value in self.all(name) for word in (ours, value)]
 
     def flags(self, *names: str) -> list[str]:
-        """Returns the given options that take no value and have the same name in `odradek`."""
+        """Returns the given options that take no value, and have the same name in `odradek`."""
         return [name for name in names if name in self.options]
 
 
@@ -70,11 +71,12 @@ Translate = Callable[[ToolOptions], "list[str] | Iterable[ToolCall]"]
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """The action of a script that `option` selects. `option` is empty if the script has only one action.
+    """An action of a script.
 
+    option     the option that selects the action; empty if the script has only one action
     flags      options without a value
     valued     options with a value
-    translate  returns the arguments of `odradek` without the connection options, or returns several calls
+    translate  returns the arguments of one command of `odradek` without the connection options, or several commands
     """
 
     option: str
@@ -157,7 +159,7 @@ def console_producer(options: ToolOptions) -> list[str]:
     return words + [word for name, value in client.items() for word in _client_property(name, value, ours)]
 
 
-# The parts of a record in the order in which kafka-console-consumer prints them, as formats of `odradek consume -f`.
+# The parts of a record in the order in which kafka-console-consumer prints them, as formats for `odradek consume -f`.
 PRINTED: Mapping[str, str] = {
     "print.timestamp": "CreateTime:%T",
     "print.partition": "Partition:%p",
@@ -212,8 +214,8 @@ def _client_property(name: str, value: str, ours: Mapping[str, str]) -> list[str
     raise Unsupported(f"the property {name} is not supported here")
 
 
-# For each kind of entity, the option of kafka-configs that specifies an entity. `odradek configs` changes entities of
-# these kinds, except that `odradek quotas` changes those in LIMITED.
+# For each kind of entity, the option of kafka-configs that names an entity. `odradek quotas` changes the entities in
+# LIMITED, and `odradek configs` changes all others.
 CONFIGURED: Mapping[str, str] = {
     "topics": "--topic",
     "brokers": "--broker",
@@ -232,8 +234,7 @@ ENTITY_FLAGS = " ".join(("--entity-default", *DEFAULTS))
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity that kafka-configs describes or alters. The name None means the default for all entities of its
-    kind."""
+    """An entity that kafka-configs describes or alters. If `name` is None, the entity is the default for its kind."""
 
     kind: str
     name: str | None
@@ -307,7 +308,7 @@ def _user(of: Sequence[Entity]) -> str:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Splits `a=1,b=[c,d]` at the commas outside brackets. Raises Unsupported."""
+    """Splits a text such as `a=1,b=[c,d]` at the commas outside brackets. Raises Unsupported."""
     for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
         name, separator, value = part.strip().partition("=")
         if not separator:
@@ -399,7 +400,7 @@ def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
         if not option.startswith("--") and tool in TOOLS_WITH_ACTIONS:
-            continue  # this is an action such as `describe` or `cluster-id`; the output always includes all of them
+            continue  # an action such as `describe` or `cluster-id`, all of which produce the same output here
         if option in flags:
             options.options.setdefault(option, []).append("")
         elif option in valued:

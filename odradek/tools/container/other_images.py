@@ -1,7 +1,7 @@
 """Maps the environment variables of bitnami/kafka, confluentinc/cp-kafka and confluent-local to those of apache/kafka.
 
 `TABLE` has a row for each variable that has a meaning in these images but not in apache/kafka. All other variables stay
-as they are, because cp-kafka uses the same variables for settings as apache/kafka. The functions have no side effects.
+as they are, because cp-kafka and apache/kafka use the same variables for settings. The functions have no side effects.
 
 Sources: the environment variables documented in the READMEs of bitnami/kafka 3.5 to 4.0 and of confluentinc/cp-kafka
 7.4 to 8.0.
@@ -16,15 +16,15 @@ from enum import Enum, auto
 
 BITNAMI_SETTING = "KAFKA_CFG_"
 BITNAMI_DATA_DIRECTORY = "/bitnami/kafka/data"
-# Only the first of these directories that contains a file is used. Users mount certificates into the first one;
-# Bitnami's scripts copy them to the second one.
+# Only the first of these directories that contains a file is used. Users mount certificates into the first directory,
+# and Bitnami's scripts copy them to the second.
 BITNAMI_CERTIFICATES = ("/bitnami/kafka/config/certs", "/opt/bitnami/kafka/config/certs")
 FILE_SUFFIX = "_FILE"  # Bitnami reads the value of variable X from the file named in X_FILE
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 SSL_PROTOCOLS = ("SSL", "SASL_SSL")
 PLAIN = "PLAIN"
 JKS, PEM = "JKS", "PEM"
-# Suffixes of variables that specify the location of the broker's key.
+# Suffixes of the variables that specify the location of the broker's key.
 KEY_STORES = ("SSL_KEYSTORE_LOCATION", "SSL_KEYSTORE_KEY", "SSL_KEYSTORE_FILENAME")
 # In Bitnami's image, a SASL listener accepts these mechanisms unless sasl.enabled.mechanisms is set.
 BITNAMI_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
@@ -47,7 +47,8 @@ class VariableUse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The row for one variable of another image, or for all variables with a prefix if the name ends with `*`."""
+    """The row for one variable of another image. If the name ends with `*`, the row is for all variables with this
+    prefix."""
 
     name: str
     use: VariableUse
@@ -113,7 +114,7 @@ class MappedEnvironment:
 
     scram_logins  users with SCRAM passwords, which the broker must create at its first start
     notes         log lines about variables that can be ignored without a loss
-    warnings      log lines about variables that have no effect here, although they have one in the other image
+    warnings      log lines about variables that have no effect here, although they have an effect in the other image
     """
 
     variables: dict[str, str]
@@ -140,7 +141,7 @@ def as_apache_kafka(
     read_file  returns the content of a certificate, or of the file in a variable such as KAFKA_CLIENT_PASSWORDS_FILE
     is_file    returns whether there is a file at a path
 
-    Raises InvalidVariable, or OSError if such a file cannot be read.
+    Raises InvalidVariable. Raises OSError if `read_file` cannot read a file.
     """
     variables = _with_contents(given, read_file)
     mapped = MappedEnvironment({})
@@ -187,7 +188,7 @@ def as_apache_kafka(
 
 
 def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) -> dict[str, str]:
-    """Returns the variables. If the value for a row of TABLE is in a file, the content of that file is included."""
+    """Returns the variables, with the values that rows of TABLE find in files."""
     variables = dict(given)
     for row in TABLE:
         if row.is_bitnami and row.name + FILE_SUFFIX in variables:
@@ -196,15 +197,15 @@ def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) ->
 
 
 def _name_of_bitnami(variable: str) -> str:
-    """Returns apache/kafka's name for a variable `KAFKA_CFG_…`. Bitnami does not distinguish the `_` of SASL_SSL from
-    the `.` in the name of a setting."""
+    """Returns apache/kafka's name for a variable `KAFKA_CFG_…`. Bitnami's names do not distinguish the `_` in SASL_SSL
+    from the `.` in the name of a setting."""
     rest = variable.removeprefix(BITNAMI_SETTING)
     return "KAFKA_" + re.sub("SASL_(SSL|PLAINTEXT)", r"SASL__\1", rest)
 
 
 def _name_of_confluent(variable: str) -> str:
-    """Returns apache/kafka's name for a setting of a listener. cp-kafka replaces `-` with `__`, and `_` with `___`,
-    while apache/kafka does the reverse. The names of protocols and mechanisms determine which character was meant."""
+    """Returns apache/kafka's name for a setting of a listener. cp-kafka replaces `-` with `__` and `_` with `___`,
+    while apache/kafka does the reverse. The names of protocols and mechanisms show which character was meant."""
     if not variable.startswith("KAFKA_LISTENER_NAME_"):
         return variable
     variable = re.sub("SASL___(SSL|PLAINTEXT)", r"SASL__\1", variable)
@@ -249,7 +250,7 @@ def _add_logins(mapped: MappedEnvironment, logins: Mapping[str, str]) -> None:
 
 
 def _added_scram(text: str) -> Iterable[ScramLogin]:
-    """Parses the values of `--add-scram`, such as SCRAM-SHA-512=[name=alice,password=secret], one per line."""
+    """Parses the values of `--add-scram`, one per line, such as SCRAM-SHA-512=[name=alice,password=secret]."""
     for line in text.splitlines():
         found = re.fullmatch(r"(SCRAM-SHA-(?:256|512))=\[([^\]]*)\]", line.strip())
         fields = {} if found is None else dict(part.strip().partition("=")[::2] for part in found[2].split(","))
@@ -262,9 +263,9 @@ def _added_scram(text: str) -> Iterable[ScramLogin]:
 
 
 def _add_scram(mapped: MappedEnvironment, logins: list[ScramLogin]) -> None:
-    """Allows the users that `kafka-storage --add-scram` creates to log in at every SASL listener. This is necessary
-    because a shell such as dash drops the variable in which Testcontainers sets the login module: SCRAM-SHA-512 cannot
-    be part of a variable's name."""
+    """Allows the users that `kafka-storage --add-scram` creates to log in at every SASL listener. Testcontainers sets
+    the login module in a variable whose name contains SCRAM-SHA-512. A shell such as dash drops this variable, because
+    a name must not contain `-`."""
     mapped.scram_logins += tuple(logins)
     for listener in _listeners(mapped.variables):
         if _protocol(mapped.variables, listener) in SASL_PROTOCOLS:

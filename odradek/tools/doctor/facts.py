@@ -51,7 +51,7 @@ def directory_facts(path: Path) -> DirectoryFacts:
 
 
 def is_locked(path: Path) -> bool:
-    """Returns whether another process holds the lock of a data directory."""
+    """Returns whether another process holds the lock of a data directory. `path` is the lock file."""
     try:
         file = open_file(str(path), os.O_RDWR, 0)
     except OSError:
@@ -65,8 +65,8 @@ def is_locked(path: Path) -> bool:
 
 
 def file_system_of(path: Path) -> str:
-    """Returns the type of the file system that contains `path`, as mount(8) calls it. Returns an empty string if the
-    type is unknown."""
+    """Returns the type of the file system that contains `path`, as mount(8) calls it, or an empty string if the type is
+    unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -107,7 +107,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> ProbedAddress:
-    """Connects to an address, closes the connection, and returns the result."""
+    """Connects to an address, closes the connection, and returns whether that succeeded."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
 
-OPEN_FILES_NEEDED = 4096  # each log in use keeps one file open, and each connection another
+OPEN_FILES_NEEDED = 4096  # each log in use needs an open file, and so does each connection
 FREE_BYTES_NEEDED = 1 << 30
 CLOCK_MS = 5 * 60 * 1000
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -22,7 +22,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A conclusion. `advice` describes what to do about it; it is None if nothing needs to be done."""
+    """A conclusion. `advice` describes what to do about it, and is None if nothing needs to be done."""
 
     level: Severity
     about: str
@@ -42,8 +42,9 @@ class DirectoryFacts:
     """Facts about a data directory.
 
     is_used    whether a broker has the directory open
-    newest_ms  time of the latest change to a file in it
+    refused    names of the logs that a broker refused because they are damaged
     set_aside  names of unfinished files, and of directories of topics that were deleted or replaced
+    newest_ms  time of the latest change to a file in the directory
     """
 
     path: str

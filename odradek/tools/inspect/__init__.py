@@ -1,10 +1,11 @@
-"""`odradek inspect`: prints the contents of files in a data directory, record by record.
+"""Implements `odradek inspect`, which prints the contents of files in a data directory, record by record.
 
-command      recognises the kind of a file by its name; prints entries as text and as JSON
-small_files  indexes and producer snapshots, declared with construct; checkpoints and properties
-logs         record batches, and decoded records of internal topics
-frames       requests and responses in their binary form, and recordings
+command      recognises the kind of a file by its name, and prints entries as text and as JSON
+small_files  reads indexes, producer snapshots, checkpoints and properties
+logs         reads record batches, and decodes records of internal topics
+frames       reads requests and responses in their binary form, and recordings
+pcap         converts a recording to a capture file
 
-Readers never fail because of a file's content. Bytes that they cannot interpret are reported as a separate entry, with
-their position.
+Readers never fail because of a file's content. They report bytes that they cannot interpret as a separate entry, with
+the position of these bytes.
 """

@@ -1,7 +1,7 @@
-"""`odradek inspect FILE…`: recognises the kind of a file, prints its entries, and reports whether the whole file could
-be read.
+"""Implements `odradek inspect FILE…`: recognises the kind of a file, prints its entries, and reports whether the whole
+file could be read.
 
-A file is recognised by its name in Kafka; `--as` specifies the kind of a file with another name. The exit status is 0
+A file is recognised by its name in Kafka. `--as` specifies the kind of a file with another name. The exit status is 0
 if everything could be read, 1 if something is damaged or cannot be read, and 2 if the command line is wrong.
 """
 
@@ -66,7 +66,8 @@ WHOLE_NAMES: Mapping[str, str] = {
     names.LOCK: "lock",
     names.BOOTSTRAP_CHECKPOINT: METADATA_SNAPSHOT,
 }
-# A file of a segment. Files that are about to be deleted, or to replace other files, have one of the suffixes.
+# The name of a file of a segment. It ends with one of the suffixes if the file is about to be deleted, or to replace
+# another file.
 BY_OFFSET = re.compile(
     r"(?P<offset>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
@@ -80,7 +81,7 @@ class UnknownFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A file to be read, with the facts that are needed to read it."""
+    """A file to read, with the facts that its reader needs."""
 
     path: Path
     kind: str
@@ -88,7 +89,7 @@ class Inspected:
     topic: str | None
 
     def findings(self, *, with_records: bool = True) -> Iterator[Finding]:
-        """Returns the entries of the file. OSError is raised when the first entry is requested."""
+        """Yields the entries of the file. OSError is raised when the first entry is requested."""
         data = self.path.read_bytes()
         if self.kind == LOG:
             return read_log(data, self.base_offset, self.topic, with_records=with_records)
@@ -99,7 +100,8 @@ class Inspected:
 
 
 def recognised(path: Path, kind: str | None = None, topic: str | None = None) -> Inspected:
-    """Recognises a file by its name, unless `kind` is given. Raises UnknownFile, and ValueError for an unknown kind."""
+    """Recognises a file by its name, unless `kind` is given. Raises UnknownFile if the name is unknown, and ValueError
+    if `kind` is."""
     segment = BY_OFFSET.fullmatch(path.name)
     directory = PARTITION_DIRECTORY.fullmatch(path.absolute().parent.name)
     if kind is None:
@@ -124,7 +126,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """Returns whether the file begins like a recording. Its name is irrelevant, because the user chose it."""
+    """Returns whether the file begins like a recording. Its name shows nothing, because the user chose it."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -216,7 +218,7 @@ def inspect(
     is_full: bool = False,
     out: TextIO | None = None,
 ) -> int:
-    """Prints files and returns the exit status. If a path is a directory, prints all recognised files in it."""
+    """Prints files, and returns the exit status. If a path is a directory, prints all recognised files in it."""
     out = sys.stdout if out is None else out
     status = GOOD
     for path in (found for each in paths for found in (files_below(each) if each.is_dir() else (each,))):

@@ -1,4 +1,4 @@
-"""The types of entries that readers yield, in the order of the file."""
+"""The types of the entries that readers yield. Entries are in the order of the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FileEntry:
 
     position  position of its first byte; for a record, position of the first byte of its batch
     fields    values by Kafka's field names in camelCase; the values are JSON values or bytes
-    depth     1 if it belongs to the preceding entry of depth 0
+    depth     1 if the entry belongs to the preceding entry of depth 0
     """
 
     kind: str

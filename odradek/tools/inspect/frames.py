@@ -1,8 +1,7 @@
-"""Reads requests and responses in their binary form, from frames in a file or from recordings of `odradek serve
---record`.
+"""Reads requests and responses in their binary form, from files with frames and from recordings.
 
-A file contains frames that each begin with their length, or a single frame without its length. A request contains its
-API and version. For a response, the API and version of its request must be given.
+A file contains either frames that each begin with their length, or a single frame without its length. A request
+contains its API and version. For a response, the user must specify the API and version of its request.
 """
 
 from __future__ import annotations
@@ -28,14 +27,15 @@ REQUEST, RESPONSE = "request", "response"
 
 @dataclass(frozen=True, slots=True)
 class FrameKind:
-    """The kind of a frame: a request or a response. For a response, `api_key` and `version` belong to its request."""
+    """The kind of a frame: a request or a response. For a response, `api_key` and `version` are those of its request.
+    For a request, `api_key` is None."""
 
     api_key: int | None = None
     version: int = 0
 
     @classmethod
     def parse(cls, text: str) -> FrameKind:
-        """Parses `request` or `response:Fetch:12`. Raises ValueError."""
+        """Parses `request`, or a text such as `response:Fetch:12`. Raises ValueError."""
         if text == REQUEST:
             return cls()
         word, name, version = (*text.split(":"), "", "")[:3]
@@ -59,8 +59,8 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields the position and the bytes of each frame, without its length. If the lengths do not match the file's size,
-    yields the whole file as one frame."""
+    """Yields the position and the bytes of each frame, without its length. If the lengths do not match the size of the
+    file, yields the whole file as one frame."""
     found = []
     position = 0
     while position + LENGTH_BYTES <= len(data):
@@ -97,7 +97,7 @@ def response_fields(frame: bytes, api_key: int, version: int) -> dict[str, Any]:
 
 
 def read_recording(data: bytes, _: int) -> Iterator[Finding]:
-    open_requests: dict[int, tuple[int, int]] = {}  # API and version of the exchanges that have no response yet
+    open_requests: dict[int, tuple[int, int]] = {}  # API and version of each exchange that has no response yet
     try:
         recording = Recording(BytesIO(data).read)
         for entry in recording.entries():

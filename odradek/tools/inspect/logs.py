@@ -1,7 +1,8 @@
-"""Reads logs, segment by segment, and snapshots of the metadata log, which also consist of record batches.
+"""Reads logs and snapshots of the metadata log. Both consist of record batches, whose format
+docs/formats/record-batch.md describes.
 
 Reading continues after a batch with a wrong CRC. Its length is trusted if it does not exceed the file, and if another
-batch begins where this one ends. The format is described in docs/formats/record-batch.md.
+batch begins where this batch ends.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ ANY_OFFSET = -(1 << 63)  # accepts every offset; descending offsets are shown, a
 
 
 def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records: bool = True) -> Iterator[Finding]:
-    """Yields the batches up to the first one that cannot be read.
+    """Yields the batches up to the first batch that cannot be read.
 
-    base_offset  lowest valid offset of the first batch, which is the offset in the file's name
-    topic        determines how records are decoded; None leaves them as bytes
+    base_offset  lowest valid offset of the first batch, which is the offset in the name of the file
+    topic        determines how records are decoded; if None, records stay bytes
     """
     view = memoryview(data)
     position, next_offset = 0, base_offset

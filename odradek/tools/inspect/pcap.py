@@ -1,9 +1,10 @@
 """Converts a recording to a capture file (pcap) for Wireshark and tshark, with invented Ethernet, IPv4 and TCP headers.
 
-Each connection has a handshake, sequence numbers and, if it was closed, packets that close it. Responses appear in the
-order of their requests, as they were sent. The broker's address is 10.0.0.1 plus its node id, and its port is 9092,
-where Wireshark expects Kafka. Clients keep their own address if it is IPv4. Masked frames are as short as in the
-recording.
+Each connection has a handshake and sequence numbers. If the connection was closed, it also has packets that close it.
+Responses appear in the order of their requests, as they were sent.
+
+The address of a broker is 10.0.0.1 plus its node id. Its port is 9092, where Wireshark expects Kafka. A client keeps
+its own address if that is IPv4. Masked frames are as short as in the recording.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 from odradek.protocol.frames import LENGTH
 from odradek.protocol.recording import Kind, RecordingEntry
 
-HEAD: Final = Packing("<IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)  # times in µs; the link type 1 is Ethernet
+HEAD: Final = Packing("<IHHiIII").pack(0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)  # times in µs; link type 1 (Ethernet)
 _PACKET: Final = Packing("<IIII")
 _ETHERNET: Final = bytes.fromhex("020000000001 020000000002 0800")
 _IP: Final = Packing(">BBHHHBBH4s4s")
@@ -44,8 +45,11 @@ class _Endpoint:
 
 @dataclass(slots=True)
 class _Capture:
-    """One TCP connection. `exchanges` lists its exchanges in order. A response is held back until those of all earlier
-    requests have been written."""
+    """One TCP connection.
+
+    exchanges  the exchanges whose responses have not been written yet, in order
+    responses  responses that wait for the responses to earlier requests, by exchange
+    """
 
     client: _Endpoint
     broker: _Endpoint
@@ -67,7 +71,7 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
             continue
         if entry.kind in (Kind.WRITTEN, Kind.EVENT):
             continue
-        if capture is None:  # the entry is OPENED, or the connection is older than the recording
+        if capture is None:  # the entry is OPENED, or the recording began after the connection was opened
             details = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
             capture = captures[entry.connection] = _capture(entry.connection, details)
             yield from _opening_packets(capture, at_us)
@@ -135,7 +139,7 @@ def _packet(
 
 
 def internet_checksum(data: bytes) -> int:
-    """Computes the internet checksum (RFC 1071), which is the sum of 16-bit words in ones' complement. It is 0 for data
-    that contains its own checksum."""
+    """Computes the internet checksum (RFC 1071), which is the sum of 16-bit words in ones' complement. The checksum of
+    data that contains its own checksum is 0."""
     whole = int.from_bytes(data + b"\0" * (len(data) % 2)) % 0xFFFF  # 2¹⁶ is 1 modulo 2¹⁶ - 1
     return 0xFFFF - whole

@@ -1,8 +1,8 @@
 """Reads the files beside the logs, entry by entry: indexes, producer snapshots, checkpoints and properties.
 
-The fixed-size structures come from `odradek.files.structures`, and are parsed with the library construct. The meaning
-of each field is described in docs/formats/indexes.md, transaction-index.md, producer-snapshot.md, checkpoints.md and
-data-directory.md.
+`odradek.files.structures` declares the structures of fixed size, which are parsed with the library construct. The
+meaning of each field is described in docs/formats/indexes.md, transaction-index.md, producer-snapshot.md,
+checkpoints.md and data-directory.md.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
 
 
 def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
-    """Yields each entry as a dictionary, with its position. At the end, yields at most one Damage or Note about the
-    rest of the file."""
+    """Yields the position and the fields of each entry. Then yields at most one Damage or Note, about the rest of the
+    file."""
     size, declared = structure.size_bytes, structure.to_construct()
     used = len(data)
     if may_end_in_zeros:  # Kafka preallocates zeros; zeros that belong to an entry are kept
@@ -185,7 +185,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 
 
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
-    """Reads a .lock file, which has no content: only its existence and its lock matter."""
+    """Reads a .lock file, which should be empty, because only its existence and its lock matter."""
     if data:
         yield Note(0, f"{len(data)} bytes, which Kafka never reads")
     else:

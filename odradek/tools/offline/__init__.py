@@ -1,4 +1,5 @@
-"""Reads logs from their directories, without a broker: the public names of `odradek.files.offline`."""
+"""Reads logs from their directories, without a broker. This module re-exports the public names of
+`odradek.files.offline`."""
 
 from odradek.files.offline import (
     DamagedLog,

@@ -1,4 +1,5 @@
-"""`odradek inspect check`: checks whether the logs of a data directory are sound, by their batch headers and CRCs.
+"""Implements `odradek inspect check`, which checks by batch headers and CRCs whether the logs of a data directory are
+sound.
 
 findings   the kinds of defects, with advice
 partition  the rules that the batches of one partition must satisfy; does no I/O

@@ -1,4 +1,4 @@
-"""The kinds of defects that a log can have, with advice on each."""
+"""The kinds of defects that a log can have, with advice on each kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Flaw(Enum):
     TAIL = "torn-tail"
 
 
-# Kinds that are not damage, because they occur in normal operation and disappear by themselves.
+# The kinds that are not damage, because they occur in normal operation and disappear by themselves.
 NOTES = frozenset({Flaw.OPEN, Flaw.TAIL})
 
 _REBUILT_BY_BROKER = (

@@ -1,7 +1,7 @@
 """Checks the rules that the batches of one partition must satisfy, from the first batch to the last. Works on bytes,
 and does no I/O.
 
-Offsets and sequences may be missing if the log is compacted, which may become apparent only in a later batch. Gaps are
+A compacted log may lack offsets and sequences, but a log may turn out to be compacted only in a later batch. Gaps are
 therefore reported at the end.
 """
 
@@ -18,13 +18,14 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-MAX_FINDINGS = 100  # maximum number of findings of a kind to report; further ones are only counted
-_HALF = 1 << 30  # sequences wrap, so one that is less than this far behind counts as earlier
+MAX_FINDINGS = 100  # maximum number of findings of a kind to report; further findings are only counted
+_HALF = 1 << 30  # sequences wrap, so a sequence that is less than this far behind counts as earlier
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction whose marker has an epoch one above that of its records, as with transaction version 2. Such a
-    transaction has the same producer id and epoch in all its partitions, and no other transaction has them."""
+    """A transaction whose marker has an epoch one above that of its records, as with transaction.version 2. All
+    partitions of such a transaction contain the same producer id and epoch, and no other transaction has this producer
+    id and epoch."""
 
     producer_id: int
     producer_epoch: int  # producer epoch of its records
@@ -55,10 +56,10 @@ class _Producer:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """Checks one partition. `check_batch` must be called for each batch in turn.
+    """Checks one partition. Call `check_batch` for each batch in turn, and then `report_gaps`.
 
     has_sequences       False for the topics that coordinators write, because all their batches have sequence 0
-    ended_transactions  transactions to be compared with other partitions
+    ended_transactions  transactions to compare with other partitions
     """
 
     name: str
@@ -87,7 +88,7 @@ class PartitionCheck:
             and header.leader_epoch == self.leader_epoch
             and count == delta + 1
             and not attributes & CONTROL
-        ):  # the usual case, in which only the producer's state changes
+        ):  # the usual case, in which only the state of the producer changes
             self.batches += 1
             self.records += count
             self.next_offset = base_offset + count

@@ -12,7 +12,7 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def lines(report: Report, seconds: float) -> Iterator[str]:
-    """Yields the findings, with advice for each kind, followed by a summary line."""
+    """Yields the findings, with advice for each kind, and then a summary line."""
     by_kind: dict[Flaw, list[LogFinding]] = {}
     for finding in report.findings:
         by_kind.setdefault(finding.kind, []).append(finding)

@@ -39,6 +39,8 @@ _TO_THE_END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Owner:
+    """The transactional id that owns a producer id, with its state in the coordinators' log."""
+
     transactional_id: str
     state: str
     producer_epoch: int
@@ -50,8 +52,8 @@ class Owner:
 
 
 def owners_of(data: Path, producer_ids: set[int]) -> dict[int, Owner] | None:
-    """Returns the owner of each producer id. Returns None if `data` does not contain all partitions of the
-    coordinators' log. Reads every record of `__transaction_state`, but only decodes the records of these producers."""
+    """Returns the owner of each producer id, or None if `data` does not contain all partitions of the coordinators'
+    log. Reads every record of `__transaction_state`, but only decodes the records of these producers."""
     logs = [log for log in partitions_at(data) if log.topic == TRANSACTION_STATE]
     if not logs or {log.partition for log in logs} != set(range(len(logs))):
         return None
@@ -100,8 +102,8 @@ Progress = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The result for one partition. `findings` contains at most 100 findings of each kind; `counts` counts all of
-    them."""
+    """The result for one partition. `findings` contains at most 100 findings of each kind, while `counts` counts all
+    findings."""
 
     log: PartitionLog
     start_offset: int
@@ -139,7 +141,7 @@ def sizes(logs: Iterable[PartitionLog]) -> int:
 def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_bytes: None) -> Report:
     """Checks every byte of the logs.
 
-    progress  called with the name of the partition being read, and the number of bytes read since the last call
+    progress  called with the name of the partition that is being read, and the number of bytes read since the last call
 
     Raises FileNotFoundError if a partition is deleted in the meantime.
     """
@@ -229,7 +231,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             if position >= size:
                 break
             if reason is None and at:
-                continue  # the next batch begins in these bytes and ends in the following ones
+                continue  # the next batch begins in these bytes, and ends in later bytes
             if reason is None:
                 batch_bytes = batch_size_at(data, 0) if len(data) >= HEADER_BYTES else 0
                 if len(buffer) < batch_bytes <= size - position:
@@ -279,9 +281,9 @@ def _compare_markers(ended_transactions: dict[tuple[int, int], list[tuple[Partit
 
 
 def _judge_open(report: Report) -> None:
-    """Reports open transactions. A transaction that its coordinator does not list as open will never end. This can only
-    be determined if the directory also contains the coordinators' log. Since a broker may be running, each transaction
-    is examined twice."""
+    """Reports open transactions. A transaction that its coordinator does not list as open will never end, and is
+    reported as hanging. This is known only if the directory contains all of `__transaction_state`. A running broker may
+    end a transaction during the check, so the log is read again before a transaction is reported as hanging."""
     by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
         if partition.open:
@@ -305,7 +307,7 @@ def _verdict(
     owner = owners.get(opened.producer_id)
     if owner is not None:
         text = f"{text}; transactional id {owner.transactional_id}, {owner.state}"
-        # While markers are being written, the owner's epoch is one above that of the records.
+        # While markers are being written, the owner's epoch is one above the epoch of the records.
         is_same = owner.producer_epoch in (opened.producer_epoch, opened.producer_epoch + 1)
         if owner.is_open and is_same and (log.topic, log.partition) in owner.partitions:
             return Flaw.OPEN, opened, text
