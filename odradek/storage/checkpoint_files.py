@@ -45,7 +45,7 @@ class CheckpointFiles:
         self._disk = disk
         self._directory = directory
         self._left = left
-        # A clean shutdown syncs every log up to its end, so the recovery points are not needed after one.
+        # A clean shutdown syncs every log up to its end, so the start after it does not need the recovery points.
         self._recovery_points = self._read_or_forget(RECOVERY_POINTS) if was_clean else self._read(RECOVERY_POINTS)
         self._log_start_offsets = self._read(LOG_START_OFFSETS)
         self._lock = Lock()
@@ -98,7 +98,7 @@ class CheckpointFiles:
         any order."""
         with self._lock:
             if number < self._written:
-                return  # a newer state is already written, and this one may contain partitions deleted since
+                return  # a newer state is already written; this state may contain partitions that were deleted since
             for name, offsets in contents.items():
                 self._disk.replace(f"{self._directory}/{name}", encode_offsets(offsets))
             self._written = number

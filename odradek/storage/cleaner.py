@@ -301,7 +301,7 @@ class CleanerPass:
         self._disk.sync_directory(self._directory)
 
     def _read(self, segment: Segment) -> Iterator[BatchAt]:
-        """Yields every batch after checking its CRC: rewriting a damaged batch would give it a valid CRC."""
+        """Yields every batch after checking its CRC, because rewriting a damaged batch would give it a valid CRC."""
         next_offset = segment.base_offset
         for portion in scan(segment, 0, segment.size_bytes):
             view = memoryview(portion)
@@ -318,8 +318,8 @@ class CleanerPass:
             yield segment, segments[at + 1].base_offset if at + 1 < len(segments) else self._found.end_offset
 
     def _last_of_producers(self) -> Mapping[int, LastProducerBatch]:
-        """Returns the last batch of every producer. If that was a marker, finds the producer's newest control batch
-        below the end of the pass."""
+        """Returns the last batch of every producer. If that batch is a marker, finds the producer's newest control
+        batch below the end of the pass."""
         epochs = {entry.producer_id: entry.producer_epoch for entry in self._producers if not entry.batches}
         markers: dict[int, int] = {}
         if epochs:

@@ -154,7 +154,8 @@ class RecordFilter:
         self._rules = rules
 
     def filtered(self, header: BatchHeader, batch: memoryview) -> Bytes | None:
-        """Returns the batch for the compacted log: the same batch, a new one with fewer records, or None to remove it.
+        """Returns the batch for the compacted log, which is the same batch or a new one with fewer records. Returns
+        None if the batch must be removed.
 
         Raises MalformedMessage if the batch cannot be read.
         """

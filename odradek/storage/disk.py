@@ -125,8 +125,8 @@ class Disk(Protocol):
         ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
-        """Returns the total size of the file system that contains `path`, and the space in it that is available to this
-        user, in bytes."""
+        """Returns the total size of the file system that contains `path`, and the space that is available to this user,
+        both in bytes."""
         ...
 
     def lock(self, path: str) -> HeldLock:

@@ -12,7 +12,7 @@ _START: Final = itemgetter(1)
 
 
 class LeaderEpochs:
-    """The leader epochs of one log: pairs of epoch and first offset, both ascending."""
+    """The leader epochs of one log with their first offsets, both in ascending order."""
 
     __slots__ = ("_entries", "is_dirty")
 

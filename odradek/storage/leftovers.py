@@ -63,8 +63,8 @@ def _put_in_place(disk: Disk, directory: str, swaps: list[str]) -> None:
                 disk.unlink(f"{directory}/{old}")
     for name in others:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
-    # Rename the log files last, because the next start repeats all these steps until they have their final names. Sync
-    # first, so that no index of an old segment can reappear after that.
+    # Rename the log files last, because the next start repeats all these steps until the log files have their final
+    # names. Sync first, so that no index of an old segment can reappear after that.
     disk.sync_directory(directory)
     for name in logs:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")

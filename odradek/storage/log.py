@@ -87,7 +87,7 @@ class Log:
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
-        # The last stable offset at the high watermark, and at the end offset of the running sync.
+        # The last stable offset at the high watermark, and at the end offset of the current sync.
         self._stable_offset = self._stable_at_sync = self.last_stable_offset
         self._replacement: SegmentReplacement | None = None  # the segment replacement that was started last
         self._guard = DirectoryGuard()
@@ -123,7 +123,7 @@ class Log:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """All segments, ascending; the last one is the active segment."""
+        """All segments in ascending order; the last one is the active segment."""
         return self._segments.all.segments
 
     @property
@@ -419,7 +419,8 @@ class Log:
         )
 
     def _relied_on_from(self, producer_ids: Container[int]) -> int | None:
-        """Returns the start of the earliest open transaction of any of these producers."""
+        """Returns the start of the earliest open transaction of any of these producers, or None if they have no open
+        transaction."""
         return next((at for at, each in self._producers.states.ongoing.items() if each in producer_ids), None)
 
     def replace_segments(self, replacement: SegmentReplacement) -> bool:
@@ -453,7 +454,7 @@ class Log:
         return self._replacement is not None and not self._replacement.is_finished
 
     def roll(self, now_ms: int) -> None:
-        """Closes the active segment and starts a new one, unless the active one is empty. Raises LogFailed."""
+        """Closes the active segment and starts a new one, unless the active segment is empty. Raises LogFailed."""
         assert not self._staging.runs, f"{self}: a segment ends between writes"
         if self._active.size_bytes == 0:
             return
@@ -499,7 +500,7 @@ class Log:
         return self.start_sync()
 
     def finish_close(self, ticket: SyncTicket) -> None:
-        """Applies the result of the last sync. Raises LogFailed if it failed."""
+        """Applies the result of the last sync. Raises LogFailed if the sync failed."""
         self._ticket = None
         if ticket.error is not None:
             raise LogFailed(f"{self}: {ticket.error}") from ticket.error

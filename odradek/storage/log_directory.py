@@ -108,7 +108,7 @@ class LogDirectory:
         self._left = left
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # partitions that have a directory
-        self._topic_ids: dict[TopicPartition, bytes] = {}  # the topic ids stored in these directories
+        self._topic_ids: dict[TopicPartition, bytes] = {}  # the topic ids stored in the partitions' directories
         self._copied_states: dict[TopicPartition, CopiedLogState] = {}
         self._prepared: NewDirectories | None = None
         # The new path of the directory of each deleted partition, if the directory is not renamed yet.
@@ -187,7 +187,7 @@ class LogDirectory:
         return list(self._found)
 
     def topic_id_of(self, topic: str, partition: int) -> bytes | None:
-        """Returns the topic id stored in the partition's directory, or None if it stores none."""
+        """Returns the topic id stored in the partition's directory, or None if the directory contains none."""
         known = self._topic_ids.get((topic, partition))
         if known is None:
             path = f"{self._path_of(topic, partition)}/{PARTITION_METADATA}"

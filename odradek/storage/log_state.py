@@ -63,8 +63,8 @@ class CopiedLogState:
     def state_in(
         self, disk: Disk, directory: str, recovery_point: int | None, config: LogConfig, *, now_ms: int
     ) -> LogState | None:
-        """Returns the state of the copied log, equal to the state after a recovery. Returns None if there are other
-        files, which recovery has to read.
+        """Returns the state of the copied log, which is equal to the state after a recovery. Returns None if recovery
+        must read the files, for example because there are additional files.
 
         recovery_point   the recovery point in the copied checkpoint
         raises           OSError
@@ -162,7 +162,8 @@ class CopiedLogs:
 
 
 class ExaminedLog(NamedTuple):
-    """The start offset, end offset and base offset of the active segment that a log had when it was examined."""
+    """A log, and the facts about it when it was examined. `offsets` are its start and end offset, and `active_offset`
+    is the base offset of its active segment."""
 
     log: CopyableLog
     offsets: tuple[int, int]

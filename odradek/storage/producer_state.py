@@ -1,7 +1,7 @@
 """Tracks the producer state of a partition: epochs, the last five batches of each producer, and open transactions.
 
-This module does no I/O: the log writes the batches. Entries are immutable and are replaced as a whole. So a batch that
-could not be written is undone by restoring the old entry, and a snapshot is a copy of the table. Source:
+This module does no I/O: the log writes the batches. Entries are immutable and are replaced as a whole. Therefore a
+batch that could not be written is undone by restoring the old entry, and a snapshot is a copy of the table. Source:
 docs/spec/transactions.md#s4-1 to #s4-5, #s4-8, #s4-9, #s4-12.
 """
 
@@ -234,8 +234,8 @@ def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_versio
 class ProducerStates:
     """The producers of one partition, and the transactions that hold back its last stable offset.
 
-    Batches are applied when they are staged. After their write, the log calls `accept` if it succeeded, or `roll_back`
-    if it failed.
+    Batches are applied when they are staged. Afterwards, the log calls `accept` if the batches were written, or
+    `roll_back` if the write failed.
     """
 
     __slots__ = ("_changes", "_entries", "_first_unstable_offset", "_ongoing", "_unreplicated")
@@ -255,14 +255,14 @@ class ProducerStates:
 
     @property
     def ongoing(self) -> dict[int, int]:
-        """The first offset of every open transaction, mapped to its producer id. Ascending."""
+        """The first offset of every open transaction in ascending order, mapped to the producer id."""
         return self._ongoing
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """Returns a copy of the table. The entries themselves never change."""
+        """Returns a copy of the table of entries by producer id. The entries themselves never change."""
         return dict(self._entries)
 
     def load(self, entries: list[ProducerEntry]) -> None:
@@ -346,15 +346,14 @@ class ProducerStates:
         return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
 
     def accept(self) -> None:
-        """Makes everything applied so far permanent. Called once everything applied so far is below the high
-        watermark."""
+        """Makes all applied batches permanent. Called once these batches are below the high watermark."""
         self._changes.clear()
         if self._unreplicated:
             self._unreplicated.clear()
             self._find_first_unstable()
 
     def roll_back(self) -> None:
-        """Undoes everything that was applied since the last `accept`, because it could not be written."""
+        """Undoes all batches that were applied since the last `accept`, because they could not be written."""
         for producer_id, before, opened, completed in reversed(self._changes):
             if before is None:
                 del self._entries[producer_id]
@@ -371,7 +370,7 @@ class ProducerStates:
         self._find_first_unstable()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forgets producers without an open transaction whose last record is at least `expiration_ms` old.
+        """Forgets producers that have no open transaction and whose last batch is at least `expiration_ms` old.
 
         returns   their ids
         """

@@ -1,10 +1,10 @@
 """Opens a log by deriving its state from its files.
 
-After a clean shutdown, the files are trusted. Only the sizes of the log files, the end of the last segment and the
-newest producer snapshot are checked. Otherwise, recovery reads every batch after the recovery point and checks its CRC,
-up to the first incomplete batch. It truncates the rest, because a power failure may have lost any part of the unsynced
-data. Indexes, transaction indexes and producer state are rebuilt in the same pass. Everything below the recovery point
-was synced. An invalid batch there is therefore damage, which is reported (`CorruptLog`) and never truncated.
+After a clean shutdown, recovery trusts the batches in the log files. It checks only the sizes of these files, and the
+end of the last segment. Otherwise, recovery reads every batch after the recovery point and checks its CRC, up to the
+first incomplete batch. It truncates the rest, because a power failure may have lost any part of the unsynced data.
+Indexes, transaction indexes and producer state are rebuilt in the same pass. Everything below the recovery point was
+synced. An invalid batch there is therefore damage, which is reported (`CorruptLog`) and never truncated.
 """
 
 from __future__ import annotations

@@ -400,7 +400,7 @@ class Segment:
 
 
 class SegmentRow(NamedTuple):
-    """An immutable list of segments, ascending."""
+    """An immutable list of segments in ascending order."""
 
     base_offsets: tuple[int, ...]
     segments: tuple[Segment, ...]
@@ -411,7 +411,7 @@ class SegmentRow(NamedTuple):
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def end_offset(self, at: int) -> int | None:
-        """Returns the base offset of the next segment, or None for the active one."""
+        """Returns the base offset of the segment after the one at index `at`, or None for the active segment."""
         return self.base_offsets[at + 1] if at + 1 < len(self.base_offsets) else None
 
 

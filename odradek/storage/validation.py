@@ -1,9 +1,10 @@
-"""Checks the records of a Produce request: decides what the broker refuses, and what it changes in accepted records.
+"""Checks the records of a Produce request. Decides which records the broker refuses, and what it changes in accepted
+records.
 
-The rules, their order and their codes are those of Kafka 4.3.1, observed by sending it broken batches.
-docs/formats/record-batch.md lists them, including the few in which Odradek is stricter. This module does no I/O: its
-input is bytes, rules and a time, and its output is one batch or a refusal. The log itself checks the rules that need
-its state (sequences, epochs, transactions).
+The rules, their order and their error codes are those of Kafka 4.3.1, as observed by sending invalid batches to it.
+docs/formats/record-batch.md lists the rules, including the few in which Odradek is stricter. This module does no I/O.
+Its input is bytes, rules and a time, and its output is one batch or a refusal. The log itself checks the rules that
+need its state (sequences, epochs, transactions).
 """
 
 import struct
@@ -142,7 +143,7 @@ def is_cheap(records: Bytes, rules: BatchRules | None = None) -> bool:
     """Returns whether `check_produced` may run on the loop, with CHEAP_OPENED_BYTES as its limit. Otherwise it must run
     in a thread.
 
-    Relies on sizes only, because nothing else has been checked yet.
+    Relies only on the size, the compression type and the record count, because nothing has been checked yet.
     """
     size = len(records)
     if size < HEADER_BYTES:
@@ -192,7 +193,7 @@ def check_produced(
     try:
         raise refusal
     finally:
-        del refusal  # as in `decompress`, because the exception would keep this frame alive
+        del refusal  # without this, the exception and this stack frame would keep each other alive
 
 
 def _check_decompressed(
@@ -369,7 +370,7 @@ def _decompressed_records(
     """Returns the decompressed records.
 
     Stops as soon as there are more bytes than `record_count` records of the maximum size can have. In that case, at
-    least one record is too large, or there are bytes after the last record. Either error is refused with INVALID_RECORD
+    least one record is too large, or there are bytes after the last record. The error is INVALID_RECORD in both cases
     (docs/spec/kafka-4.4.md#s4-3).
     """
     source = header.compression
