@@ -107,8 +107,8 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time (ms) at which the tombstones and markers of this batch may be removed, or None if it is not set. It
-        is stored in place of the base timestamp."""
+        """The time (ms) at which the tombstones and markers of this batch may be removed, or None if the batch has no
+        delete horizon. It is stored in place of the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property

@@ -125,7 +125,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 # After the magic, the header contains the version and the minimum version of a compatible reader. Both are 1.
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
-_SNAPPY_BEST_RATIO = 32  # no element of the format yields more than 64 bytes from 3
+_SNAPPY_BEST_RATIO = 32  # a safe limit: no element yields more than 64 bytes from 3
 
 
 def _compress_snappy(data: Bytes) -> bytes:

@@ -16,8 +16,8 @@ MAX_QUOTED_LENGTH: Final = 200  # maximum number of characters of one quoted val
 # Maximum number of characters in a whole message. Such a message has at most 8,000 bytes, which fit into every
 # response.
 MAX_MESSAGE_LENGTH: Final = 2_000
-MAX_ELEMENTS: Final = 3  # number of elements shown of an array
-MAX_LEVELS: Final = 6  # number of levels shown of nested arrays and structs
+MAX_ELEMENTS: Final = 3  # maximum number of elements of an array that are shown
+MAX_LEVELS: Final = 6  # maximum depth of nested arrays and structs that is shown
 
 
 def shortened(text: str, most: int = MAX_MESSAGE_LENGTH) -> str:
@@ -29,7 +29,7 @@ def shortened(text: str, most: int = MAX_MESSAGE_LENGTH) -> str:
 
 
 def quoted(value: object, most: int = MAX_QUOTED_LENGTH) -> str:
-    """Returns the `repr` of the value, shortened: only part of a long text or of long bytes is shown, and only the
+    """Returns a shortened `repr` of the value. It contains only part of a long text or of long bytes, and only the
     first elements of an array.
 
     most  maximum number of characters of each text within the value, not counting escapes added by `repr`

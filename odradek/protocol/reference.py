@@ -84,7 +84,7 @@ class _Structures:
 
     def written_default(self, field: Field) -> Any:
         """Returns the value for which a tagged field is omitted. A tagged struct is omitted if all its fields have
-        their defaults, although its value is None when it is absent."""
+        their defaults, although the decoded value of an omitted struct is None."""
         if not field.is_null_when_absent:
             return self.default(field)
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}

@@ -61,8 +61,8 @@ NO_VERSIONS = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """One field of a struct. `default` is its value in versions that do not have the field. For an empty list or a
-    struct of defaults, `default` is None and `default_is_empty` is true."""
+    """One field of a struct. `default` is its value in versions that do not have the field. If that value is an empty
+    list or a struct with default values, `default` is None and `default_is_empty` is true."""
 
     name: str
     attribute: str

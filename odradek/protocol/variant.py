@@ -1,5 +1,4 @@
-"""Determines whether the variant of the code that is running was compiled by mypyc or is pure Python
-(docs/variants.md).
+"""Determines whether this process runs the variant that mypyc has compiled or pure Python (docs/variants.md).
 
 If the environment variable ODRADEK_PURE is set, a process runs pure Python, even if the compiled variant is installed
 (`odradek/__init__.py`). If the value of the variable consists of several words, the broker reports them as the reason
@@ -8,7 +7,7 @@ when it starts.
 
 import os
 
-from odradek.protocol import errors  # this module is one of those that may be compiled
+from odradek.protocol import errors  # one of the modules that may be compiled
 
 PURE, COMPILED = "pure", "compiled"
 

@@ -139,8 +139,8 @@ if sys.platform == "win32":
         return True
 
     def is_own_and_private(found: os.stat_result) -> bool:
-        """Returns whether only this user can access a directory. On Windows, a directory for temporary files is always
-        private."""
+        """Returns whether the path is a directory. On Windows, a directory for temporary files is always private to its
+        user."""
         return stat.S_ISDIR(found.st_mode)
 
 else:
@@ -248,8 +248,8 @@ copy_range = _read_and_write if send_file is _cannot_send else send_file
 
 
 def space_bytes(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Returns the total size of the file system that contains `path`, and the space in it that is available to this
-    user, in bytes."""
+    """Returns the total size of the file system that contains `path`, and the space that is available to this user,
+    both in bytes."""
     import shutil  # imported here so that it does not slow down the start
 
     found = shutil.disk_usage(path)

@@ -1,4 +1,4 @@
-"""Functions for processes: the age, memory, limits, user and signals of this process, and whether another process
+"""Functions for the age, memory, limits, user and signals of this process, and a check whether another process
 exists."""
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ if sys.platform == "win32":
         """Does nothing, because Windows cannot raise the limit for descriptors."""
 
     def user_id() -> str:
-        """Returns a text that identifies the user on this machine."""
+        """Returns a string that identifies the user on this machine."""
         return os.environ.get("USERNAME", "unknown")
 
     def this_user() -> str:
@@ -167,9 +167,9 @@ else:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (MACOS_OPEN_FILES, hard))
 
     def user_id() -> str:
-        """Returns a text that identifies the user on this machine."""
+        """Returns a string that identifies the user on this machine."""
         return str(os.getuid())
 
     def this_user() -> str:
-        """Returns the name of this process's user, for use in a message."""
+        """Returns a description of this process's user for use in a message, such as `uid 1000`."""
         return f"uid {os.geteuid()}"

@@ -47,7 +47,8 @@ class SegmentFile:
 
 
 def segments_of(directory: Path) -> list[SegmentFile]:
-    """Returns the segments, with the active one last. Leaves out files that a broker would remove at its next start.
+    """Returns the segments in ascending order; the last one is the active segment. Leaves out files that a broker would
+    remove at its next start.
 
     A finished `.swap` file replaces the segments from which it was created, because some of these may already be gone.
     Raises FileNotFoundError if the directory disappears.
@@ -65,7 +66,7 @@ def _list_segments(directory: Path) -> list[SegmentFile]:
     plain = {base for name in names if (base := _base(name, LOG)) is not None}
     swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
     cleaned = min((base for name in names if (base := _base(name, LOG + CLEANED)) is not None), default=None)
-    if cleaned is not None:  # left behind by an unfinished pass, whose source segments all still exist
+    if cleaned is not None:  # the compaction did not finish, so all its source segments still exist
         swaps = {base for base in swaps if base < cleaned}
     files = {base: directory / offset_file(base, LOG) for base in plain}
     if swaps:

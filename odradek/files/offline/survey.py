@@ -75,7 +75,7 @@ def survey(
 
     def read(segments: list[SegmentFile]) -> PartitionSurvey:
         if by_index and segments and not timestamps:
-            with suppress(BadIndex, FileNotFoundError):  # the batches contain the same information
+            with suppress(BadIndex, FileNotFoundError):  # then read the batches, which contain the same information
                 return _by_index(log, segments, cut_bytes, on_damage)
         return _survey(log, segments, Transactions(), cut_bytes, timestamps, on_damage)
 
@@ -130,7 +130,7 @@ def _survey(
                     break
                 not_older[waiting.pop(0)] = BatchPlace(header.base_offset, segment.base_offset, segment.inode, position)
             transactions.add(header, data)
-            end_offset = header.base_offset + header.last_offset_delta + 1  # correct because offsets ascend
+            end_offset = header.base_offset + header.last_offset_delta + 1  # the highest so far, because offsets ascend
         if first is not None:
             places.append(first._replace(size_bytes=segment.size_bytes - first.position, max_timestamp=latest))
     stable = transactions.last_stable_offset(end_offset)

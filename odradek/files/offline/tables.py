@@ -28,7 +28,8 @@ def transactions(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
 
 
 def producers(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns the state of each producer that has a batch in the log, like DescribeProducers. Sorted by producer id."""
+    """Returns the state of each producer that has a batch in the log, like DescribeProducers. The rows are sorted by
+    producer id."""
     return read_stable(log.directory, lambda segments: list(_producers(log, segments, on_damage)))
 
 

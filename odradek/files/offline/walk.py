@@ -22,7 +22,7 @@ from odradek.protocol.batch_header import (
 )
 from odradek.system.files import pread
 
-HEADERS_WINDOW_BYTES = 16 * 1024  # the bytes of larger batches are skipped; smaller ones are read
+HEADERS_WINDOW_BYTES = 16 * 1024  # the rest of a larger batch is skipped instead of read
 STRETCH_BYTES = 8 * 1024 * 1024
 _REPLACED_TRIES = _STABLE_TRIES = 5
 
@@ -75,7 +75,8 @@ def refuse(damage: DamagedLog) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive complete batches of one segment, which begin at `position`. All of them have been checked."""
+    """Consecutive complete batches of one segment, which begin at `position`. Their headers have been checked, and also
+    their CRCs unless the caller declined that."""
 
     path: Path
     position: int
