@@ -1,4 +1,4 @@
-"""Administrative steps of tests, with confluent-kafka's AdminClient."""
+"""Creates topics for tests, with confluent-kafka's AdminClient."""
 
 import re
 import uuid
@@ -18,8 +18,8 @@ def new_admin(bootstrap: str) -> AdminClient:
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, exact: bool = False
 ) -> str:
-    """Creates a topic and waits until it has leaders. Returns its name, which gets a unique suffix unless `exact` is
-    set."""
+    """Creates a topic and waits until all of its partitions have leaders. Returns its name, which gets a unique suffix
+    unless `exact` is set."""
     if not exact:
         name = f"{re.sub(r'[^a-zA-Z0-9._-]', '-', name)[:150]}-{uuid.uuid4().hex[:8]}"
     admin = new_admin(bootstrap)

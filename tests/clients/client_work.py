@@ -1,6 +1,6 @@
-"""The work of clients under test: they produce a record, commit a transaction, or consume a record.
+"""Small jobs for a client under test: produce a record, commit a transaction, or consume a record.
 
-Each function returns when its work is done, even if the broker refuses requests on the way.
+Each function returns when its job is done. Requests that the broker refuses are retried.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def again_and_again(call: Callable[[float], object]) -> None:
-    """Repeats a call as long as its errors are retriable, as librdkafka's documentation requires."""
+    """Repeats a call until it succeeds, as librdkafka's documentation requires after retriable errors. Raises all other
+    errors."""
     while True:
         try:
             call(PATIENCE_S)
@@ -73,7 +74,8 @@ def librdkafka_consume(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def is_stored(kafka: Cluster) -> bool:
-    """Returns whether some rule has matched the write of the share partition's state to the log."""
+    """Returns whether any rule of the cluster has matched. Tests with a share consumer set a single rule, for the write
+    of the share partition's state."""
     return any(each["hits"] for each in kafka.faults())
 
 

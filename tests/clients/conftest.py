@@ -1,4 +1,5 @@
-"""Fixtures: one broker for the whole suite, and a separate topic for every test."""
+"""Fixtures: one broker for the whole suite, a separate topic for every test, and clusters with the control
+interface."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -51,7 +52,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture(scope="module")
 def odradek() -> Iterator[Odradek]:
-    """Starts a process with the control interface. It replaces the fixture of the pytest plugin, which lasts a whole
+    """Starts a process with the control interface. It replaces the pytest plugin's fixture, which lasts for the whole
     session."""
     with Odradek.start() as started:
         yield started

@@ -1,4 +1,5 @@
-"""Helpers for tests of Odradek's producer: producers that retry soon, and the records that readers find."""
+"""Helpers for tests of Odradek's producer: producers that retry quickly, and functions that read the written
+records."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ async def written(bootstrap: str, topic: str) -> list[bytes]:
 
 
 async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
-    """Repeats a call as long as it raises RetriableError."""
+    """Repeats a call until it no longer raises RetriableError."""
     while True:
         with suppress(RetriableError):
             await call()
@@ -83,8 +84,8 @@ async def killed_and_started(broker: Broker) -> None:
 
 
 async def two_transactions_with_a_fault(proxy: FlakyProxy, api: ApiKey, fault: str, *, commit: bool) -> None:
-    """Runs two transactions. In the first one the proxy "loses" a response to `api`, or "drops" a request. The producer
-    retries, and the application does not notice.
+    """Runs two transactions. In the first transaction, the proxy "loses" a response to `api`, or "drops" a request. The
+    producer retries, and the application does not notice.
 
     commit  whether the first transaction commits too
     """

@@ -36,7 +36,8 @@ LATEST_VERSION = 1
 
 
 def share_group(bootstrap: str, group: str, **settings: object) -> str:
-    """Configures a group that starts at the first record. The names of `settings` have _ instead of dots."""
+    """Configures a share group to read from the first record, and returns its name. In the names of `settings`,
+    underscores replace dots."""
     configs = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in settings.items()
     }
@@ -64,7 +65,7 @@ def poll(consumer: ShareConsumer, timeout_ms: float = 100) -> list[ShareRecord]:
 
 
 def first_of(consumer: ShareConsumer) -> list[ShareRecord]:
-    """Polls until there are records, and returns them."""
+    """Polls until records arrive, and returns them."""
     found: list[ShareRecord] = []
     wait_for("records", lambda: more(found, consumer))
     return found

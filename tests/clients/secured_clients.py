@@ -1,4 +1,5 @@
-"""Each client library sends and reads one record, on a listener with any protocol and mechanism."""
+"""Functions that produce and read one record with each client library, with any security protocol and SASL
+mechanism."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ LIFETIME_S = 3600
 class Access:
     """Everything that a client needs to use a listener.
 
-    mechanism  None without SASL
-    ca_file    None without TLS
+    mechanism  SASL mechanism; None without SASL
+    ca_file    CA certificates in PEM format; None without TLS
     """
 
     bootstrap: str
@@ -52,7 +53,8 @@ class Access:
 
 
 RoundTrip = Callable[[Access, str, bytes], bytes]
-"""Produce a value to partition 0 of a topic, and read what is at its offset."""
+"""A function that produces a value to partition 0 of a topic, and returns the value that it reads at the record's
+offset."""
 
 
 def with_confluent(access: Access, topic: str, value: bytes) -> bytes:

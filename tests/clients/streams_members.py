@@ -34,7 +34,7 @@ NO_DELAY: Mapping[str, object] = {
 
 
 class StreamsMember:
-    """A member of a streams group. Its epoch and its active tasks are those of the last response."""
+    """A member of a streams group. Its epoch and its active tasks come from the last response."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class StreamsMember:
         self.statuses: list[int] = []
 
     def join(self) -> None:
-        """Joins when the group's coordinator has been loaded."""
+        """Waits until the group's coordinator is available, and then joins the group."""
         finding = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         wait_for(
             "the coordinator",

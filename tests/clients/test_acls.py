@@ -1,4 +1,4 @@
-"""A librdkafka client logs in with PLAIN, and uses a broker with ACLs, first without and then with rights."""
+"""Tests that ACLs decide what a librdkafka client may do after it has logged in with PLAIN."""
 
 from __future__ import annotations
 

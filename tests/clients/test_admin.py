@@ -1,4 +1,5 @@
-"""Topics, settings, groups and offsets, with the admin clients of confluent-kafka and kafka-python."""
+"""Tests of topics, settings, groups, offsets and the cluster, with the admin clients of confluent-kafka and
+kafka-python."""
 
 import os
 import time
@@ -246,7 +247,7 @@ def test_offsets_are_listed_by_every_specification(admin: AdminClient, bootstrap
 
 @pytest.fixture
 def group(bootstrap: str, topic: str) -> str:
-    """Creates an empty group that has committed offset 5 of 10 in each of the three partitions of `topic`."""
+    """Creates an empty group that has committed offset 10, the end of the only partition of `topic`."""
     CONFLUENT.produce(bootstrap, topic, [Message(b"%d" % n) for n in range(10)])
     member = CONFLUENT.join(bootstrap, topic, f"group-{topic}")
     wait_for("records", lambda: member.poll() != [])

@@ -1,4 +1,4 @@
-"""The address that a broker with several addresses on this machine returns to clients."""
+"""Tests of the address that a broker returns to its clients, if the machine has several addresses."""
 
 import socket
 
@@ -26,7 +26,7 @@ ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
 
 
 def reported_addresses(host: str, port: int) -> set[tuple[str, int]]:
-    """Connects to `host`. Returns all addresses of the broker that its responses contain."""
+    """Connects to `host`. Returns all broker addresses that the responses contain."""
     with Wire(f"{host}:{port}") as wire:
         brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
         described = wire.ask(DescribeClusterRequest(), 1, DescribeClusterResponse).brokers

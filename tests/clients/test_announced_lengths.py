@@ -1,5 +1,5 @@
-"""Peers announce long frames and send nothing more. A broker that allocated the announced memory would run out of
-it."""
+"""Tests that the broker allocates no memory for a long frame that a peer only announces. Otherwise it would run out of
+memory."""
 
 import socket
 from pathlib import Path

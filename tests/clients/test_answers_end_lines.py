@@ -1,4 +1,5 @@
-"""Answers that people read with curl end with a newline, so that the shell's next prompt is on its own line."""
+"""Tests that responses which people read with curl end with a newline, so that the shell's next prompt is on its own
+line."""
 
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -33,7 +34,8 @@ PAGES = (
 
 
 def answer(port: int, method: str, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-    """Returns the status and the body. Fails unless Content-Length is the length of the body."""
+    """Sends a request. Returns the status and the body of the response. Fails unless Content-Length is the length of
+    the body."""
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, headers=headers or {})
@@ -75,7 +77,8 @@ def test_a_refused_request_is_one_line(tmp_path: Path) -> None:
 
 
 def without_required_fields() -> list[str]:
-    """Returns the paths of all GET calls of the control interface that can be made without a field."""
+    """Returns the paths of all GET calls of the control interface that need no query parameter and at most a cluster
+    id."""
     return [
         path
         for call in CALLS

@@ -1,4 +1,4 @@
-"""`odradek groups` lists and describes streams groups (KIP-1071)."""
+"""Tests that `odradek groups` lists, describes, resets and deletes streams groups (KIP-1071)."""
 
 from __future__ import annotations
 

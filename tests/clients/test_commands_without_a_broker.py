@@ -1,4 +1,5 @@
-"""The examples in the help of each command print one line with the address if no broker answers, and no traceback."""
+"""Tests that the examples in the help of each command print one line with the address, and no traceback, if no broker
+answers."""
 
 import shlex
 

@@ -1,4 +1,5 @@
-"""Members of consumer groups (KIP-848) commit offsets in transactions (docs/spec/consumer-groups.md#s9-3)."""
+"""Tests that members of consumer groups (KIP-848) commit offsets in transactions
+(docs/spec/consumer-groups.md#s9-3)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from tests.support.broker_process import Broker, new_broker
 from tests.support.wire import Wire
 
 E = ErrorCode
-# These versions need AddOffsetsToTxn first. From v5 on, TxnOffsetCommit adds the group itself.
+# These versions need AddOffsetsToTxn first. TxnOffsetCommit v5 and later add the group themselves.
 IN_ANOTHER_REQUEST = (3, 4)
 VERSIONS = (*IN_ANOTHER_REQUEST, 5)
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -53,8 +54,8 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 class Story:
     """A consumer group and a transactional producer.
 
-    Member A owned the partitions 0 to 2. Since the next epoch, at which C joined, A has owned 0 and 1. The static
-    member S joined at the epoch after that, `epoch`.
+    Member A owned partitions 0 to 2. When C joined, at the next epoch, A kept partitions 0 and 1. The static member S
+    joined one epoch later, which is `epoch`.
     """
 
     def __init__(self, broker: Broker, version: int) -> None:
@@ -97,9 +98,10 @@ class Story:
         assert self.beat("A", before + 1).member_epoch == self.epoch == before + 2
 
     def _join_a(self) -> ConsumerGroupHeartbeatResponse:
-        """Lets A join until it has partitions.
+        """Joins as A until A has partitions.
 
-        Repeated joins change nothing. They are needed because Kafka's coordinator learns of a new topic a little later.
+        A single join is not always enough, because Kafka's coordinator learns of a new topic a little later. Repeated
+        joins change nothing.
         """
         answers: list[ConsumerGroupHeartbeatResponse] = []
 
@@ -124,7 +126,7 @@ class Story:
         )
 
     def commit(self, member: str, epoch: int, *partitions: int, instance: str | None = None) -> list[E]:
-        """Commits 10 plus its number as the offset of each partition. Returns the error codes."""
+        """Commits an offset for each partition: 10 plus the number of the partition. Returns the error codes."""
         if self.version in IN_ANOTHER_REQUEST:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -175,7 +177,7 @@ class Story:
         return [(each.committed_offset, E(each.error_code)) for each in told.topics[0].partitions]
 
     def becomes(self, *offsets: int) -> None:
-        """Waits until these offsets are committed, because Kafka answers EndTxn before it writes the markers."""
+        """Waits until these offsets are committed. Kafka answers EndTxn before it writes the markers."""
         wait_for(f"offsets {offsets}", lambda: self.fetch() == [(offset, E.NONE) for offset in offsets])
 
 

@@ -1,5 +1,5 @@
-"""Consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), also with librdkafka's
-consumers."""
+"""Tests of consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), with raw requests and with
+librdkafka's consumers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_scenario_014_a_version_that_there_is_not_closes_the_connection(broker: 
     from odradek.protocol.frames import request_bytes
 
     frame = bytearray(request_bytes(join("g", "A", "t"), 1, 1, "wire"))
-    frame[7] = 2  # This is the lower byte of the version.
+    frame[7] = 2  # This is the low byte of the version.
     with Wire(broker.bootstrap) as wire:
         wire.send_bytes(bytes(frame))
         with pytest.raises(ClosedByBroker):

@@ -1,4 +1,4 @@
-"""The control interface with a real client: clusters, faults, holds, and the clock (docs/testing.md).
+"""Tests of the control interface with a real client: clusters, faults, holds, and the clock (docs/testing.md).
 
 Each test runs with both values of `odradek.testing`.
 """
@@ -188,7 +188,8 @@ def test_a_refused_produce_says_where_the_log_starts_as_kafkas_does(kafka: Clust
 
 
 def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
-    """The first response is lost, so the idempotent producer sends the batch again. The broker recognises the batch."""
+    """The first response is lost, so the idempotent producer sends the batch again. The broker must recognise the
+    duplicate."""
     make_topic(kafka, "orders")
     kafka.fault({"name": "lost", "match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
@@ -404,7 +405,7 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
 
 
 def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
-    """Each request has an unknown field, and the refusal names the valid fields."""
+    """Each request has an unknown field. The error message must name the valid fields."""
     document = odradek.call("GET", "/openapi.json")[1]
     assert document["servers"] == [{"url": "/control/v1"}]
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "advance", "topic": "t", "partition": "0"}
@@ -437,8 +438,8 @@ def wrong_for(schema: dict[str, Any]) -> object:
 def test_each_field_is_refused_with_a_value_that_the_openapi_document_does_not_have(
     odradek: Odradek, kafka: Cluster
 ) -> None:
-    """The wrong values have another type, are null although the document does not allow null, or are missing although
-    they are required."""
+    """The wrong values have a type that the document does not allow, are null where it does not allow null, or are
+    missing although it requires them."""
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "set", "topic": "t", "partition": "0", "type": "group"}
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():

@@ -1,4 +1,4 @@
-"""`odradek control` with a broker that a client uses (docs/testing.md)."""
+"""Tests of `odradek control` with a broker that a client uses (docs/testing.md)."""
 
 from __future__ import annotations
 

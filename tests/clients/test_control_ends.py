@@ -1,4 +1,5 @@
-"""Calls whose cluster ends meanwhile, and other refusals of the control interface (docs/testing.md)."""
+"""Tests of control calls whose cluster is deleted, restarted or crashes meanwhile, and of other refusals
+(docs/testing.md)."""
 
 from __future__ import annotations
 

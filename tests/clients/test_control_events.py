@@ -1,4 +1,4 @@
-"""The requests of clients as a stream of server-sent events."""
+"""Tests of the stream of server-sent events that reports the requests of clients."""
 
 from __future__ import annotations
 

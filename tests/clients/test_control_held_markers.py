@@ -1,6 +1,7 @@
-"""A marker that a rule holds is pending. It is not retried, and `release` returns when the marker is in the log.
+"""Tests that a marker held by a rule is pending and not retried, and that `release` returns when the marker is in the
+log.
 
-Other tests stop, crash, rewind, copy or delete the cluster of a held marker, or change the marker's coordinator, leader
+Other tests stop, crash, rewind, copy or delete a cluster with a held marker, or change the marker's coordinator, leader
 or topic (docs/testing.md, "Holds").
 """
 

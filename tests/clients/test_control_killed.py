@@ -1,4 +1,4 @@
-"""If a test process is killed, the broker that it has started ends too, and the broker's files are deleted."""
+"""Tests that a broker started by a test process ends, and that its files are deleted, if the process is killed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Clusters that were used, forked and deleted leave nothing in their process: no file, descriptor, thread, task, object
-or memory.
+"""Tests that used, forked and deleted clusters leave nothing in their process: no file, descriptor, thread, task,
+object or memory.
 
-`make clusters` repeats this a thousand times.
+The environment variable CLUSTERS sets the number of clusters, which is 40 by default.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
-WARM_UP = 20  # After this number of clusters, everything that is created once per process exists.
-MAX_BYTES = 2_000  # A cluster may leave this much in caches that are not full yet.
+WARM_UP = 20  # After this number of clusters, everything exists that is created once per process.
+MAX_BYTES = 2_000  # Each cluster may leave this many bytes in caches that are not full yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ async def wait_for_release(lives: WeakSet[Broker]) -> None:
     """Waits until the brokers of deleted clusters have been freed."""
     async with asyncio.timeout(PATIENCE_S):
         while lives:
-            gc.collect()  # The collector does not find frozen objects, which reference counting frees.
+            gc.collect()  # This frees cycles, except cycles of frozen objects, which are freed by reference counting.
             await asyncio.sleep(0.1)
 
 
@@ -99,8 +99,8 @@ def left() -> Resources:
 
 
 def grown(now: Resources, before: Resources) -> dict[str, int]:
-    """Returns the resources that have increased. They may also decrease, for example when librdkafka closes an older
-    socket."""
+    """Returns the resources whose count has increased. A count may decrease, for example when librdkafka closes an
+    older socket."""
     return {name: count for name, count in asdict(now).items() if count > asdict(before)[name]}
 
 
@@ -137,7 +137,7 @@ async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
         for _ in range(COUNT):
             await one_life(clusters, lives)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after it was asked to do so.
+            async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after `close`.
                 while grown(left(), before):
                     await asyncio.sleep(0.1)
         await wait_for_release(lives)

@@ -1,11 +1,11 @@
-"""Every combination of point, action and API that rules allow, with librdkafka and `odradek.client`.
+"""Tests every combination of point, action and API that rules allow, with librdkafka and `odradek.client`.
 
 The matrix is built from the tables of `odradek.broker.control.faults.rules`, so a new point or action without a row
 here fails the test. A rule acts on the first matching request of a working client, or on the first matching step. The
 kind of action determines the expected effect: an error or a closed connection in the exchange, or a client that waits
 until the rule lets it continue. While the client waits, the test checks whether the broker has executed the request.
-This happens during the hold or the delay itself, or during a second rule that holds the client's next attempt. In the
-end the client has done its work exactly once.
+The client waits during the hold or the delay itself, or during a second rule that holds its next attempt. In the end
+the client has done its work exactly once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 
 DELAY_MS = 20_000  # less than the timeouts of a transaction and of an acquisition lock
-SLOW_BYTES_PER_S = 100  # At this rate each matched response takes at least DELAY_MS.
+SLOW_BYTES_PER_S = 100  # At this rate, each matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
-TIMEOUT_MS = 30_000  # This request timeout is longer than any request takes on this machine.
-SHORT_TIMEOUT_MS = 1_000  # the timeout for rules that make the client wait for it
-# The number of records that each work appends, including markers.
+TIMEOUT_MS = 30_000  # Every request takes less time than this request timeout.
+SHORT_TIMEOUT_MS = 1_000  # request timeout for rules that drop a response, because the client waits for it
+# Number of records in the topic when each kind of work is done, including markers.
 RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 
 
@@ -92,7 +92,7 @@ def is_decided(kafka: Cluster) -> bool:
 
 
 def transaction(kafka: Cluster) -> Mapping[str, Any]:
-    # The wait fails, because no such state exists, and its response contains the facts.
+    # This wait always fails, because there is no state `-`. The response contains the facts.
     asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
     facts: Mapping[str, Any] = kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]
     return facts
@@ -128,7 +128,7 @@ WORK_AT: Mapping[Point, tuple[str, ...]] = {
 
 
 def forms(name: str, error: ErrorCode) -> list[Mapping[str, Any]]:
-    """Returns all forms of the action with this name."""
+    """Returns all variants of the action with this name."""
     rows: Mapping[str, list[Mapping[str, Any]]] = {
         "observe": [{"observe": True}],
         "error": [{"error": error.name}],
@@ -189,7 +189,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
         if (
             not cell.action.keys().isdisjoint(BY_CLOCK) and cell.work != "share"
-        ):  # The members of this group send heartbeats according to the cluster's clock.
+        ):  # A share group needs a running clock, because its members send heartbeats by the cluster's clock.
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
@@ -216,7 +216,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
 
 
 def write_state(kafka: Cluster, work: str) -> str:
-    """Lets the coordinator write a record, because an empty partition needs no loading. Returns the topic of the
+    """Makes the coordinator write a record, because an empty partition needs no loading. Returns the topic of the
     record."""
     topic = "__transaction_state" if work == "transact" else "__consumer_offsets"
     key_type, key = (1, TRANSACTIONAL_ID) if work == "transact" else (0, GROUP)

@@ -1,4 +1,5 @@
-"""Nodes of a controlled cluster with real clients. Leaders and coordinators move, nodes stop, and epochs increase.
+"""Tests of the nodes of a controlled cluster with real clients. Leaders and coordinators move, nodes stop, and epochs
+increase.
 
 The node ids have gaps. Other test files also use clusters with several nodes.
 """
@@ -446,7 +447,7 @@ def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> No
 
 
 def test_a_node_writes_no_markers_into_partitions_that_another_node_leads(kafka: Cluster) -> None:
-    """A marker all of whose partitions are led elsewhere, and a marker without partitions, change nothing either."""
+    """Markers without partitions, and markers whose partitions are all led elsewhere, change nothing either."""
     make_topic(kafka, "orders", 3)
     for partition, node in enumerate(NODES):
         kafka.move_leader("orders", partition, node)
@@ -510,7 +511,7 @@ def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: i
 
 
 def filled_request(api: ApiKey) -> tuple[Message, int]:
-    """Returns a request of the newest version, and the version."""
+    """Returns a filled request of the API's newest version, and the version."""
     message = request_class(api.value)
     schema, version = load(message.__module__.rpartition(".")[2]), SERVED[api].max_version
     request = filled(message(), schema, schema.fields, version)
@@ -518,8 +519,8 @@ def filled_request(api: ApiKey) -> tuple[Message, int]:
     return request, version
 
 
-# Requests, with their versions, for the APIs whose filled request is refused before a coordinator is needed, as in
-# Kafka.
+# Requests, with their versions, for APIs whose filled request would be refused before the broker looks for a
+# coordinator, as in Kafka.
 REQUESTS: dict[ApiKey, tuple[Message, int]] = {
     ApiKey.SYNC_GROUP: (
         SyncGroupRequest(group_id="g", member_id="m", protocol_type="consumer", protocol_name="range"),

@@ -1,4 +1,5 @@
-"""Rare but lawful answers. librdkafka keeps its promises with them, and a seed reproduces them (docs/testing.md)."""
+"""Tests that clients keep their promises although answers are rare but lawful, and that a seed reproduces the answers
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.clients.admin import create_topic
 from tests.clients.client_work import CLIENTS, TOPIC
 from tests.support.broker_process import BrokerProcess
 
-PER_COPY = 25  # records
+PER_COPY = 25  # number of records that a test copies at a time
 PATIENCE_S = 60
 REQUEST_TIMEOUT_MS = 30_000
 Member: TypeAlias = "Callable[[Cluster, str, Callable[[], bool]], None]"
@@ -58,8 +59,8 @@ def new_copier(kafka: Cluster) -> Consumer:
 
 
 def copy(kafka: Cluster, transactions: int) -> None:
-    """Copies records exactly once: each record of `in` is written once to `out`, with its offset in the same
-    transaction."""
+    """Copies records exactly once. Each record of `in` is written once to `out`, and its offset is committed in the
+    same transaction."""
     consumer = new_copier(kafka)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "copier"})
     producer.init_transactions(60)
@@ -126,7 +127,7 @@ def only(*names: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", ["cut batch", "cut write", "other address", "old metadata", "high producer epoch"])
 def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, name: str) -> None:
-    """The cluster has two nodes, because only the second one can have old metadata."""
+    """The cluster has two nodes, because the first node never has old metadata."""
     with odradek.cluster(nodes=2) as kafka:
         kafka.odd(1, {**only(name), **({"cut batch": 70} if name == "cut batch" else {})})
         make_topics(kafka, "in")
@@ -145,8 +146,8 @@ def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, nam
 
 
 def test_a_member_goes_on_where_its_heartbeat_interval_changes_and_its_connections_close(odradek: Odradek) -> None:
-    """The heartbeat interval is short, so many heartbeats are sent. A consumer without new records is idle in
-    between."""
+    """The heartbeat interval is short, so that many heartbeats are sent. The consumer is idle when there are no new
+    records."""
     settings = {"group.consumer.min.heartbeat.interval.ms": 400, "group.consumer.heartbeat.interval.ms": 400}
     with odradek.cluster(settings=settings) as kafka:
         make_topics(kafka, "in")

@@ -1,4 +1,5 @@
-"""Rare but lawful logs: offsets, epochs and ids do not start at 0, and logs have gaps (docs/testing.md)."""
+"""Tests that clients read rare but lawful logs, in which offsets, epochs and ids do not start at 0, and offsets have
+gaps (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def kafka(odradek: Odradek) -> Iterator[Cluster]:
 
 
 def produce(kafka: Cluster, count: int) -> None:
-    """Produces records in transactions, every other one of which is aborted. A plain record precedes each
-    transaction."""
+    """Produces `count` plain records and `count` transactions of one record each, in turn. Every other transaction is
+    aborted."""
     plain = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
     producer.init_transactions(30)
@@ -62,8 +63,7 @@ def end_of(kafka: Cluster) -> int:
 
 
 def librdkafka_read(kafka: Cluster, count: int) -> tuple[list[bytes], list[int], int]:
-    """Returns the values and offsets of this number of records, and the position that is committed at the end of the
-    log."""
+    """Returns the values and offsets of `count` records, and the position that it commits at the end of the log."""
     settings = {"group.id": "g", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition("in", 0, OFFSET_BEGINNING)])
@@ -198,7 +198,7 @@ def test_librdkafka_2_16_reads_its_member_id_on_into_a_high_member_epoch(
         consumer.subscribe(["in"])
         until_s = time.monotonic() + PATIENCE_S
         asked: list[str] = []
-        while not asked:  # The member sends the epoch, together with the member id that it has read.
+        while not asked:  # The member sends this epoch together with the member id that it has read.
             assert time.monotonic() < until_s
             consumer.poll(0.1)
             requests = [each["request"] for each in kafka.requests(api="ConsumerGroupHeartbeat")]

@@ -1,4 +1,4 @@
-"""Responses that are sent in pieces, because of `slow_bytes_per_s` in a rule or the oddity `cut write`."""
+"""Tests of responses that are sent in pieces, because of `slow_bytes_per_s` in a rule or the oddity `cut write`."""
 
 from __future__ import annotations
 

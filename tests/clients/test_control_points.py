@@ -1,4 +1,4 @@
-"""Rules at every point and with each action, with a real client (docs/testing.md)."""
+"""Tests of rules at every point and with each action, with a real client (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def has_left(kafka: Cluster, client_id: str) -> None:
 
 
 def send(kafka: Cluster, *, idempotent: bool = False) -> dict[int | None, KafkaError | None]:
-    """Produces a record to each partition. Returns the client's error for each partition, or None."""
+    """Produces a record to each partition. Returns, for each partition, the error that the client reports, or None."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50, "enable.idempotence": idempotent})
     told: dict[int | None, KafkaError | None] = {}
 
@@ -258,8 +258,8 @@ def test_arrays_of_an_answer_are_reshaped(kafka: Cluster, edit: dict[str, object
 
 @pytest.mark.parametrize("client", ["librdkafka", "own"])
 def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, client: str) -> None:
-    """Some brokers list aborted transactions even if the request does not want them. Clients then dropped their records
-    (twmb/franz-go#758)."""
+    """Some brokers list aborted transactions even if the request has the isolation level read_uncommitted. Clients then
+    dropped the records of these transactions (twmb/franz-go#758)."""
     in_transaction(kafka).abort_transaction(10)
     (producer_id,) = {each["producer_id"] for each in kafka.producers()}
     told = {"ProducerId": producer_id, "FirstOffset": 0}
@@ -345,8 +345,8 @@ def test_a_cluster_that_is_left_says_which_rules_nothing_used(odradek: Odradek) 
 
 
 def test_a_day_passes_while_a_marker_is_held(kafka: Cluster) -> None:
-    """The broker tries only rarely to write the held marker, since a try every 100 ms would take minutes. The marker is
-    written when the rule is deleted."""
+    """A held marker is not retried, because a retry every 100 ms would take minutes. The marker is written when the
+    rule is deleted."""
     kafka.preset("half-written-markers", topic="t", transactional_id="t")
     kafka.clock.advance(24 * 3600 * 1000)
     assert kafka.wait(transaction="t", state="PrepareCommit")

@@ -1,4 +1,5 @@
-"""Presets with a real client: the state exists, and librdkafka reacts to it like a correct client (docs/testing.md)."""
+"""Tests of presets with a real client: the state exists, and librdkafka reacts to it like a correct client
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def consumer_of(kafka: Cluster, **config: str | int | bool) -> Consumer:
 
 
 def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Message]:
-    """Returns the messages that arrive in time, but no more than `count`."""
+    """Returns at most `count` messages that arrive within `timeout_s`."""
     found: list[Message] = []
     until_s = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < until_s:
@@ -67,7 +68,7 @@ def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Messa
 
 
 def read(kafka: Cluster, count: int, **config: str | int | bool) -> list[tuple[int | None, bytes | None]]:
-    """Returns the offsets and values of the first records, and checks that there are no more."""
+    """Returns the offsets and values of the first `count` records, and of the next record if there is one."""
     consumer = consumer_of(kafka, **config)
     found = [(each.offset(), each.value()) for each in poll(consumer, count)]
     found += [(each.offset(), each.value()) for each in poll(consumer, 1, timeout_s=0.5)]
@@ -86,7 +87,7 @@ def commit_one(producer: Producer) -> None:
 
 
 def produce(kafka: Cluster, producer: Producer | None = None, topic: str = "orders") -> KafkaError | None:
-    """Produces a record. Returns the client's error, or None."""
+    """Produces a record. Returns the error that the client reports, or None."""
     producer = producer or Producer({"bootstrap.servers": kafka.bootstrap})
     told: list[KafkaError | None] = []
     producer.produce(topic, "a", on_delivery=lambda error, _: told.append(error))
@@ -384,7 +385,7 @@ def share_consumer(kafka: Cluster) -> ShareConsumer:
 
 
 def poll_shared(consumer: ShareConsumer, *, timeout_s: float) -> list[Message]:
-    """Polls until records arrive, and returns them."""
+    """Polls until records arrive, and returns them. Returns an empty list if none arrive within `timeout_s`."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         found = [each for each in consumer.poll(0.2) if each.error() is None]

@@ -1,5 +1,5 @@
-"""Emulated releases: a cluster offers the APIs and settings of Kafka 3.9, 4.0 or 4.3, and clients adapt to it
-(docs/testing.md)."""
+"""Tests of emulated releases: a cluster offers the APIs and settings of Kafka 3.9, 4.0 or 4.3, and clients adapt to the
+release (docs/testing.md)."""
 
 from __future__ import annotations
 

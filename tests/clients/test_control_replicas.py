@@ -1,4 +1,4 @@
-"""Consumers read from a nearby replica (KIP-392), and return to the leader (docs/testing.md)."""
+"""Tests that consumers read from a nearby replica (KIP-392), and return to the leader (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves
     assert (served.error_code, served.preferred_read_replica, served.high_watermark) == (0, -1, 2)
     assert served.records
     assert other.fetch(0).error_code == MOVED.value
-    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11 only leaders serve fetches.
+    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11, only leaders respond with records.
 
 
 def test_racks_are_in_metadata_and_outlive_a_restart(kafka: Cluster) -> None:
@@ -157,7 +157,7 @@ def test_a_consumer_moves_to_the_near_replica_and_back_when_it_stops(kafka: Clus
         at_the_leader = {"api": "Fetch", "node": 1}
         kafka.fault({"name": "silent leader", "match": at_the_leader, "do": {"drop": True}, "unused": "ok"})
         produce(kafka, b"second")
-        assert read_until(read, b"second") == [b"second"]  # Only the follower is asked.
+        assert read_until(read, b"second") == [b"second"]  # The leader drops all fetches.
         kafka.clear_faults("silent leader")
         kafka.stop_node(2)
         produce(kafka, b"third")

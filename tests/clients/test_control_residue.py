@@ -1,10 +1,10 @@
-"""A reset removes everything that a test has done to its cluster.
+"""Tests that a reset removes everything that a test has done to its cluster.
 
 A reset deletes rules and holds, ends rare answers and the lease, lets the clock continue, and returns to a checkpoint.
-Then the cluster's state, as the control interface and its broker show it, equals the state at the checkpoint. Of each
-type, as many objects can be reached from the cluster as from an unused one. None of them contains a name that the test
-used, and memory does not grow. A seed chooses the test's calls. Only the last requests are kept on purpose, because a
-test may read them after a restart.
+Then the cluster's state, as the control interface and its broker show it, equals the state at the checkpoint. For each
+type, the number of objects that can be reached from the cluster is the same as for an unused cluster. No object
+contains a name that the test used, and memory does not grow. A seed chooses the test's calls. Only the last requests
+are kept on purpose, because a test may read them after a restart.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ async def marked_preset(kafka: Cluster, name: str) -> None:
 
 
 def send(kafka: Cluster, request: tuple[Message, int]) -> None:
-    """Sends a request and closes the connection without reading the response."""
+    """Sends a request, waits briefly for a response, and closes the connection."""
     with suppress(OSError, ClosedByBroker), Wire(kafka.bootstrap.partition(",")[0], f"{MARK}-client") as wire:
         wire.send(*request)
         wire.set_timeout(0.02)
@@ -230,7 +230,7 @@ async def reported_state(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
     shown = {path: (await kafka.call("GET", path))[1] for path in ("", "/faults", "/holds", "/clock", "/odd")}
     rows = [await kafka.producers(), await kafka.sessions(), await kafka.connections()]
     answers = await asyncio.to_thread(answered, kafka)
-    while await kafka.connections():  # The broker has not noticed yet that its client has left.
+    while await kafka.connections():  # The broker may not have noticed yet that its client has left.
         await asyncio.sleep(0.001)
     return {"answers": answers, "logs": logs, "shown": shown, "rows": rows}
 
@@ -241,9 +241,8 @@ def answered(kafka: Cluster) -> list[object]:
 
 
 def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
-    """Returns the number of objects of each of Odradek's classes that can be reached from the cluster.
-
-    Also returns the texts among all reachable objects.
+    """Counts the objects that can be reached from the cluster, for each class of Odradek. Returns the counts, and all
+    strings among the reachable objects.
     """
     counts: Counter[str] = Counter()
     texts: set[str] = set()
@@ -300,7 +299,8 @@ async def test_nothing_is_left_behind_by_many_resets(scene: Scene, seed: int) ->
 
 @pytest.mark.slow
 async def test_resets_do_not_use_up_memory(scene: Scene) -> None:
-    """Each sequence runs several times. In the first runs caches fill, and a table of the interpreter grows once."""
+    """Each sequence runs several times, because caches fill in the first runs, and a table of the interpreter grows
+    once."""
     kafka = await prepared_cluster(scene, 1)
 
     async def all_of_them() -> int:

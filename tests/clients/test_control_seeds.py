@@ -1,4 +1,4 @@
-"""The field `seed` of `POST /clusters`: the contents of the new cluster, and the errors that a refusal names
+"""Tests of the field `seed` of `POST /clusters`: the contents of the new cluster, and the errors in a refusal
 (docs/seed.md)."""
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Scenarios of share groups that cannot be caused on Apache Kafka from outside. Here holds cause them.
+"""Tests of scenarios of share groups that cannot be caused on Apache Kafka from outside. Here holds cause the
+scenarios.
 
-No hold causes scenario 7: the epochs of a session start at 1 and the client counts them, so the scenario takes 2³¹
+No hold causes scenario 7. The epochs of a session start at 1 and the client counts them, so the scenario takes 2³¹
 requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
-`tests/conformance/test_share_groups.py` calls the function with which Kafka counts.
+`tests/conformance/test_share_groups.py` calls the function that increments the epoch in Kafka.
 
 Source: docs/spec/share-groups.md#s7-0.
 """
@@ -105,7 +106,7 @@ class ShareMember:
 
 
 def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
-    """Returns a member of the share group g, and the first and last offset of the records that it has acquired."""
+    """Returns a member of the share group `g`, and the first and last offset of the records that it has acquired."""
     create_topic(kafka.bootstrap, "orders", 1, exact=True)
     member = ShareMember(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -122,7 +123,8 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
 
 
 def begin_to_accept(kafka: Cluster, member: ShareMember, first: int, last: int) -> None:
-    """Sends an acknowledgement, and returns while it is pending, because its coordinator is held while it loads."""
+    """Sends an acknowledgement, and returns while it is pending. It stays pending because a rule holds the loading
+    coordinator."""
     kafka.fault({"at": "loading", "match": {"topic": "__share_group_state"}, "do": {"hold": "load"}})
     kafka.move_coordinator("share", "g", 1)
     kafka.wait(hold="load")

@@ -1,5 +1,5 @@
-"""The state of producers, sessions, connections, members and share records, and waits for such states
-(docs/testing.md)."""
+"""Tests that the control interface shows the state of producers, sessions, connections, members and share records, and
+waits for a state (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071) under control: tests wait for states and tasks, and cause rare states."""
+"""Tests of streams groups (KIP-1071) in controlled clusters: tests wait for states and tasks, and cause rare states."""
 
 from __future__ import annotations
 

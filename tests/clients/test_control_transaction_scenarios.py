@@ -1,4 +1,5 @@
-"""Scenarios of transactions that cannot be caused on Apache Kafka from outside. Here holds cause them.
+"""Tests of scenarios of transactions that cannot be caused on Apache Kafka from outside. Here holds cause the
+scenarios.
 
 Source: docs/spec/transactions.md#s8-10.
 """
@@ -71,7 +72,7 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
 class WriterByHand:
     """A transactional producer whose requests the test sends one by one.
 
-    adds  whether Produce adds the partitions (KIP-890)
+    adds  whether Produce adds the partition to the transaction (KIP-890), so that AddPartitionsToTxn is not needed
     """
 
     def __init__(self, kafka: Cluster, *, adds: bool) -> None:
@@ -127,7 +128,8 @@ class WriterByHand:
             self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
 
     def late_marker(self) -> None:
-        """Repeats a marker of the last transaction, like a coordinator that did not learn of the first one."""
+        """Repeats a marker of the last transaction, like a coordinator that did not get the response to the first
+        attempt."""
         topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
         marker = WritableTxnMarker(
             producer_id=self.producer_id,
@@ -200,10 +202,10 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_batch_is_verif
 
 
 def test_scenario_105_a_producer_that_comes_while_its_id_is_forgotten_begins_anew(odradek: Odradek) -> None:
-    """A tombstone is replayed as soon as it is appended, so no request finds it in flight, and CONCURRENT_TRANSACTIONS
-    is never the answer.
+    """A tombstone is replayed as soon as it is appended. So no request can arrive between these steps, and the answer
+    is never CONCURRENT_TRANSACTIONS.
 
-    The remaining requirement is that the new entry of the transactional id is kept.
+    The test checks the remaining requirement, which is that the new entry of the transactional id is kept.
     """
     with odradek.cluster(settings={"connections.max.idle.ms": 30 * 24 * 3600 * 1000}) as kafka:
         create_topic(kafka.bootstrap, "orders", 1, exact=True)

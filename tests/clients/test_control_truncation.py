@@ -1,5 +1,5 @@
-"""Unclean elections with real clients: the log is truncated below offsets that they have read, committed or
-acquired."""
+"""Tests of unclean elections with real clients. The log is truncated below offsets that the clients have read,
+committed or acquired."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def produce(kafka: Cluster, *values: str) -> None:
 
 
 def take(consumer: Consumer, count: int) -> tuple[list[bytes | None], str]:
-    """Returns this number of values, or the values before the first error, and the text of the error."""
+    """Returns the next `count` values and an empty text. If an error occurs, returns the values before it and the text
+    of the error."""
     found: list[bytes | None] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < until_s:

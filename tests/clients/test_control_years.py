@@ -1,5 +1,5 @@
-"""An advance of the clock runs only actions that are due. An advance by 366 days runs few, whatever the cluster's state
-(docs/testing.md)."""
+"""Tests that the clock can advance by 366 days with few actions, whatever the cluster's state. Only actions that are
+due run (docs/testing.md)."""
 
 from __future__ import annotations
 

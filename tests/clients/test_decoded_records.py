@@ -1,4 +1,5 @@
-"""Keys and values that the schema registry decodes, in the page's list of records and in an opened record."""
+"""Tests that keys and values are decoded with the schema registry, in the page's list of records and in an opened
+record."""
 
 import json
 import struct
@@ -78,7 +79,7 @@ class Viewer:
             return error.code, error.read().decode()
 
     def stored(self, topic: str) -> bytes:
-        """Returns the bytes of the value at offset 0, as the page offers them for download."""
+        """Returns the bytes of the value at offset 0 of partition 0, as the page offers them for download."""
         with urlopen(self.url("/download", topic=topic, partition=0, offset=0), timeout=60) as answer:
             return bytes(answer.read())
 
@@ -89,7 +90,7 @@ class Viewer:
         return found
 
     def search(self, topic: str, **query: object) -> list[int]:
-        """Returns the offsets of all records that a search finds, in the order of the answers."""
+        """Returns the offsets of all records that a search finds, in the order of the responses."""
         at = ""
         offsets: list[int] = []
         while True:
@@ -222,7 +223,8 @@ def test_without_a_registry_nothing_of_it_is_imported_and_bytes_are_shown_as_the
 
 @pytest.fixture(scope="module")
 def searched(broker: BrokerProcess) -> str:
-    """Returns a topic with a record of an Avro schema, one of a JSON Schema, and one without a schema."""
+    """Creates a topic with a record of an Avro schema, one of a JSON Schema, and one without a schema. Returns the
+    topic's name."""
     viewer = Viewer(broker)
     key = written(viewer.register("searched-key", '"long"'), b"\x06")
     order = viewer.register("searched-order", ORDER)
@@ -239,7 +241,7 @@ def searched(broker: BrokerProcess) -> str:
         ({"find": "kate"}, [1]),
         ({"find": '"price": 10.00'}, [1]),
         ({"find": "plain"}, [2]),
-        ({"find": "3"}, [0, 1, 2]),  # the key of all of them, and the numbers of the first
+        ({"find": "3"}, [0, 1, 2]),  # 3 is the key of all records, and the value of the first one contains it.
         ({"find": "3", "in": "key"}, [0, 1, 2]),
         ({"find": "3", "in": "value"}, [0]),
         ({"find": "3", "in": "headers"}, []),

@@ -1,4 +1,4 @@
-"""The dual write over the network, with the producer of `odradek.client` and SQLite."""
+"""Tests of the dual write over the network, with the producer of `odradek.client` and SQLite."""
 
 import sqlite3
 from pathlib import Path
@@ -164,7 +164,7 @@ def test_a_broker_that_is_away_is_waited_for_in_vain_and_everything_is_made_up_f
         if (step, result) == (Step.COMMIT_DATABASE, Result.DONE):
             broker.kill9()
 
-    with orders.dual() as first:  # This waits until everything is loaded, because the next timeout is short.
+    with orders.dual() as first:  # The broker loads everything here, because the next timeout is short.
         write(first, b"milk")
     dual = orders.dual(observe=lose_the_broker, timeout_ms=SHORT_MS)
     dual.recover()

@@ -1,4 +1,4 @@
-"""Odradek opens directories that it wrote when `share.version` 2 still enabled acknowledgements in transactions.
+"""Tests that Odradek opens directories written when `share.version` 2 still enabled acknowledgements in transactions.
 
 It also opens new directories that start with `odradek.share.transactions` (docs/share-transactions.md).
 """

@@ -1,5 +1,5 @@
-"""A broker without the system calls that macOS and Windows lack (tests/elsewhere) serves clients, removes files and
-stops as usual."""
+"""Tests that a broker without the system calls that macOS and Windows lack (tests/elsewhere) serves clients, removes
+files and stops as usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs in examples/ run unchanged."""
+"""Tests that the programs in examples/ run unchanged."""
 
 import subprocess
 import sys

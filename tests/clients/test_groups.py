@@ -1,4 +1,4 @@
-"""Classic consumer groups, with the consumers of each client library."""
+"""Tests of classic consumer groups, with the consumers of each client library."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def values(expected: list[Message]) -> Counter[bytes | None]:
 
 
 class Crowd:
-    """Members that threads poll together until a condition holds. The crowd keeps the records that they receive."""
+    """Members that threads poll until a condition holds. The crowd keeps the records that its members receive."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -75,7 +75,7 @@ class Crowd:
         return self._owned[member]
 
     def until_shared(self) -> list[set[int]]:
-        """Polls until every partition has exactly one owner and every member owns some partition.
+        """Polls until every partition has exactly one owner and every member owns at least one partition.
 
         Returns the partitions of each member.
         """
@@ -88,8 +88,7 @@ class Crowd:
         return [member.assignment() for member in self.members]
 
     def until_received(self, count: int) -> Counter[bytes | None]:
-        """Polls until this number of records has arrived. Returns how often each value has arrived since the last
-        call."""
+        """Polls until `count` records have arrived since the last call. Returns how often each value has arrived."""
         self.until(lambda: len(self.received) >= count)
         found, self.received = self.received, []
         return Counter(one.value for one in found)

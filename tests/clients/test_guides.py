@@ -1,4 +1,4 @@
-"""The guides run as a reader would paste them. Each block is a whole program, or lines for a shell.
+"""Tests that the blocks of the guides work as a reader would paste them.
 
 tests/support/guides.py explains the meaning of each block's language. tests/spark runs docs/using-spark.md.
 """
@@ -66,7 +66,7 @@ def test_a_reader_can_paste_the_page_from_top_to_bottom(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_block_says_what_it_is(page: str) -> None:
-    """Indented blocks are not allowed, because they have no language and so could not be run."""
+    """Indented blocks are not allowed, because a block without a language cannot be run."""
     assert {block.place for block in PAGES[page] if block.language not in LANGUAGES} == set()
     fenced = re.sub(
         r"^```.*?^```$", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
@@ -81,7 +81,7 @@ def test_a_block_of_another_language_is_a_part_of_an_example(block: Block) -> No
 
 @pytest.mark.parametrize("block", of_language("python"), ids=place)
 def test_a_block_of_python_is_a_program_or_a_part_of_a_file(block: Block) -> None:
-    """A part of a file is not run, so it would go stale when the file changes."""
+    """A block that is part of a file must be equal to it, because only the file is run."""
     if not is_part_of_a_file(block):
         compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
@@ -98,7 +98,7 @@ def test_a_block_of_xml_is_well_formed(block: Block) -> None:
 
 @pytest.mark.parametrize("block", of_language("sh"), ids=place)
 def test_what_a_page_installs_is_enough_to_run_it(block: Block) -> None:
-    """Other tests run the block here, where each of its libraries is installed."""
+    """The libraries that the block installs must be installed here too, because other tests run the block here."""
     for name in installed_by(block):
         assert distribution(name).version
 

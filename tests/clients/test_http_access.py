@@ -1,4 +1,4 @@
-"""The HTTP port of a running broker that other machines can reach: the token, TLS with client certificates, and
+"""Tests of the HTTP port of a broker that other machines can reach: the token, TLS with client certificates, and
 timeouts."""
 
 import select
@@ -66,8 +66,8 @@ def test_with_tls_who_has_a_certificate_is_answered(tmp_path: Path) -> None:
 
 
 def test_peers_that_never_ask_do_not_keep_others_out(tmp_path: Path) -> None:
-    """Each peer sends the start of a request and then stops. The broker keeps only some of these connections, and each
-    only for a limited time."""
+    """Each peer sends the start of a request and then stops. The broker keeps only some of these connections, and
+    closes each of them after a limited time."""
     broker = started(tmp_path / "data", {})
     port = broker.ready["http_port"]
     assert status(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S), "/readyz") == 200

@@ -1,4 +1,4 @@
-"""The HTTP pages of a running broker."""
+"""Tests of the HTTP pages of a running broker."""
 
 import json
 import socket

@@ -1,5 +1,5 @@
-"""Records over HTTP: the commands of docs/http-records.md, and its promises about rights, sizes and disconnected
-clients."""
+"""Tests of records over HTTP: the commands of docs/http-records.md, and its promises about rights, sizes and
+disconnected clients."""
 
 import base64
 import json
@@ -150,7 +150,7 @@ def test_a_value_is_encoded_by_the_latest_schema_of_a_subject(broker: BrokerProc
 
 
 def test_values_are_decoded_by_the_schema_registry(broker: BrokerProcess, http: Http) -> None:
-    assert FORMATS == TYPES  # These are the formats of `odradek consume`.
+    assert FORMATS == TYPES  # The formats are those of `odradek consume`.
     registry = Http(broker, broker.ready["schema_registry_port"])
     status, schema = registry.call("/subjects/decoded-value/versions", SCHEMA)
     assert status == 200
@@ -376,7 +376,7 @@ def test_users_of_the_broker_log_in_and_have_the_rights_of_the_wire(tmp_path: Pa
         status, answer = http.call(path, {"value": "x"}, reader)
         assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
         assert answer["error"].startswith("User:reader may not do this.")
-        status, answer = http.call(path, headers=reader)  # The token lets other users read everything.
+        status, answer = http.call(path, headers=reader)  # Unlike the token, a login gives only its user's rights.
         assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows this to User:reader.")
         assert http.call(path, headers=as_user("anybody", "the-token"))[0] == 200
         status, answer = http.call(path, headers=as_user("admin", "wrong"))

@@ -1,4 +1,4 @@
-"""The page of a broker with an authorizer. Rules: docs/page.md."""
+"""Tests of the page of a broker with an authorizer. Rules: docs/page.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def code_of(text: str) -> Any:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Yields a broker whose ACLs were created while every client was a super user. Now none is."""
+    """Yields a broker without super users. Its ACLs were created in an earlier run, in which every client was a super
+    user."""
     directory = tmp_path / "data"
     with BrokerProcess(directory, AUTHORIZER | {"super.users": "User:ANONYMOUS"}) as broker:
         create_topic(broker.bootstrap, "public", exact=True)

@@ -1,5 +1,5 @@
-"""A producer that receives no response sends its batch again, although the log already contains it. With idempotence
-the log contains the batch only once."""
+"""Tests of producers that receive no response, and so send a batch again that the log already contains. With
+idempotence, the log contains the batch only once."""
 
 import threading
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ EACH_ONCE = [[b"%d" % n for n in range(partition, COUNT, 2)] for partition in (0
 
 
 def in_slices(speaker: Speaker, bootstrap: str, topic: str) -> None:
-    """Produces in several calls, each with a new producer, so that there are many batches."""
+    """Produces in several calls, each with a new producer, so that the log has many batches."""
     for start in range(0, COUNT, COUNT // 3):
         speaker.produce(bootstrap, topic, numbered(COUNT)[start : start + COUNT // 3], linger_ms=0)
 

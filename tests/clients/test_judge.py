@@ -1,4 +1,4 @@
-"""`odradek judge` with real clients, and its errors for wrong arguments."""
+"""Tests of `odradek judge` with real clients, and of its errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
         assert judge.stdout is not None
         assert judge.stdout.readline() == "sent\n"
         judge.send_signal(number)
-        said = judge.stdout.read()  # The stream ends when no process has it open any more.
+        said = judge.stdout.read()  # The stream ends when no process has it open any longer.
         assert judge.wait(60) == 2
     assert "kept     IDM.1 " in said
     assert f"the run was ended by {number.name}" in suite.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`odradek judge --attach` judges the clients of a running broker from another process."""
+"""Tests that `odradek judge --attach` judges the clients of a running broker from another process."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_broker_that_runs_is_judged_until_it_is_interrupted(is_default: bool, 
         said, errors = judge.communicate(timeout=PATIENCE_S)
         assert judge.returncode == 0, said + errors
         assert "kept     TXN.1 " in said
-        commit(kafka.bootstrap)  # The judge has ended before this commit.
+        commit(kafka.bootstrap)  # Clients still work after the judge has ended.
 
 
 def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> None:

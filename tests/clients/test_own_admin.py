@@ -1,4 +1,4 @@
-"""Odradek's admin client: topics, and transactions whose owner has disappeared."""
+"""Tests of Odradek's admin client: topics, and transactions whose owner has disappeared."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,8 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def wait_for_topic(admin: Admin, name: str) -> None:
-    """Waits for a topic, because Kafka answers CreateTopics before all of its Metadata responses contain the topic."""
+    """Waits until the topic is listed. Kafka answers CreateTopics before all of its Metadata responses contain the
+    topic."""
     wait_for(f"{name} to be known", lambda: name in admin.list_topics())
 
 

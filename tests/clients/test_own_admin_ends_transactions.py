@@ -1,5 +1,5 @@
-"""`Admin.end_transaction` ends a transaction that another process has prepared, if its prepared state matches
-(KIP-939)."""
+"""Tests that `Admin.end_transaction` ends a transaction that another process has prepared, if its prepared state
+matches (KIP-939)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def orders(broker: Broker) -> str:
 
 
 async def prepared(broker: Broker, topic: str, value: bytes = b"v") -> tuple[str, PreparedTxnState]:
-    """Leaves a prepared transaction, whose producer disappears.
+    """Prepares a transaction, and closes its producer without a decision.
 
     Returns the transactional id and the prepared state.
     """

@@ -1,4 +1,4 @@
-"""Odradek's admin client lists, describes and deletes streams groups (KIP-1071)."""
+"""Tests that Odradek's admin client lists, describes and deletes streams groups (KIP-1071)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`Admin` describes the producers of other applications, fences them, and aborts a hanging transaction."""
+"""Tests that `Admin` describes the producers of other applications, fences them, and aborts hanging transactions."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ def test_fenced_producers_cannot_commit_and_what_they_had_open_is_aborted(
 
 def test_a_hanging_transaction_is_aborted_by_its_numbers(admin: Admin, bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
-    admin.fence_producers([topic])  # The hanging transaction's epoch must not be the first one.
+    # This increases the epoch, because the hanging transaction must not have the first one.
+    admin.fence_producers([topic])
     leave_hanging(bootstrap, topic, topic)
     assert end_of(bootstrap, topic) == 0
     (found,) = admin.describe_producers([partition])[partition]

@@ -1,6 +1,6 @@
-"""The blocking clients: a call raises the errors that it has caused, Ctrl-C works, and a fork is detected.
+"""Tests of the blocking clients: a call raises the errors that it has caused, Ctrl-C works, and a fork is detected.
 
-The process ends without output on standard error.
+A program that does not close its clients ends without output on standard error.
 """
 
 import inspect

@@ -1,5 +1,5 @@
-"""Odradek's clients with a broker that refuses a request once: the error that the application receives, and the
-retries."""
+"""Tests of Odradek's clients with a broker that refuses a request once: the error that the application receives, and
+the retries."""
 
 from __future__ import annotations
 

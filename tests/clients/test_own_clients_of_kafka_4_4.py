@@ -1,5 +1,5 @@
-"""Odradek's own clients support additions of Kafka 4.4: the check of cluster and node (KIP-1242), and offsets by topic
-id (KIP-1319). Source: docs/spec/kafka-4.4.md#s1-2 and #s5-2."""
+"""Tests that Odradek's own clients support additions of Kafka 4.4: the check of cluster and node (KIP-1242), and
+offsets by topic id (KIP-1319). Source: docs/spec/kafka-4.4.md#s1-2 and #s5-2."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_connection_that_leads_to_another_broker_is_refused(odradek: Odr
 
 
 async def test_a_client_meets_another_cluster_at_the_address_of_the_old_one(tmp_path: Path) -> None:
-    """The client starts again from its bootstrap servers, and thus finds the new cluster."""
+    """The client connects to its bootstrap servers again, and thus finds the new cluster."""
     reserved = ReservedPort()
     cluster = Cluster(f"localhost:{reserved.number}", client_id=CLIENT_ID)
     ids: list[tuple[str | None, list[int]]] = []

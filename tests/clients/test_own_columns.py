@@ -1,4 +1,4 @@
-"""Arrow columns through Odradek's producer, and fetched batches in the format of the log."""
+"""Tests of Arrow columns that Odradek's producer sends, and of fetched batches in the format of the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 5_000
 
 
 def rows(count: int = ROWS, start: int = 0) -> tuple[pa.Array, pa.Array]:
-    """Returns columns of keys and values."""
+    """Returns a column of keys and a column of values, with `count` rows each."""
     numbers = range(start, start + count)
     return pa.array([b"k%d" % number for number in numbers]), pa.array([b"v%d" % number for number in numbers])
 
@@ -41,7 +41,7 @@ def values(count: int = ROWS, start: int = 0) -> list[bytes]:
 
 
 async def read(bootstrap: str, topic: str, *, count: int, isolation_level: str = "read_committed") -> pa.Table:
-    """Reads batches until they have at least `count` rows."""
+    """Reads batches until they have at least `count` rows, and returns the rows as one table."""
     partition = TopicPartition(topic, 0)
     found: list[pa.Table] = []
     async with Consumer(

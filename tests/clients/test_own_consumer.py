@@ -1,5 +1,5 @@
-"""Features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions, mistakes,
-faults."""
+"""Tests of features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions,
+mistakes, faults."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -268,7 +268,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(proxy: FlakyProxy, key: ApiKe
     topic = create_topic(proxy.bootstrap, "lost-answer")
     produce(proxy.bootstrap, topic, b"a", b"b")
     proxy.forget()
-    # `start` sends the first of these requests, and does not retry it.
+    # `start` sends the first Metadata request, and does not retry it.
     first_lost = 1 if key is ApiKey.METADATA else 0
     proxy.loses = lambda asked, _version, seen: asked == key.value and seen == first_lost
     partition = TopicPartition(topic, 0)
@@ -305,7 +305,7 @@ def test_a_broker_that_was_killed_and_came_back_is_read_on(start_broker: StartBr
 
 
 def test_a_position_is_validated_when_its_leader_has_changed(start_broker: StartBroker) -> None:
-    """No record is lost in this test, so the position stays valid, and reading continues from there."""
+    """No record is lost in this test, so the position stays valid, and the consumer continues from there."""
     broker: Broker = start_broker({})
     produce(broker.bootstrap, "validated", *(b"%d" % number for number in range(10)))
     partition = TopicPartition("validated", 0)

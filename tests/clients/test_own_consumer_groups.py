@@ -1,4 +1,5 @@
-"""Odradek's consumer in a group: assignments, rebalances, commits, and members that are killed, busy or expelled."""
+"""Tests of Odradek's consumer in a group: assignments, rebalances, commits, and members that are killed, busy or
+expelled."""
 
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
 
 
 def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -> None:
-    """The other members wait for the busy one longer than its session would last without heartbeats."""
+    """The rebalance waits for the busy member longer than its session would last without heartbeats."""
     topic = create_topic(bootstrap, "busy", partitions=2)
     produce(bootstrap, topic, b"a", b"b")
     with member(bootstrap, topic, group="busy", max_poll_interval_ms=60_000) as busy:
@@ -172,8 +173,8 @@ def test_offsets_are_committed_by_themselves_if_wanted(bootstrap: str, topic: st
 
 
 def test_a_consumer_that_commits_by_itself_has_no_metadata_for_a_transaction(bootstrap: str, topic: str) -> None:
-    """The next commit of this consumer would skip the records of an aborted transaction, which would then never be read
-    again."""
+    """Otherwise the consumer's next commit would skip the records of an aborted transaction, which would then never be
+    read again."""
     produce(bootstrap, topic, b"a")
     with member(bootstrap, topic, group="mixed up", enable_auto_commit=True) as consumer:
         assert consumer.getone().value == b"a"

@@ -1,5 +1,5 @@
-"""Rebalances in which members of Odradek's consumer keep most of their partitions: cooperative-sticky (KIP-429) and
-KIP-848."""
+"""Tests of rebalances in which members with Odradek's consumer keep most of their partitions: cooperative-sticky
+(KIP-429) and KIP-848."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def listening(consumer: Consumer, topic: str) -> Heard:
-    """Subscribes to the topic. The returned list collects the calls of the application's rebalance listener."""
+    """Subscribes to the topic. Returns a list that collects the calls of the application's rebalance listener."""
     heard: Heard = []
 
     def note(what: str, partitions: list[TopicPartition]) -> None:
@@ -106,7 +106,7 @@ def test_records_go_on_while_the_group_rebalances(
     second = several.enter_context(member(bootstrap, topic, group=topic, **group))
     settle(first, second, shares=[1, 1])
     third = several.enter_context(member(bootstrap, topic, group=topic, **group))
-    third.getmany(timeout_ms=300)  # The response to its JoinGroup waits until the second member joins again.
+    third.getmany(timeout_ms=300)  # The broker answers JoinGroup only when the second member has joined again.
     (partition,) = owned(first)
     produce(bootstrap, topic, b"meanwhile", partition=partition)
     assert values_of(first, 1) == [b"meanwhile"]

@@ -1,4 +1,4 @@
-"""The metrics of Odradek's clients after a known amount of work with a broker."""
+"""Tests of the metrics of Odradek's clients after a known amount of work with a broker."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_consumer_counts_records_bytes_and_its_lag(bootstrap: str, topic: str)
         consumer.committed([partition])
         wait_for("a heartbeat", lambda: consumer.metrics().value("heartbeat-total") > 0)
         found = consumer.metrics()
-        assert found.value("records-lag-max") == 5  # Records that `getone` has prefetched do not count as lag.
+        assert found.value("records-lag-max") == 5  # Prefetched records that `getone` has not returned count as lag.
         assert values(found, "commit-total", "rebalance-total", "join-total") == [1, 1, found.value("sync-total") + 1]
         for name in ("commit-latency-avg", "fetch-latency-max", "commit-sync-time-ns-total", "committed-time-ns-total"):
             assert found.value(name) > 0, name

@@ -1,5 +1,5 @@
-"""Odradek's producer in a cluster with transaction.version 1. It adds partitions itself, and its epoch stays the
-same."""
+"""Tests of Odradek's producer in a cluster with transaction.version 1. The producer adds partitions itself, and its
+epoch stays the same."""
 
 from __future__ import annotations
 

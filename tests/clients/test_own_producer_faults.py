@@ -1,4 +1,5 @@
-"""Odradek's producer with failing connections, responses, brokers and other producers, as they occur in production.
+"""Tests of Odradek's producer with failing connections, responses, brokers and other producers, as they occur in
+production.
 
 In every case no record is lost, duplicated or out of order, and a transaction is complete or absent.
 """

@@ -1,4 +1,4 @@
-"""Odradek's producer while the cluster's transaction.version changes, and after the producer has recovered."""
+"""Tests of Odradek's producer while the cluster's transaction.version changes, and after the producer has recovered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Odradek's share consumer acquires, acknowledges, renews and releases records, and shares them with other consumers.
+"""Tests that Odradek's share consumer acquires, acknowledges, renews and releases records, and shares them with other
+consumers.
 
 tests/conformance/test_own_share_consumer_on_kafka.py runs the same scenarios on Kafka.
 """
@@ -52,7 +53,7 @@ def at(share_broker: Broker) -> str:
 
 @pytest.fixture
 def queue(at: str, request: pytest.FixtureRequest) -> str:
-    """Creates a topic with ten records, and a group with the same name that starts at the first record."""
+    """Creates a topic with ten records, and a share group with the same name that starts at the first record."""
     name = create_topic(at, request.node.name)
     produce(at, name, *TEN)
     return share_group(at, name)

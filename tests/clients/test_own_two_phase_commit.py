@@ -1,5 +1,5 @@
-"""Odradek's producer with two-phase commit (KIP-939). A prepared transaction survives every failure, and only the
-application decides it."""
+"""Tests of Odradek's producer with two-phase commit (KIP-939). A prepared transaction survives every failure, and only
+the application decides its outcome."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def orders(two_phase_broker: Broker) -> str:
 
 
 async def prepared(bootstrap: str, transactional_id: str, topic: str, value: bytes = b"v") -> PreparedTxnState:
-    """Leaves a prepared transaction, whose producer disappears. Returns the prepared state."""
+    """Prepares a transaction, and closes its producer without a decision. Returns the prepared state."""
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()
         await producer.send(topic, value)
@@ -140,7 +140,7 @@ async def test_transactions_one_after_the_other_have_different_names(two_phase_b
 
 @needs_kip_939
 async def test_a_transaction_in_which_nothing_was_sent_has_no_name(two_phase_broker: Broker, orders: str) -> None:
-    """The next transaction has the same producer epoch, so a name of the empty transaction would also denote the next
+    """The next transaction has the same producer epoch, so a name for the empty transaction would also name the next
     one."""
     bootstrap, transactional_id = two_phase_broker.bootstrap, new_id()
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:

@@ -1,8 +1,8 @@
-"""An application with a database decides transactions, while requests, responses, producers and the broker fail at
-random.
+"""Tests an application with a database that decides transactions, while requests, responses, producers and the broker
+fail at random.
 
 Readers see the contents of the database, in the order of the decisions. `SEED=n` repeats the choices of a run (but not
-the network's timing), and `SEEDS=n` runs more of them.
+the network's timing), and `SEEDS=n` sets the number of runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow  # runs in `make test-slow`
 SEED = os.environ.get("SEED")
 SEEDS = [int(SEED)] if SEED else list(range(int(os.environ.get("SEEDS", "4"))))
 TRANSACTIONS = 25
-FAULTS = 0.08  # the share of requests that fail, except for those that establish a connection
+FAULTS = 0.08  # probability that a request fails; requests that establish a connection never fail
 TRANSACTIONAL_ID = "shop"
 SPARED = frozenset({ApiKey.API_VERSIONS.value, ApiKey.METADATA.value})
 

@@ -1,6 +1,6 @@
-"""Acknowledgements of a share group in a producer's transaction (KIP-1289), over the network.
+"""Tests of a share group's acknowledgements in a producer's transaction (KIP-1289), over the network.
 
-The tests cover the results, every refusal of a single broker, and the feature that enables such acknowledgements.
+The tests cover the results, every refusal of a single broker, and the feature that enables these acknowledgements.
 Rules: docs/spec/share-groups.md#s5. tests/crash/test_txn_share_kill_9.py adds kill -9.
 """
 
@@ -332,7 +332,8 @@ def test_each_refusal_leaves_the_records_with_their_member(at: str, queue: str) 
     with transactional_worker(at, queue) as consumer:
         first_of(consumer)
         right = request_of(at, queue, consumer)
-        right = request_of(at, queue, consumer)  # One refusal needs an earlier epoch of this producer.
+        # The second call increases the epoch, because one refusal needs an earlier epoch of this producer.
+        right = request_of(at, queue, consumer)
         found = {name: change(right).code(at) for name, (change, _) in REFUSALS.items()}
         assert found == {name: code for name, (_, code) in REFUSALS.items()}
         assert right.code(at) is E.NONE

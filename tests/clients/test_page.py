@@ -1,4 +1,4 @@
-"""The facts that the page shows, as JSON over HTTP, with a broker that real clients use."""
+"""Tests of the facts that the page shows, as JSON over HTTP, with a broker that real clients use."""
 
 import json
 import socket

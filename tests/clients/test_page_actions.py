@@ -1,4 +1,4 @@
-"""The actions of the page, as JSON over HTTP, with a broker that real clients use."""
+"""Tests of the actions of the page, as JSON over HTTP, with a broker that real clients use."""
 
 import json
 from collections.abc import Iterator
@@ -248,7 +248,7 @@ def test_an_acl_is_added_and_removed(broker: BrokerProcess) -> None:
         404,
         {"error": "There is no such ACL.", "code": "RESOURCE_NOT_FOUND"},
     )
-    assert act(broker, "remove-acl", **row)[0] == 200  # The row is exactly as the page contains it.
+    assert act(broker, "remove-acl", **row)[0] == 200  # The request contains the row exactly as the page shows it.
     assert view(broker, "acls")["acls"] == []
     assert act(broker, "add-acl", **given | {"operation": "ANY"})[0] == 400
     assert act(broker, "add-acl", **given | {"principal": "alice"})[0] in (400, 409)

@@ -1,4 +1,4 @@
-"""The lists of the page over HTTP: their order, their pages, ACLs, users and quotas, and the lag of groups."""
+"""Tests of the page's lists over HTTP: their order, their pages, ACLs, users and quotas, and the lag of groups."""
 
 import json
 from collections.abc import Iterator

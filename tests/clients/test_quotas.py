@@ -1,4 +1,4 @@
-"""Throttled clients: librdkafka learns for how long it is throttled, and neither loses a record nor fails."""
+"""Tests of throttled clients. librdkafka learns for how long it is throttled, and neither loses a record nor fails."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from tests.support.wire import ClosedByBroker, Wire
 
 pytestmark = pytest.mark.slow  # runs in `make test-slow`
 
-LIMIT = 40_000  # The unit is bytes per second. At the start, the amount for ten seconds is available.
+LIMIT = 40_000  # bytes per second; at the start, the amount for ten seconds is available
 RECORD_BYTES = 30_000
 RECORDS = 14
 PATIENCE_S = 60
@@ -75,7 +75,8 @@ def test_a_producer_and_a_consumer_get_everything_through_and_are_told(bootstrap
 
 
 def test_connections_of_one_client_share_its_quota(bootstrap: str, topic: str) -> None:
-    """Ten connections cannot use ten times as much, because each one waits for the usage of all of them."""
+    """Ten connections cannot produce ten times as much, because the broker adds up the usage of all connections of a
+    client."""
     batch = build_batch([NewRecord(None, bytes(LIMIT * 2), time.time_ns() // 1_000_000)])
     request = produce_request(topic, bytes(batch), acks=1)
     throttled_ms: list[int] = []

@@ -1,4 +1,4 @@
-"""A data directory that is read-only from the start, or becomes read-only later.
+"""Tests of a data directory that is read-only from the start, or becomes read-only later.
 
 The broker says what to do, loses nothing that it has acknowledged, and serves again when the directory becomes
 writable.
@@ -62,7 +62,7 @@ def refusal(broker: BrokerProcess) -> str:
     return line
 
 
-@pytest.mark.posix  # Windows has no numbers of users.
+@pytest.mark.posix  # Windows has no user ids.
 def test_a_broker_on_a_directory_that_it_may_not_write_to_says_what_to_do(data_dir: Path) -> None:
     data_dir.mkdir()
     allow(data_dir, READ_ONLY)
@@ -83,7 +83,7 @@ def test_a_broker_on_a_read_only_file_system_says_what_to_do(tmp_path: Path) -> 
 
 
 class Sender:
-    """Sends numbered records of RECORD_BYTES each, and keeps the acknowledged ones."""
+    """Sends numbered records of RECORD_BYTES each, and keeps the acknowledged values."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[bytes] = []

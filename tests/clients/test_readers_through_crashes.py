@@ -1,7 +1,9 @@
-"""Consumers read while their broker is killed and restarted. BROKER=kafka shows that Kafka behaves the same.
+"""Tests of consumers that read while their broker is killed and restarted. BROKER=kafka runs the tests with Apache
+Kafka.
 
-The broker is killed ROUNDS times (6, or as the environment says) while two consumers read committed records. One
-consumer polls steadily with a full queue, and the other one starts anew after each restart.
+The broker is killed ROUNDS times while two consumers read committed records. The environment variable ROUNDS sets the
+number, which is 6 by default. One consumer polls steadily with a full queue. The other one starts from the beginning
+after each restart.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-# --- KIP-320: the end of a reader's history.
+# --- KIP-320: the offset at which a reader's leader epoch ends.
 
 
 def leader_epoch(wire: Wire, topic: str) -> int:
@@ -171,7 +173,7 @@ def kill_and_start(broker: Broker) -> None:
 
 
 def fill(bootstrap: str, topic: str) -> None:
-    """Writes transactions, every third of which is aborted. The last one stays open."""
+    """Writes transactions, every third of which is aborted, and leaves one more transaction open."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 5})
     producer.init_transactions(PATIENCE_S)
     for first in range(0, RECORDS, PER_TRANSACTION):
@@ -206,7 +208,7 @@ def test_consumers_get_every_committed_record_once_and_the_end_of_each_partition
         restart.start()
         while restart.is_alive():
             steady.poll(0.01)
-            time.sleep(0.001)  # Its queue of fetched records thus lasts longer.
+            time.sleep(0.001)  # The pause makes the consumer's queue of fetched records last longer.
         fresh = Reader(broker.bootstrap, topic)
         wait_for("the ends, from the start", fresh.reaches_the_end, PATIENCE_S)
         fresh.close()

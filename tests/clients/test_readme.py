@@ -1,4 +1,4 @@
-"""The examples of README.md, and of the pages that it leads to, run as printed."""
+"""Tests that the examples of README.md, and of the pages that it links to, run as printed."""
 
 import os
 import re

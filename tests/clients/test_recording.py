@@ -1,5 +1,5 @@
-"""`odradek serve --record` with a real client: the recorded requests, the part that survives a kill, and omitted
-contents."""
+"""Tests of `odradek serve --record` with a real client: the recorded requests, the part that survives a kill, and
+omitted contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek record` and `odradek replay`, with a real client and a fresh broker."""
+"""Tests of `odradek record` and `odradek replay`, with a real client and a fresh broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="it starts brokers of its own")
 
 
 def work(bootstrap: str) -> None:
-    """Runs transactions, one of which is aborted, and a group that reads them."""
+    """Runs transactions, one of which is aborted, and a group that reads their records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", num_partitions=1, replication_factor=1)])["t"].result(10)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "linger.ms": 0})
@@ -204,7 +204,7 @@ def entry_of_kind(path: Path, kind: Kind) -> RecordingEntry:
 
 
 class ProxyThread:
-    """A recording proxy in a thread of its own."""
+    """A recording proxy in its own thread."""
 
     def __init__(
         self, path: Path, port: int, upstream: int, warn: Callable[[tuple[str, int]], None] = lambda _: None

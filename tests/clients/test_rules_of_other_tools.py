@@ -1,4 +1,4 @@
-"""docs/testing.md translates calls of other tools into rules, and Odradek accepts each of these rules."""
+"""Tests that Odradek accepts the rules into which docs/testing.md translates calls of other tools."""
 
 import json
 import re

@@ -1,5 +1,5 @@
-"""Logins of real clients: the right password is accepted, and a wrong one is refused (docs/spec/security.md#s5-1,
-#s2-4)."""
+"""Tests of logins of real clients: the right password is accepted, and a wrong one is refused
+(docs/spec/security.md#s5-1, #s2-4)."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def metric(http_port: int, name: str) -> float:
 @pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
-    """The test waits until the connection has authenticated again twice. No record is lost in this time."""
+    """The test waits until the connection has authenticated again twice. No record is lost meanwhile."""
     session_ms = 2_000
     with BrokerProcess(tmp_path / "data", SETTINGS | {"connections.max.reauth.ms": session_ms}) as broker:
         create_scram_users(broker.bootstrap)

@@ -1,4 +1,5 @@
-"""Secrets never appear in anything that a broker shows: responses, errors, configs, HTTP, the log, or its files.
+"""Tests that secrets never appear in anything that a broker shows: responses, errors, configs, HTTP, the log, or its
+files.
 
 Source: docs/spec/security.md#s5-1.
 """
@@ -94,7 +95,7 @@ def shown(message: Any) -> str:
 
 
 def as_text(secret: str | bytes) -> tuple[str, ...]:
-    """Returns the forms in which a broker could show the secret."""
+    """Returns all texts in which a broker could show the secret."""
     if isinstance(secret, str):
         return (secret,)
     return str(secret)[2:-1], secret.hex(), base64.b64encode(secret).decode()

@@ -1,4 +1,4 @@
-"""The HTTP interface of the schema registry, on a running broker."""
+"""Tests of the schema registry's HTTP interface on a running broker."""
 
 import threading
 from base64 import b64encode
@@ -118,7 +118,8 @@ def test_a_check_of_compatibility_registers_nothing_and_says_what_does_not_fit(r
 
 
 def test_all_schemas_come_in_pieces_and_in_parts(registry: RegistryCaller) -> None:
-    large = ["f" + "x" * 100 + str(number) for number in range(500)]  # Their schema has more than one piece.
+    # A schema with so many fields is longer than one piece of the response.
+    large = ["f" + "x" * 100 + str(number) for number in range(500)]
     for number in range(8):
         assert registry.register(f"s{7 - number}", f"n{number}", *large)[0] == 200
     assert registry.register("s3", "n4", "more", *large)[0] == 200

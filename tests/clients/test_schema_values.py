@@ -1,4 +1,5 @@
-"""`odradek consume` and `produce` on a running broker, with keys and values that a schema registry describes."""
+"""Tests of `odradek consume` and `produce` on a running broker, with keys and values that a schema registry
+describes."""
 
 import json
 import struct
@@ -40,8 +41,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def at(broker: BrokerProcess) -> Run:
-    """Returns a function that runs a command with the broker and its registry. It expects exit status 0, unless the
-    test gives another one."""
+    """Returns a function that runs a command with the broker and its registry. Fails unless the exit status is
+    `status`."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"

@@ -1,4 +1,4 @@
-"""`odradek schemas` with the registry of a running broker."""
+"""Tests of `odradek schemas` with the registry of a running broker."""
 
 import json
 import subprocess
@@ -28,8 +28,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def schemas(url: str) -> Run:
-    """Returns a function that runs `odradek schemas` with the registry. It expects exit status 0, unless the test gives
-    another one."""
+    """Returns a function that runs `odradek schemas` with the registry. Fails unless the exit status is `status`."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = command("schemas", *words, "--registry", url, stdin=stdin)

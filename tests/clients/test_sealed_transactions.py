@@ -1,5 +1,5 @@
-"""A prepared transaction that another producer has taken over is sealed. The tests use the network, kill -9 of the
-broker, and every node of a controlled cluster.
+"""Tests that a prepared transaction is sealed once another producer has taken it over. The tests use the network, kill
+-9 of the broker, and every node of a controlled cluster.
 
 tests/spec/transactions/test_sealed_transactions.py covers the rules, case by case. Source:
 docs/spec/transactions.md#s3-7.
@@ -159,7 +159,7 @@ def committed_offset(bootstrap: str) -> int:
 
 
 def is_refused(wire: Wire, old: Pair) -> None:
-    """Checks that each request with which the old producer could change the transaction is refused."""
+    """Checks that every request that could change the transaction is refused to the old producer."""
     assert produce(wire, old, 1, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in (ADDS_NOTHING, COMMITTING):
         assert commit_offset(wire, old, 7, version) is ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,4 +1,4 @@
-"""Every client library with every security protocol and mechanism, on one broker with four listeners.
+"""Tests of every client library with every security protocol and mechanism, on one broker with five listeners.
 
 The tests also check the error of each client when it is refused (docs/spec/security.md#s5-1).
 """
@@ -143,7 +143,7 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
 
 
 async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: SecuredBroker) -> None:
-    """bob loses his password while his clients run. No call waits for the delivery timeout, let alone forever."""
+    """bob loses his password while his clients run. Each call fails long before the delivery timeout."""
     async with own.Admin(bootstrap_servers=secured.listeners["PLAINTEXT"]) as admin:
         await set_password(admin.requests, "bob", "pw", ScramMechanism.SHA_256)
         bob = Access(secured.listeners[SHORT], "SCRAM-SHA-256", user="bob")

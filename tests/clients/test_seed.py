@@ -1,5 +1,5 @@
-"""`odradek serve` with a seed: the state that clients find after the first start, and the steps that later starts
-skip."""
+"""Tests of `odradek serve` with a seed: the state that clients find after the first start, and the steps that later
+starts skip."""
 
 import json
 from collections.abc import Sequence

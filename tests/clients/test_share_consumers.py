@@ -1,5 +1,5 @@
-"""The share consumer of confluent-kafka. Every record goes to one of the members, and to another member if the first
-one dies."""
+"""Tests of confluent-kafka's share consumer. Every record goes to one of the members, and to another member if the
+first one dies."""
 
 import time
 from collections.abc import Iterator
@@ -57,7 +57,8 @@ def produce(broker: Broker, topic: str, values: list[str]) -> None:
 
 
 def polled(*consumers: Any, until: int) -> list[str]:
-    """Polls until there are `until` records, and returns their values. Fails if a message contains an error."""
+    """Polls until `until` records have arrived or the time is up, and returns their values. Fails if a message contains
+    an error."""
     got: list[str] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(got) < until and time.monotonic() < deadline:

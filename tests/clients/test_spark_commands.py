@@ -1,5 +1,5 @@
-"""`odradek spark sinks | recover`, and `odradek transactions list --in-doubt`, which names the sink. These tests do not
-need Spark."""
+"""Tests of `odradek spark sinks | recover`, and of `odradek transactions list --in-doubt`, which names the sink. These
+tests do not need Spark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The protocol of the Spark sink (docs/spec/spark.md#s2) with a broker: every step, and every way to continue after a
-crash there.
+"""Tests of the Spark sink's protocol (docs/spec/spark.md#s2) with a broker: a driver crashes at every step, and the
+query continues in every possible way.
 
 After each case the output contains every decided batch once, no transaction is open, and readers do not wait.
 """
@@ -310,8 +310,8 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
 async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
     tmp_path_factory: pytest.TempPathFactory, hours: int
 ) -> None:
-    """The broker never removes a prepared transaction. It removes an ended one within the hour only if rules say so, as
-    in this test."""
+    """The broker never removes a prepared transaction. It removes an ended transaction within the hour only if
+    expiration rules say so, as in this test."""
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
@@ -362,8 +362,8 @@ async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query
 @pytest.mark.parametrize("ends", ["abort", "commit"])
 @pytest.mark.parametrize("step", list(TaskStep), ids=lambda step: step.name.lower())
 async def test_no_task_of_an_ended_write_leaves_a_transaction_open(query: Query, step: TaskStep, ends: str) -> None:
-    """The task stops at one of its steps while the driver ends the write, and then continues. If the write is
-    committed, another attempt at the same partition has succeeded."""
+    """The task stops at one of its steps while the driver ends the write, and then continues. If the driver commits the
+    write, another attempt at the same partition has succeeded."""
     driver = query.driver()
     votes = [await query.prepare(driver.run, 0, partition) for partition in range(PARTITIONS)]
     reached, goes_on = threading.Event(), threading.Event()
@@ -423,7 +423,7 @@ async def test_what_cannot_be_ended_is_named_with_the_command_that_ends_it(
 
 
 async def test_transactions_that_ended_before_the_decision_are_not_decided(query: Query) -> None:
-    """An operator may have ended them. If the driver decided to commit such transactions, their rows would be lost."""
+    """An operator may have ended transactions. If the driver decided to commit them, their rows would be lost."""
     driver = query.driver()
     await driver.prepare()
     ended = driver.votes[1]
@@ -563,7 +563,7 @@ async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:
     assert query.sink.name not in await read_entries(query.brokers)
 
 
-# --- Sinks that lack one rule, which the checks above must detect.
+# --- Sinks without one rule of the protocol. The checks above must detect the missing rule.
 
 
 class ObedientAbort(TwoPhaseSink):
@@ -594,7 +594,7 @@ async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
 
 
 async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decides(query: Query) -> None:
-    """The second driver has already asked whether its transactions are open, but has not decided yet."""
+    """The second driver has already checked that its transactions are open, but has not decided yet."""
     sweeps, decides = Stop(CommitStep.FINISHED, 1), Stop(CommitStep.LISTED)
     old, new = query.driver(sweeps, SweepWithoutDoom), query.driver(decides, SweepWithoutDoom)
     await old.write_until(sweeps)

@@ -1,4 +1,4 @@
-"""Listeners with TLS: real clients, their principals, and their errors when they are refused
+"""Tests of listeners with TLS: real clients, their principals, and their errors when they are refused
 (docs/spec/security.md#s1-2)."""
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def directory() -> Path:
 def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Yields a broker with all kinds of listeners.
 
-    ANY requests no certificate, MAYBE requests one, and CERT requires one. OLD only has TLS 1.2, LOGIN and BOTH require
-    a login, and HIDDEN is not advertised.
+    ANY requests no certificate, MAYBE requests one, and CERT requires one. OLD supports only TLS 1.2. LOGIN and BOTH
+    require a login, and HIDDEN is not advertised.
     """
     settings = ssl_settings(directory) | {
         "listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS),
@@ -168,7 +168,7 @@ def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_brok
 
 
 def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
-    """The client's certificate has no effect, because the principal is alice, who logs in."""
+    """The client's certificate has no effect. The principal is alice, because she logs in."""
     settings = librdkafka(broker, "BOTH", directory, "mallory") | {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",

@@ -1,4 +1,4 @@
-"""AlterConfigs replaces certificates while clients stay connected (docs/spec/security.md#s1-4)."""
+"""Tests that AlterConfigs replaces certificates while clients stay connected (docs/spec/security.md#s1-4)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def chain_of(file: Path) -> str:
 
 
 def another_server(directory: Path) -> Path:
-    """Writes another certificate for the same hosts, from the same authority, to a new file."""
+    """Writes another certificate for the same hosts, from the same CA, to a new file."""
     fill(directory, hosts=HOSTS, clients=(), password=PASSWORD, now=datetime.now(UTC), days=30)
     return (directory / "server.pem").rename(directory / "renewed.pem")
 

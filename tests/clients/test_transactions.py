@@ -1,5 +1,5 @@
-"""Transactions that client libraries write and read. All clients except Odradek's add their partitions with a separate
-request."""
+"""Tests of transactions that client libraries write and read. All clients except Odradek's add their partitions with a
+separate request."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
 
 
 def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None) -> None:
-    """Waits until the offset is committed, because Kafka answers EndTxn before it writes the markers."""
+    """Waits until the offset is committed. Kafka answers EndTxn before it writes the markers."""
     found: list[int | None] = []
 
     def is_there() -> bool:
@@ -273,7 +273,7 @@ def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_rest
 
 
 def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
-    """The loop consumes, transforms and produces, with the consumer's own group metadata. Every third round is
+    """The application consumes, transforms and produces, with the consumer's own group metadata. Every third round is
     aborted."""
     source, target = create_topic(bootstrap, "source"), create_topic(bootstrap, "target")
     count, group = 60, f"copy-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""`odradek transactions` with a running broker. BROKER=kafka runs the tests with Apache Kafka."""
+"""Tests of `odradek transactions` with a running broker. BROKER=kafka runs the tests with Apache Kafka."""
 
 from __future__ import annotations
 

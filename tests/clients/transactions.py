@@ -285,7 +285,7 @@ def _odradek() -> Iterator[None]:
         raise kind(None if error.code is None else error.code.value, str(error)) from error
 
 
-# --- Readers, which read everything between the start of the log and the end for their isolation level.
+# --- Readers. Each one reads from the start of the log to the end offset of its isolation level.
 
 ISOLATION = {True: "read_committed", False: "read_uncommitted"}
 

@@ -1,7 +1,7 @@
 """A small interface to every client library, so that a test describes a behaviour once and runs with each library.
 
 A `Speaker` produces and reads single partitions. A `Member` is a consumer in a group. If the broker refuses a request,
-both raise `RequestRefused` with Kafka's error code.
+their methods raise `RequestRefused` with Kafka's error code.
 """
 
 import time
@@ -75,7 +75,7 @@ class Member(ABC):
 
     @abstractmethod
     def assignment(self) -> set[int]:
-        """Returns the partitions of the only topic that this member owns now."""
+        """Returns the partitions that this member owns now. The member is subscribed to a single topic."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -104,22 +104,23 @@ class Speaker(ABC):
     ) -> list[int]:
         """Sends all messages and waits for their acknowledgements. Returns their offsets in the order of `messages`.
 
-        With acks=0 each offset is -1.
+        With acks=0, each offset is -1.
         """
 
     @abstractmethod
     def read(
         self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
     ) -> list[ReceivedRecord]:
-        """Reads `count` records of one partition from the offset `start` on, without a group."""
+        """Reads `count` records of one partition, starting at the offset `start`, without a group."""
 
     @abstractmethod
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
-        """Returns the first offset whose timestamp is at least `timestamp_ms`, or None if there is none."""
+        """Returns the offset of the first record whose timestamp is at least `timestamp_ms`, or None if there is no
+        such record."""
 
     @abstractmethod
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-        """Returns the first readable offset and the end offset (exclusive)."""
+        """Returns the first readable offset, and the end offset (exclusive)."""
 
     @abstractmethod
     def join(
@@ -135,7 +136,7 @@ class Speaker(ABC):
 
 @contextmanager
 def translated(kind: type[Exception]) -> Iterator[None]:
-    """Translates errors of this type, whose `errno` is Kafka's error code, into `RequestRefused`."""
+    """Translates errors of the type `kind`, whose `errno` is Kafka's error code, into `RequestRefused`."""
     try:
         yield
     except kind as error:
