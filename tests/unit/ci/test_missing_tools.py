@@ -1,4 +1,4 @@
-"""An installation or a build that cannot succeed reports at its start what is missing."""
+"""Tests that an installation or a build that cannot succeed reports at its start what is missing."""
 
 import os
 import subprocess

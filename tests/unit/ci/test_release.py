@@ -1,4 +1,4 @@
-"""A release has the same version everywhere, and its notes are those of CHANGELOG.md."""
+"""Tests that a release has the same version everywhere, and that its notes are those of CHANGELOG.md."""
 
 import shutil
 import subprocess

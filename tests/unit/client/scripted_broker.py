@@ -39,11 +39,11 @@ class Request:
 
 
 Answers = Callable[[Request], bytes | None]
-"""What to write for a request; nothing, or None to close the connection."""
+"""Returns the bytes to write in response to a request, or None to close the connection. The bytes may be empty."""
 
 
 def usual(request: Request) -> bytes | None:
-    """Answers like a broker that supports three APIs and has no topics."""
+    """Answers like a broker that supports a few APIs and has no topics."""
     if request.api_key == ApiKey.API_VERSIONS.value:
         return request.answer(versions())
     return request.answer(MetadataResponse(cluster_id=str(request.correlation_id)))
@@ -60,8 +60,8 @@ def versions(newest_metadata: int = NEWEST_METADATA) -> ApiVersionsResponse:
 
 
 def of_an_older_broker(request: Request) -> bytes | None:
-    """Answers like an old broker, which supports only old versions of ApiVersions and says so in the oldest one, as
-    Kafka does."""
+    """Answers like an old broker that does not support the newest version of ApiVersions. Like Kafka, it sends this
+    error in version 0 of the response."""
     if request.api_key == ApiKey.API_VERSIONS.value and request.api_version == ApiVersionsRequest.MAX_VERSION:
         return request.answer(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value), version=0)
     return usual(request)

@@ -1,4 +1,5 @@
-"""The acknowledgement batches for the offsets that a member has acquired (docs/spec/share-groups.md#s1-13, #s6-1)."""
+"""Tests of the acknowledgement batches for the offsets that a member has acquired (docs/spec/share-groups.md#s1-13,
+#s6-1)."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_a_renewed_record_may_be_acknowledged_again_and_nothing_waits_for_that()
     assert acquired.has_renewals
     sending = acquired.take()[NAMED]
     assert (batches(sending), sending.renews) == ([(0, 1, [ACCEPT, RENEW])], True)
-    assert not acquired.acknowledge(P, 1, ACCEPT)  # refused until the response arrives
+    assert not acquired.acknowledge(P, 1, ACCEPT)  # no further acknowledgement until the response arrives
     acquired.settle(sending, is_done=True)
     assert not acquired.has_open
     acquired.accept_all()
@@ -116,7 +117,7 @@ def test_acknowledgements_without_an_outcome_are_sent_again(kind: int) -> None:
     for offset in range(4):
         acquired.acknowledge(P, offset, kind)
     sending = acquired.take()[NAMED]
-    acquired.accept_all()  # This removes finished records, but not this one.
+    acquired.accept_all()  # removes finished records, but not the records that are being sent
     acquired.requeue(sending)
     assert acquired.unsent_partitions == [P]
     assert sent_batches(acquired) == [(0, 3, [kind])]
@@ -163,7 +164,7 @@ def test_ranges_of_offsets() -> None:
     assert ranges_of([]) == []
 
 
-# Records that a transaction of a producer acknowledges (KIP-1289).
+# Records that a producer's transaction acknowledges (KIP-1289)
 
 
 def test_what_a_transaction_acknowledges_is_nobody_else_s_until_it_has_ended() -> None:
@@ -195,7 +196,7 @@ def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again
     acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=False)
     assert not acquired.has_open
     again = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
-    acquired.leave_returned()  # The next fetch would do this.
+    acquired.leave_returned()  # as the next fetch would do
     acquired.end_pending(again, committed=False)
     assert [acquired.acknowledge(P, offset, RELEASE) for offset in (0, 4, 5, 9)] == [True, True, False, False]
 
@@ -203,7 +204,8 @@ def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again
 def test_the_end_of_one_transaction_leaves_alone_what_another_one_has_made_pending() -> None:
     acquired = holding(delivered(0, 9))
     first = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
-    second = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})  # The broker will refuse this acknowledgement.
+    # The broker will refuse this acknowledgement.
+    second = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})
     acquired.end_pending(second, committed=False)
     assert [acquired.is_pending(P, offset) for offset in (0, 4, 5, 9)] == [True, True, False, False]
     acquired.end_pending(first, committed=True)
@@ -223,7 +225,7 @@ def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_
 def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction() -> None:
     acquired = holding(delivered(0, 9))
     pending = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})
-    acquired.add(P, TOPIC, [delivered(0, 9)])  # The locks of these records had expired.
+    acquired.add(P, TOPIC, [delivered(0, 9)])  # the locks of these records had expired
     acquired.end_pending(pending, committed=True)
     assert acquired.has_open
     assert acquired.acknowledge(P, 3, ACCEPT)

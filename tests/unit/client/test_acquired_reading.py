@@ -1,4 +1,4 @@
-"""Fetched records that count as acquired, and offsets that count as gaps (docs/spec/share-groups.md#s1-5)."""
+"""Tests which fetched records count as acquired, and which offsets count as gaps (docs/spec/share-groups.md#s1-5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ P = TopicPartition("jobs", 3)
 
 
 def batch(first: int, last: int, *, missing: tuple[int, ...] = ()) -> bytes:
-    """Returns a batch with a record for each offset, except those that compaction has removed."""
+    """Returns a batch with a record for each offset, except for the offsets in `missing`, which compaction has
+    removed."""
     offsets = [offset for offset in range(first, last + 1) if offset not in missing]
     made = bytearray(HEADER_BYTES)
     for offset in offsets:

@@ -1,4 +1,5 @@
-"""The assignors distribute partitions like Kafka's assignors of the same names, so that a group may mix clients."""
+"""Tests that the assignors distribute partitions like Kafka's assignors of the same names, so that a group may contain
+different clients."""
 
 import pytest
 from hypothesis import given, settings

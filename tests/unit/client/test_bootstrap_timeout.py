@@ -1,4 +1,4 @@
-"""`bootstrap_timeout_ms` lets a client start before its broker."""
+"""Tests that `bootstrap_timeout_ms` lets a client start before its broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ async def test_a_client_waits_for_a_broker_that_is_away(client: Callable[..., An
     port = free_port()
     waiting = a_client(client, port, bootstrap_timeout_ms=HOUR_MS)
     starting = asyncio.ensure_future(waiting.start())
-    await asyncio.sleep(0.02)  # Gives the client time for a first attempt. The test would also pass without it.
+    # Gives the client time for a first attempt, without which the test would pass too.
+    await asyncio.sleep(0.02)
     broker = ScriptedBroker(port=port)
     server = await asyncio.start_server(broker.accept, "127.0.0.1", port)
     await starting

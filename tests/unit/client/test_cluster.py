@@ -1,4 +1,5 @@
-"""A client discovers the brokers of a cluster, sends requests to them, and rediscovers them when they change."""
+"""Tests that a client discovers the brokers of a cluster, sends requests to them, and rediscovers them when they
+change."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from odradek.protocol.struct import ZERO_UUID
 from tests.unit.client.scripted_broker import Request, ScriptedBroker, scripted, usual, versions
 
 E = ErrorCode
-WITH_TOPIC_IDS = 12  # version of Metadata
+WITH_TOPIC_IDS = 12  # first version of Metadata with topic ids
 
 
 def a_cluster(*ports: int) -> Cluster:
@@ -54,7 +55,7 @@ def saying(broker: ScriptedBroker, answers: dict[ApiKey, Callable[[Request], byt
 
 
 def each_in_turn(*topics: MetadataResponseTopic) -> Iterator[MetadataResponseTopic]:
-    """Yields the topics in turn, and repeats the last one forever."""
+    """Yields the topics one after another, and then repeats the last one forever."""
     return chain(topics, repeat(topics[-1]))
 
 
@@ -150,7 +151,7 @@ async def test_a_coordinator_is_looked_for_until_there_is_one_and_then_known() -
         for _ in range(3):
             assert await cluster.coordinator("id", CoordinatorType.TRANSACTION) == 1
         cluster.forget_coordinator("id", CoordinatorType.TRANSACTION)
-        with pytest.raises(RetriableError, match="lost"):  # There is no fourth response.
+        with pytest.raises(RetriableError, match="lost"):  # the coordinator answered only three requests
             await cluster.coordinator("id", CoordinatorType.TRANSACTION, timeout_ms=0)
         await cluster.close()
 
@@ -184,8 +185,8 @@ async def test_a_connection_that_was_lost_is_opened_again() -> None:
 
 
 async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
-    """KIP-320: metadata with an older epoch is outdated. A topic that was created again is another topic with new
-    epochs."""
+    """Tests that metadata with an older leader epoch is ignored (KIP-320), unless the topic was created again and
+    therefore has new epochs."""
     topics = each_in_turn(
         a_topic(1, leader_epoch=7),
         a_topic(2, leader_epoch=6),
@@ -209,7 +210,7 @@ async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
 
 
 async def test_the_leader_that_an_answer_tells_is_taken_if_it_is_later_and_known() -> None:
-    """KIP-951: the response names the new leader and its address."""
+    """Tests that a new leader in a response is adopted if its epoch is newer and its address is known (KIP-951)."""
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(-1, 1)))})
         cluster = a_cluster(broker.port)

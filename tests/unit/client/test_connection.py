@@ -1,5 +1,5 @@
-"""A connection: the choice of versions, the matching of responses, and the fate of requests when the connection is
-lost."""
+"""Tests of a connection: the choice of versions, the matching of responses, throttling, and the errors of requests when
+the connection is lost."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ async def test_many_requests_are_under_way_at_once_and_each_gets_its_answer() ->
 
 @pytest.mark.parametrize("topics", [1, 2_000, 20_000])
 async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
-    """The largest response is several times as large as the shared buffer for small responses."""
+    """Tests responses of various sizes. The largest response is several times as large as the shared buffer for small
+    responses."""
 
     def long(request: Request) -> bytes:
         listed = [MetadataResponseTopic(name=f"topic-{number}") for number in range(topics)]
@@ -100,7 +101,7 @@ async def test_a_connection_that_is_closed_fails_what_waits() -> None:
 
 
 async def test_a_request_that_is_not_answered_in_time_loses_the_connection() -> None:
-    """Later responses on this connection would have to wait as well."""
+    """Tests that the connection is closed, because later responses on it would be late too."""
     async with scripted(instead_of_metadata(lambda _: b"")) as broker:
         connection = await connected(broker)
         late = connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=1)
@@ -122,7 +123,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_let_go() -> None:
 
 
 def throttled(first_ms: int) -> Answers:
-    """Answers like a broker with a quota that the first Metadata request exceeds."""
+    """Answers like a broker with a quota that the client's first Metadata request exceeds."""
     left = [first_ms]
 
     def answer(request: Request) -> bytes:
@@ -165,8 +166,8 @@ def test_a_throttle_time_is_heeded_where_the_client_is_to_wait() -> None:
     throttle = Throttle()
     heartbeat, member = ApiKey.HEARTBEAT.value, ApiKey.CONSUMER_GROUP_HEARTBEAT.value
     assert [
-        throttle.note_throttle(heartbeat, 1, 500, 10.0),  # With this version the broker waits.
-        throttle.note_throttle(member, 1, 500, 10.0),  # Kafka's clients do not wait here.
+        throttle.note_throttle(heartbeat, 1, 500, 10.0),  # the broker itself waits with this version
+        throttle.note_throttle(member, 1, 500, 10.0),  # Kafka's clients do not wait after this response
         throttle.note_throttle(heartbeat, 2, 0, 10.0),
         throttle.note_throttle(heartbeat, 2, 500, 10.0),
         throttle.note_throttle(heartbeat, 2, 100, 10.25),  # shorter than the remaining time
@@ -218,6 +219,6 @@ async def test_where_nobody_listens_there_is_no_connection() -> None:
 
 async def test_a_broker_that_says_nothing_is_given_up() -> None:
     async with scripted(lambda _: b"") as broker:
-        # The error comes before or after the connection is established.
+        # The connection may have been established when the error occurs, or not.
         with pytest.raises(RetriableError, match=str(broker.port)):
             await connected(broker, request_timeout_ms=1)

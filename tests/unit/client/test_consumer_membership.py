@@ -1,4 +1,4 @@
-"""The heartbeats of a member of a consumer group (KIP-848), and its reactions to the responses."""
+"""Tests of the heartbeats of a consumer group member (KIP-848), and of its reactions to the responses."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def reply(
 
 
 def joined(interest: Interest | None = None) -> ConsumerMembership:
-    """Returns a member at epoch 2 that owns both partitions and has reported them to the coordinator."""
+    """Returns a member at epoch 2 that owns both partitions, and has reported so to the coordinator."""
     found = member(interest)
     found.handle_answer(found.current_state(), reply(2, 0, 1))
     found.set_owned(BOTH)

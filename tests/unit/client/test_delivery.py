@@ -1,4 +1,5 @@
-"""Records are delivered one by one, and the consumer always knows which records it has not delivered yet."""
+"""Tests that records are delivered one at a time or together, and that the consumer always knows which records it has
+not delivered yet."""
 
 from odradek.client.common.values import ConsumerRecord, TopicPartition
 from odradek.client.consuming.delivery import Delivery

@@ -1,4 +1,4 @@
-"""`help()` of the client reads as a manual: everything public says what it is or does."""
+"""Tests that `help()` of the client reads as a manual: everything public says what it is or does."""
 
 import inspect
 from collections.abc import Iterator
@@ -10,8 +10,10 @@ import odradek.client.sync
 
 
 def undocumented(module: str, name: str, value: object) -> Iterator[str]:
-    """Yields the names of a public class and of its public methods and properties that have no docstring of their own.
-    Named tuples and dataclasses get a generated docstring, which only repeats their fields and does not count."""
+    """Yields the names of a public class and of its public methods and properties that have no docstring.
+
+    The generated docstring of a named tuple or dataclass only repeats its fields, so it does not count.
+    """
     if not inspect.isclass(value):
         return
     text = inspect.getdoc(value) or ""

@@ -1,6 +1,7 @@
-"""The client, the fixtures and the commands work without the modules that only Unix systems have.
+"""Tests that the client, the fixtures and the commands work without the modules that only Unix systems have.
 
-The test hides those modules, so that it can run on Linux. Windows and macOS have fewer modules to hide.
+The test hides those modules, so that it can run on Linux. On Windows and macOS, some of the modules do not exist
+anyway.
 """
 
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# The standard library is loaded first, because it also checks the platform.
+# The standard library is loaded before the modules are hidden, because it also checks the platform.
 HIDE = """
 import asyncio, concurrent.futures, ctypes, logging, multiprocessing, os, shutil, socket, ssl, subprocess, sys, tempfile
 import aiohttp, cryptography.x509, pytest
@@ -45,7 +46,7 @@ USED = (
 
 
 def run(platform: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    # On Windows a process cannot start without the system's variables in its environment.
+    # The new process gets the complete environment. On Windows, it could not start without the system's variables.
     command = [sys.executable, "-c", HIDE.format(platform=platform) + code]
     environment = os.environ | {"TMPDIR": str(folder), "ODRADEK_PURE": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,4 +1,4 @@
-"""The records of a log that a read_committed consumer gets, by KIP-98's rule for aborted transactions."""
+"""Tests of the records of a log that a read_committed consumer gets, by KIP-98's rule for aborted transactions."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ ALL = 1_000
 
 
 class Log:
-    """Consecutive batches, each at the next offset."""
+    """Consecutive batches, each of which is added at the end offset of the log."""
 
     def __init__(self, start: int = 0) -> None:
         self.bytes = b""
@@ -58,7 +58,7 @@ def _records(values: tuple[str, ...]) -> list[NewRecord]:
 
 
 def aborted(*transactions: tuple[int, int]) -> list[AbortedTransaction]:
-    """Returns aborted transactions for these (producer id, first offset)."""
+    """Returns AbortedTransaction objects for these (producer id, first offset) pairs."""
     return [AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in transactions]
 
 
@@ -149,13 +149,16 @@ STEPS = st.lists(
 def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_given(
     steps: list[tuple[str, int]], choices: st.DataObject
 ) -> None:
-    """The response contains the records from the fetch offset to the last stable offset, and lists the aborted
-    transactions whose marker is at or after the fetch offset."""
+    """Tests all offsets from which a consumer may start to read.
+
+    The response contains the records from the fetch offset to the last stable offset. It lists the aborted transactions
+    whose marker is at or after the fetch offset.
+    """
     log = Log()
-    begun: dict[int, int] = {}  # first offset of the open transaction, by producer
-    # (producer, first offset of its transaction), by offset of the record
+    begun: dict[int, int] = {}  # first offset of the open transaction, by producer id
+    # by offset of a record: (producer id, first offset of the record's transaction)
     of_transaction: dict[int, tuple[int, int]] = {}
-    aborted_ones: list[tuple[int, int, int]] = []  # (producer, first offset, offset of the marker)
+    aborted_ones: list[tuple[int, int, int]] = []  # (producer id, first offset, offset of the marker)
     plain: list[int] = []
     starts = [0]
     for what, producer in steps:

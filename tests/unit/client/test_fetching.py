@@ -1,4 +1,4 @@
-"""The reactions of a consumer to the responses of a partition leader. The responses are scripted."""
+"""Tests of a consumer's reactions to the scripted responses of a partition leader."""
 
 from __future__ import annotations
 
@@ -67,18 +67,19 @@ def data(records: bytes = b"", *, code: ErrorCode = E.NONE, aborted: tuple[tuple
 
 @dataclass
 class Leader:
-    """The leader of a single partition. It gives one of `answers` to each Fetch; then it has no more records."""
+    """The leader of a single partition. It answers each Fetch with the next of `answers`. After that, it has no more
+    records."""
 
     answers: list[PartitionData]
     newest_fetch: int = 17
-    # leader epochs of successive Metadata responses; the last one repeats
+    # leader epochs in successive Metadata responses; the last epoch repeats
     epochs: list[int] = field(default_factory=lambda: [4])
     topic_ids: list[bytes] = field(default_factory=lambda: [TOPIC_ID])
     start: int = 0
     epoch_end: tuple[int, int] = (-1, -1)  # epoch and end offset that OffsetForLeaderEpoch returns
     silences: int = 0  # number of Fetch requests that get no response
     port: int = 0
-    fetched: list[tuple[int, int]] = field(default_factory=list)  # (offset, leader epoch) of each Fetch
+    fetched: list[tuple[int, int]] = field(default_factory=list)  # (fetch offset, leader epoch) of each Fetch
     requested_apis: list[ApiKey] = field(default_factory=list)
 
     def answer(self, request: Request) -> bytes | None:
@@ -168,7 +169,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("newest_fetch", [LAST_VERSION_WITH_NAMES, 17])
 async def test_each_fetch_begins_where_the_last_one_ended(newest_fetch: int) -> None:
-    """This holds for versions with topic names and with topic ids."""
+    """Tests versions of Fetch with topic names and with topic ids."""
     leader = Leader([data(batch(b"a", b"b", offset=0)), data(batch(b"c", offset=2))], newest_fetch)
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]
@@ -217,7 +218,7 @@ async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connecti
 
 
 async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
-    """The broker would answer the first Fetch only after an hour."""
+    """Tests a seek while the broker holds a Fetch that it would answer only after an hour."""
     leader = Leader([data(batch(b"a", offset=7))], silences=1)
     async with reading(leader, fetch_max_wait_ms=3_600_000) as consumer:
         while leader.silences:  # until the leader has received the Fetch
@@ -299,7 +300,7 @@ async def test_aborted_records_are_left_out_of_what_is_committed(isolation: str,
         assert await values(consumer, len(expected)) == expected
 
 
-# KIP-320: the leader changes, from epoch 4 to epoch 5, after two records were read.
+# KIP-320: the leader changes after two records were read. The leader epoch changes from 4 to 5.
 
 
 def after_a_change(end: tuple[int, int], *following: PartitionData) -> Leader:
@@ -332,7 +333,7 @@ async def test_without_a_policy_the_application_hears_that_records_which_it_read
 
 
 async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once() -> None:
-    """As in Java's client, the new position has no epoch, and therefore needs no further validation."""
+    """Tests that the new position has no epoch, as in Java's client, and therefore needs no further validation."""
     leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]

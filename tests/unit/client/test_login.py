@@ -1,4 +1,4 @@
-"""Connections to secured brokers: the login, its renewal, TLS, and the errors when one of these fails."""
+"""Tests of connections to secured brokers: the login, its renewal, TLS, and the errors when one of these fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RIGHT = b"\0alice\0pw"
 
 
 def with_sasl(request: Request, *, lifetime_ms: int = 0, is_accepted: Callable[[bytes], bool] = RIGHT.__eq__) -> bytes:
-    """Answers like a broker that offers PLAIN and OAUTHBEARER."""
+    """Answers like a broker that supports PLAIN and OAUTHBEARER."""
     if request.api_key == VERSIONS:
         answer = versions()
         answer.api_keys += [
@@ -183,7 +183,7 @@ async def test_a_token_that_cannot_be_had_is_asked_for_again() -> None:
             await connected(broker, bearer)
 
 
-# TLS.
+# TLS
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,8 @@ async def test_a_certificate_of_another_authority_or_another_host_is_refused(
 
 
 async def error_of(security: Security, serve: Callable[[socket.socket], None]) -> ClientError:
-    """Returns the error of a connection to a server that passes the socket to `serve` and then closes it."""
+    """Connects to a server that passes the accepted socket to `serve` and then closes it. Returns the error of the
+    connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def accept() -> None:
@@ -253,7 +254,7 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
     tls.load_verify_locations(cadata=authority.pem)
 
     def shake_hands(accepted: socket.socket) -> None:
-        """Performs a TLS handshake like asyncio, but also sends the alert if the handshake fails."""
+        """Performs a TLS handshake like asyncio, but if the handshake fails, also sends the alert."""
         with suppress(ssl.SSLError):
             tls.wrap_socket(accepted.dup(), server_side=True)
         accepted.shutdown(socket.SHUT_WR)
@@ -272,7 +273,8 @@ async def test_a_broker_that_requires_a_certificate_is_given_one_or_says_so(
 
 
 async def test_tls_to_a_listener_without_is_named(authority: Authority) -> None:
-    """A listener without TLS may answer, or may close the connection because the frame seems too long."""
+    """Tests two listeners without TLS. One answers, and the other closes the connection because the frame seems too
+    long."""
     security = Security("SSL", ssl_cadata=authority.pem)
 
     def answer(accepted: socket.socket) -> None:

@@ -1,5 +1,5 @@
-"""The help texts of `Producer` and the other clients read as a manual: each public method says what it does and what it
-raises."""
+"""Tests that the help texts of `Producer` and the other clients read as a manual: each public method says what it does
+and what it raises."""
 
 import ast
 import inspect
@@ -27,7 +27,8 @@ def function(cls: type, name: str) -> Callable[..., Any] | None:
 
 
 def raised(cls: type, name: str, seen: set[str]) -> set[str]:
-    """Returns the classes of the errors that a method raises itself, or through other methods of the same object."""
+    """Returns the class names of the errors that a method raises, either itself or through other methods of the same
+    object."""
     method = function(cls, name)
     if method is None or name in seen:
         return set()

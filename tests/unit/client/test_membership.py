@@ -1,4 +1,4 @@
-"""The reactions of a group member to the coordinator's responses: it rejoins, loses its partitions, or fails."""
+"""Tests of a group member's reactions to the coordinator's responses: it rejoins, loses its partitions, or fails."""
 
 import pytest
 
@@ -83,4 +83,4 @@ def test_joining_gives_back_what_was_lost() -> None:
     assert member.is_lost
     member.set_generation("m-2", 4)
     assert not member.is_lost
-    assert not member.is_stable  # SyncGroup has not been sent yet.
+    assert not member.is_stable  # SyncGroup has not been sent yet

@@ -1,4 +1,4 @@
-"""The batches of one partition. Earlier responses determine when a batch may be sent, and its sequence."""
+"""Tests of the batches of one partition. Earlier responses determine when a batch may be sent, and its sequence."""
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
@@ -22,7 +22,7 @@ def fill(outbox: Outbox, count: int) -> list[ProducerBatch]:
 
 
 def send(outbox: Outbox, identity: ProducerIdentity = FIRST) -> list[ProducerBatch]:
-    """Sends all batches that may be sent."""
+    """Sends all batches that may be sent now, and returns them."""
     sent = []
     while (batch := outbox.next_to_send(identity)) is not None:
         outbox.mark_sent(batch, identity)
@@ -90,7 +90,7 @@ def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
 
 
 def test_a_batch_sent_before_its_turn_goes_again() -> None:
-    """The previous batch got a transient error, so the broker sees a gap in the sequence."""
+    """Tests a batch after one that got a transient error, so that the broker sees a gap in the sequence."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -99,7 +99,8 @@ def test_a_batch_sent_before_its_turn_goes_again() -> None:
 
 
 def test_the_next_batch_in_line_cannot_be_too_early() -> None:
-    """The broker has forgotten the producer, or has lost acknowledged records."""
+    """Tests a gap that the client did not cause: the broker has forgotten the producer, or has lost acknowledged
+    records."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -135,7 +136,8 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
 
 
 def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
-    """If these batches were renumbered within the old epoch, a copy on a lost connection could be appended as well."""
+    """Tests that such batches need a new epoch. If they were renumbered in the old epoch, a copy on a lost connection
+    could be appended as well."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)

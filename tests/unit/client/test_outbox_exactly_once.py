@@ -1,7 +1,8 @@
-"""An outbox and a partition that checks sequences like a broker, over connections that may be cut at any moment.
+"""Tests an outbox together with a partition that checks sequences like a broker, over connections that may be cut at
+any moment.
 
-Each batch is appended at most once, in order; an acknowledged one exactly once, and a refused one never. Batches sent
-on a cut connection may still arrive, after those of the next connection.
+Batches are appended in order, and each batch at most once. An acknowledged batch is appended exactly once, and a
+refused batch never. Batches sent on a cut connection may still arrive, even after batches of the next connection.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LIMIT_BYTES = 1_000
 
 @dataclass(frozen=True)
 class SentBatch:
-    """A batch in the form in which it was sent."""
+    """A batch with the producer identity and the base sequence with which it was sent."""
 
     batch: ProducerBatch
     identity: ProducerIdentity
@@ -35,7 +36,7 @@ class SentBatch:
 
     @property
     def records(self) -> range:
-        """Returns the numbers of the records."""
+        """The numbers of the batch's records."""
         return range(self.batch.order, self.batch.order + self.batch.record_count)
 
     @property
@@ -45,7 +46,8 @@ class SentBatch:
 
 @dataclass
 class Partition:
-    """The sequence rules of a broker's log without transactions, and the numbers of the appended records."""
+    """Applies the sequence rules of a broker's log without transactions, and stores the numbers of the appended
+    records."""
 
     log: list[int] = field(default_factory=list)
     identity: ProducerIdentity = NO_IDENTITY
@@ -56,7 +58,7 @@ class Partition:
             return "written"
         if sent.identity.producer_epoch < self.identity.producer_epoch:
             return "fenced"
-        if self.identity != NO_IDENTITY:  # A producer without state may start with any sequence.
+        if self.identity != NO_IDENTITY:  # a producer without state may start with any sequence
             expected = self.cache[-1][1] if sent.identity == self.identity else 0
             if sent.base_sequence != expected:
                 return "out of order"
@@ -78,12 +80,12 @@ class World:
         self.answers: deque[tuple[SentBatch, str]] = deque()
         self.late: deque[SentBatch] = deque()  # batches sent on connections that were cut
         self.unopened = BATCHES
-        self.opened: list[int] = []  # numbers of the records
+        self.opened: list[int] = []  # numbers of the records that were put into batches
         self.fates: dict[int, str] = {}
         self.trace = [f"SEED={seed}"]
 
     def run(self, faults: float) -> None:
-        """Runs random steps, a fraction `faults` of which are faults, and then finishes all batches without faults."""
+        """Runs random steps, of which a fraction `faults` are faults. Then finishes all batches without faults."""
         for step in range(4_000):
             if step > 2_000:
                 faults = 0.0
@@ -129,22 +131,22 @@ class World:
             self.trace.append(f"late {sent.batch.order} {self.partition.append(sent)}")
 
     def refuse(self) -> None:
-        """Refuses a batch, for example because it is too large."""
+        """Refuses the oldest batch in flight, for example because it is invalid."""
         if self.under_way:
             self.answers.append((self.under_way.popleft(), "refused"))
 
     def refuse_whole(self) -> None:
-        """Refuses the oldest batch in flight as too large, if it can be split."""
+        """Refuses the oldest batch in flight as too large, if the batch can be split."""
         if self.under_way and self.under_way[0].batch.can_split:
             self.answers.append((self.under_way.popleft(), "too large"))
 
     def fail_passing(self) -> None:
-        """Fails with a transient error, for example too few replicas."""
+        """Answers the oldest batch in flight with a transient error, for example too few replicas."""
         if self.under_way:
             self.answers.append((self.under_way.popleft(), "retry"))
 
     def give_up(self) -> None:
-        """Abandons the oldest batch, as the delivery timeout does."""
+        """Gives up the oldest unanswered batch, as the delivery timeout does."""
         unanswered = [batch for batch in (*self.outbox.in_flight, *self.outbox.waiting) if not batch.is_done]
         if unanswered:
             oldest = min(unanswered, key=lambda batch: batch.order)
@@ -155,7 +157,7 @@ class World:
         lost = [sent.batch for sent, _ in self.answers] + [sent.batch for sent in self.under_way]
         self.late.extend(self.under_way)
         for _ in range(self.rng.randint(0, len(self.under_way))):
-            self.late.pop()  # The last batch never left the client.
+            self.late.pop()  # this batch never left the client
         self.answers.clear()
         self.under_way.clear()
         for batch in lost:
@@ -215,7 +217,8 @@ def test_no_batch_is_lost_doubled_or_out_of_order(faults: float) -> None:
 
 
 def test_storms_meet_everything_that_can_happen() -> None:
-    """Without such storms, the previous test would prove little."""
+    """Tests that the random steps cause every kind of response and fault. Otherwise the previous test would prove
+    little."""
     met = set()
     for seed in SEEDS:
         world = World(seed)

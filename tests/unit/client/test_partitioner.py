@@ -1,4 +1,4 @@
-"""The partitions of records are the same as with Kafka's Java client."""
+"""Tests that records are assigned to the same partitions as with Kafka's Java client."""
 
 import random
 from collections import Counter
@@ -9,7 +9,7 @@ from odradek.client.producing.partitioner import StickyChoice
 from odradek.protocol.key_partition import murmur2, partition_for_key
 
 
-# The values of Kafka's own unit test, by the bytes of the key.
+# The hashes in Kafka's own unit test, by the bytes of the key.
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -45,7 +45,7 @@ def test_all_partitions_get_about_the_same() -> None:
 
 
 def test_a_topic_that_shrank_is_chosen_from_anew() -> None:
-    """The topic was deleted and created again with fewer partitions."""
+    """Tests the choice after a topic was deleted and created again with fewer partitions."""
     choice = StickyChoice(1_000_000, random.Random(3))
     while choice.partition(1, 8) < 2:
         choice = StickyChoice(1_000_000, random.Random())

@@ -1,4 +1,4 @@
-"""A consumer's position is looked up, stored, and validated under a new leader. It is never lost silently."""
+"""Tests that a consumer's position is looked up, stored, and validated under a new leader, and never lost silently."""
 
 import pytest
 
@@ -33,21 +33,21 @@ def reading(*partitions: TopicPartition, at: int = 0) -> Positions:
 
 
 def bring(to: Positions, partition: TopicPartition, count: int) -> None:
-    """Adds fetched records: one batch of epoch 4, which starts at the position of the partition."""
+    """Adds fetched records: one batch of epoch 4, which starts at the fetch offset of the partition."""
     offset = to.get(partition).fetch_offset
     batch = build_batch([NewRecord(None, b"v", 0)] * count, base_offset=offset, leader_epoch=4)
     to.get(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
 
 
 def records_of(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
-    """Returns (partition, offset) of all records that can be taken."""
+    """Takes all records that can be taken, and returns the partition and the offset of each."""
     found = []
     while (records := from_.take(at_most)) is not None:
         found += [(record.partition, record.offset) for record in records[1]]
     return found
 
 
-# Looking up.
+# Looking up positions
 
 
 def test_without_a_group_reading_begins_as_the_policy_says() -> None:
@@ -97,7 +97,7 @@ def test_partitions_that_stay_keep_their_positions_in_a_new_assignment() -> None
     assert made.partitions == {B}
 
 
-# Fetching ahead.
+# Fetching ahead
 
 
 def test_the_next_fetch_begins_behind_what_is_fetched_and_the_position_behind_what_was_taken() -> None:
@@ -114,7 +114,7 @@ def test_a_partition_is_hungry_until_enough_is_in_hand() -> None:
     bring(made, A, 5)
     assert made.fetchable(made.get(A).fetched_bytes, PLENTY) == []
     assert made.has_enough_buffered(made.get(A).fetched_bytes)
-    assert made.fetchable(PLENTY, made.get(A).fetched_bytes) == []  # The limit applies to all partitions together.
+    assert made.fetchable(PLENTY, made.get(A).fetched_bytes) == []  # the limit applies to all partitions together
 
 
 def test_nothing_is_asked_for_a_partition_that_is_paused_or_asked_about_or_in_error() -> None:
@@ -136,7 +136,7 @@ def test_a_seek_forgets_what_was_fetched() -> None:
     assert (made.get(A).fetch_offset, records_of(made)) == (3, [])
 
 
-# Taking.
+# Taking records
 
 
 def test_what_one_fetch_brought_of_a_partition_is_given_before_it_is_another_s_turn() -> None:
@@ -158,7 +158,7 @@ def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
 
 def test_what_is_committed_is_where_reading_would_go_on() -> None:
     made = reading(A)
-    made.assign([A, B], has_group=False)  # B has no position yet.
+    made.assign([A, B], has_group=False)  # B has no position yet
     bring(made, A, 3)
     made.take(2)
     assert made.to_commit() == {A: OffsetAndMetadata(2, "", 4)}
@@ -173,7 +173,7 @@ def test_it_is_counted_when_a_fetch_is_used_up() -> None:
     assert made.exhausted_fetches == 1
 
 
-# KIP-320: another leader.
+# KIP-320: another leader
 
 
 def of_epoch(epoch: int | None, *, at: int = 10, reset: str = "earliest") -> Positions:
@@ -202,7 +202,8 @@ def test_there_is_nothing_to_validate_without_two_different_epochs(
 
 
 def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
-    """The reset policy does not apply: the consumer has read the records before that end, and the log has them."""
+    """Tests that the reset policy does not apply, because the consumer has read the records before that end offset, and
+    the new leader's log has them."""
     made = of_epoch(4)
     made.get(A).apply_leader_epoch(6)
     made.apply_validation(made.get(A), 6, 3, 9)

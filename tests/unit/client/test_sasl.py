@@ -1,4 +1,4 @@
-"""The client's tokens in a SASL exchange, by mechanism."""
+"""Tests of the client's messages in a SASL exchange, for each mechanism."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from odradek.client.security.sasl import OAuthBearerExchange, PlainExchange, SaslError, ScramExchange
 from odradek.protocol.scram import ScramMechanism
 
-# RFC 7677, section 3: user "user", password "pencil".
+# The example in RFC 7677, section 3: user "user", password "pencil"
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 CLIENT_FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

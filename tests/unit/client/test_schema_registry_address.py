@@ -1,4 +1,4 @@
-"""The URL of a schema registry, and the login that it may contain."""
+"""Tests of the URL of a schema registry, and of the credentials that it may contain."""
 
 from __future__ import annotations
 

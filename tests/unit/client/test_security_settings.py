@@ -1,4 +1,4 @@
-"""Security settings of the client: their valid combinations, and certificates in every accepted form."""
+"""Tests of the client's security settings: their valid combinations, and certificates in every accepted form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reactions of a share consumer to a leader's responses: lost sessions, unknown and missing results of
+"""Tests of a share consumer's reactions to a leader's responses: lost sessions, unknown and missing results of
 acknowledgements, and the end of a session.
 
 Source: docs/spec/share-groups.md#s6-1.
@@ -52,7 +52,7 @@ SETTINGS = ShareSettings("g", "m", AcquireMode.BATCH_OPTIMIZED, 500, 1, 1 << 20,
 
 @dataclass
 class Broker:
-    """Gives scripted responses to ShareFetch and ShareAcknowledge. None closes the connection."""
+    """Answers ShareFetch and ShareAcknowledge with scripted responses. None closes the connection."""
 
     scripted: ScriptedBroker
     scripted_answers: list[Message | None] = field(default_factory=list)
@@ -73,7 +73,8 @@ class Broker:
 
     @property
     def sent_requests(self) -> list[tuple[str, int, list[tuple[int, int, list[int]]]]]:
-        """Returns the kind, the epoch and the batches of each request."""
+        """The kind, the session epoch and the acknowledgement batches of each ShareFetch and ShareAcknowledge
+        request."""
         found = []
         for request in self.scripted.requests:
             if request.api_key in (ApiKey.SHARE_FETCH.value, ApiKey.SHARE_ACKNOWLEDGE.value):
@@ -224,6 +225,6 @@ async def test_the_last_request_closes_the_session_with_what_was_acknowledged() 
         for record in delivered(leader, await leader.fetch(WANTED, 0))[:3]:
             leader.acquired.acknowledge(JOBS, record.offset, AcknowledgeType.ACCEPT.value)
         await leader.acknowledge(is_final=True)
-        await leader.acknowledge(is_final=True)  # The session has already ended.
+        await leader.acknowledge(is_final=True)  # the session has already ended
         assert broker.sent_requests[1:] == [("acknowledge", -1, [(0, 2, [1])])]
         assert results(leader) == [([(0, 2)], None)]

@@ -1,4 +1,4 @@
-"""The heartbeats of a member of a share group (docs/spec/share-groups.md#s2, #s6-1)."""
+"""Tests of the heartbeats of a share group member (docs/spec/share-groups.md#s2, #s6-1)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_passes_is_repeated_in_full_and_the_assignment_stays(code: ErrorCod
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_ID_NOT_FOUND,  # The group is of another type.
+        ErrorCode.GROUP_ID_NOT_FOUND,  # the group is of another type
     ],
 )
 def test_a_member_that_the_group_does_not_take_gives_up(code: ErrorCode) -> None:

@@ -1,4 +1,5 @@
-"""The epochs and partitions of a share session after each response (docs/spec/share-groups.md#s1-10, #s6-1)."""
+"""Tests of the epochs and partitions of a share session after each response (docs/spec/share-groups.md#s1-10,
+#s6-1)."""
 
 from __future__ import annotations
 

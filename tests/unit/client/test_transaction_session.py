@@ -1,4 +1,4 @@
-"""The reactions of a transactional producer to its coordinator's responses, error code by error code."""
+"""Tests of a transactional producer's reactions to its coordinator's responses, error code by error code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WAITS = [E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COOR
 
 @dataclass
 class Coordinator:
-    """A coordinator with scripted responses for each API."""
+    """A coordinator that answers each API with scripted responses."""
 
     broker: ScriptedBroker
     transaction_version: int = 2
@@ -60,7 +60,7 @@ class Coordinator:
         self.scripted_answers[api] = list(messages)
 
     def request_versions(self, api: ApiKey) -> list[int]:
-        """Returns the versions of the requests of an API."""
+        """Returns the versions of the requests of this API, in order."""
         return [request.api_version for request in self.broker.requests if request.api_key == api.value]
 
     def last(self, kind: type[M]) -> M:
@@ -142,7 +142,7 @@ async def a_session(
 
 
 async def begin_transaction(session: TransactionSession, coordinator: Coordinator) -> None:
-    """Begins a transaction, and notes that a request was sent in it."""
+    """Begins a transaction, and notes that a request was sent in it, so that the transaction must be ended."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised()])
     session.enter(Call.INIT)
     await session.init(keep_prepared=False)
@@ -194,8 +194,8 @@ async def test_an_id_that_is_not_permitted_can_be_initialised_once_it_is() -> No
 
 
 async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
-    """The prepared state has the epoch of the transaction's writer. The producer ends the transaction with a newer
-    epoch."""
+    """Tests that the prepared state has the epoch of the transaction's writer, whereas the producer ends the
+    transaction with a newer epoch."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10))])
         session.enter(Call.INIT)
@@ -205,7 +205,7 @@ async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
 
 
 async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_version() -> None:
-    """At that version InitProducerId would abort the prepared transaction."""
+    """Tests that InitProducerId is not sent, because at that version it would abort the prepared transaction."""
     async with a_session(two_phase_commit=True, transaction_version=1) as (session, coordinator):
         session.enter(Call.INIT)
         with pytest.raises(FatalError):
@@ -296,7 +296,7 @@ async def test_below_version_2_a_group_is_added_once_in_each_transaction() -> No
         coordinator.says(ApiKey.ADD_OFFSETS_TO_TXN, [waits, *([AddOffsetsToTxnResponse()] * 3)])
         for group_id in ("group", "group", "other", "group"):
             await send_offsets(session, group_id)
-        assert len(coordinator.request_versions(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # The first request had no effect.
+        assert len(coordinator.request_versions(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # the first one had no effect
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
         session.enter(Call.BEGIN)
@@ -326,11 +326,11 @@ async def test_of_several_errors_the_one_that_does_not_pass_counts() -> None:
         assert session.state is S.ABORTABLE_ERROR
 
 
-# State that the next transaction must not inherit.
+# State that the next transaction must not inherit
 
 
 async def recovered(session: TransactionSession, coordinator: Coordinator, *later: Message) -> None:
-    """Returns to the state after the end of a recovered transaction. `later` answers the next InitProducerId."""
+    """Ends a recovered transaction. `later` contains the responses to further InitProducerId requests."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10)), *later])
     coordinator.says(ApiKey.END_TXN, [ended(epoch=12)])
     session.enter(Call.INIT)
@@ -342,7 +342,8 @@ async def recovered(session: TransactionSession, coordinator: Coordinator, *late
 async def test_after_a_recovered_transaction_the_producer_initialises_anew_without_keeping(
     two_phase_commit: bool,
 ) -> None:
-    """A broker that follows the draft of the KIP would otherwise keep the timeout of the recovered transaction."""
+    """Tests that the producer sends InitProducerId again. Otherwise a broker that follows the draft of the KIP would
+    keep the timeout of the recovered transaction."""
     async with a_session(two_phase_commit=two_phase_commit) as (session, coordinator):
         await recovered(session, coordinator, initialised(epoch=13))
         assert coordinator.request_versions(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
@@ -387,7 +388,7 @@ async def test_where_nothing_was_kept_nothing_is_initialised_anew() -> None:
         assert len(coordinator.request_versions(ApiKey.INIT_PRODUCER_ID)) == 1
 
 
-# transaction.version changes while the producer works.
+# Changes of transaction.version while the producer works
 
 
 async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_and_goes_on_in_the_old_protocol() -> None:
@@ -444,7 +445,8 @@ async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
 
 
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
-    """The producer's epoch stays the same, so the next transaction would have the id and epoch of the decided one."""
+    """Tests that no other transaction begins. The producer's epoch stays the same, so the next transaction would have
+    the id and epoch of the decided one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         await begin_transaction(session, coordinator)
         coordinator.changes_level(0)

@@ -1,4 +1,4 @@
-"""The calls that a transactional producer allows in each state (KIP-98, KIP-939)."""
+"""Tests which calls a transactional producer allows in each state (KIP-98, KIP-939)."""
 
 import pytest
 
@@ -45,7 +45,8 @@ def test_records_and_offsets_are_sent_only_between_begin_and_the_end() -> None:
 
 
 def test_a_prepared_transaction_can_be_decided_and_nothing_else() -> None:
-    """`complete` is not in the table, because it becomes either `commit` or `abort`."""
+    """Tests the calls in the state PREPARED. `complete` is not in the table, because it becomes either `commit` or
+    `abort`."""
     assert allowed(S.PREPARED) == {Call.COMMIT, Call.ABORT}
 
 

@@ -1,4 +1,4 @@
-"""The meaning of error codes for a producer: the table of Kafka's Java client, row by row."""
+"""Tests of the meaning of error codes for a producer, row by row in the table of Kafka's Java client."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 
-# By API: the codes that are retried, those that abort, and those that are fatal.
+# By API: the codes after which a request is retried, those that require an abort, and those that are fatal.
 TABLE = {
     ApiKey.INIT_PRODUCER_ID: ([14, 15, 16, 51, 7], [53, 31, 120], [47, 90, 35, 42, 50]),
     ApiKey.ADD_PARTITIONS_TO_TXN: ([14, 15, 16, 51, 3], [29, 55, 120], [47, 90, 53, 48, 49]),

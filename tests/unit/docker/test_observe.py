@@ -1,5 +1,5 @@
-"""The dashboard and the alert rules only use metrics that the broker exports. `make image-test` checks their syntax
-with promtool."""
+"""Tests that the dashboard and the alert rules only use metrics that the broker exports. `make image-test` checks their
+syntax with promtool."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def panels() -> list[dict[str, Any]]:
 def test_a_panel_shows_metrics_that_there_are(panel: dict[str, Any]) -> None:
     named = {name for target in panel["targets"] for name in METRIC.findall(target["expr"])}
     assert named
-    if resident_bytes() is None:  # Only Linux has these metrics.
+    if resident_bytes() is None:  # only Linux has these metrics
         named = {each for each in named if not each.startswith("process_")}
     assert named <= NAMES
 
@@ -55,7 +55,7 @@ def test_alert_rules_are_about_metrics_that_there_are() -> None:
 def test_every_metric_of_the_broker_is_on_the_dashboard() -> None:
     text = json.dumps(DASHBOARD)
     left_out = {
-        "kafka_cluster_partition_produceridcount",  # This metric is per partition. The sum is another metric.
+        "kafka_cluster_partition_produceridcount",  # per partition; the sum over all partitions is another metric
         "kafka_log_log_logendoffset",
         "kafka_log_log_logstartoffset",
         "kafka_network_requestmetrics_remotetimems_count",
@@ -65,7 +65,7 @@ def test_every_metric_of_the_broker_is_on_the_dashboard() -> None:
         "kafka_server_replicamanager_leadercount",
         "kafka_server_replicamanager_partitioncount",
         "kafka_server_replicamanager_produceridcount",
-        "odradek_info",  # This metric has only labels.
+        "odradek_info",  # this metric has only labels
     }
     own = {name for name in NAMES if name.startswith(("kafka_", "odradek_"))}
     of_one_family = re.compile(r"_(?:bucket|count|sum|created)$")

@@ -1,7 +1,7 @@
-"""Every function that a page names as `file::function` exists. docs/architecture.md names code for each step of its
-walks.
+"""Tests that every function exists that a page names as `file::function`, and every class that the pages for readers
+name. docs/architecture.md names functions for each step of its walks.
 
-Files are named from the root of the repository or, on the architecture page, from `odradek/`.
+Paths of files start at the root of the repository or, on the architecture page, at `odradek/`.
 """
 
 import ast
@@ -15,10 +15,10 @@ CODE = REPOSITORY / "odradek"
 DOCS = REPOSITORY / "docs"
 PAGE = DOCS / "architecture.md"
 READERS_PAGES = ("architecture.md", "glossary.md", "reading.md")
-# A class, or a member of a class such as `Shard.carry_out`.
+# Matches a class, or a member of a class such as `Shard.carry_out`.
 CLASS = re.compile(r"`([A-Z][a-z]+\w*)(?:\.(\w+))?`")
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
-# A file of the reading list, and its number of lines.
+# Matches a file of the reading list, and its number of lines.
 LISTED = re.compile(r"^\d+\. \*\*\[`([a-z_/]+\.py)`\]\(\S+\)\*\* \((\d+)\s+lines\)", re.MULTILINE)
 IN_ALL = re.compile(r"Together they have about ([\d,]+) lines")
 WALKS = (
@@ -39,13 +39,13 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 
 def walk(title: str) -> str:
-    """Returns the section of the page under this heading."""
+    """Returns the section of docs/architecture.md under this heading."""
     after = PAGE.read_text(encoding="utf-8").partition(f"### {title}\n")[2]
     return re.split(r"^##", after, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def names_in(path: Path) -> set[str]:
-    """Returns the names that a file defines at its top level, and those in its classes as `Class.name`."""
+    """Returns the names that a file defines at its top level, and the members of its classes as `Class.name`."""
 
     def defined(body: list[ast.stmt]) -> list[str]:
         names = []

@@ -1,4 +1,4 @@
-"""The diagram in docs/using-transactions.md agrees with the tables of the transaction coordinator."""
+"""Tests that the diagram in docs/using-transactions.md agrees with the tables of the transaction coordinator."""
 
 import re
 

@@ -1,8 +1,9 @@
 """Draws the states of a transactional id into docs/using-transactions.md, from the tables of the transaction
 coordinator.
 
-`python -m tests.unit.docs.transaction_diagram` updates the diagram, and a test checks that it is current. It shows the
-stored states, and Kept, which is Ongoing with a new owner. The other two states only exist while Kafka writes a record.
+`python -m tests.unit.docs.transaction_diagram` updates the diagram, and a test checks that the diagram is current. The
+diagram shows the stored states and Kept, which is Ongoing with a new owner. It omits two states that exist only while
+Kafka writes a record.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ KEEPING = "InitProducerId with KeepPreparedTxn"
 
 
 def edges() -> dict[Edge, list[str]]:
-    """Returns the reasons for each change from one state to another. DEAD means that the id is removed."""
+    """Returns the reasons for each change from one state to another. A change to DEAD means that the id is removed."""
     found: dict[Edge, list[str]] = {}
     for edge, reason in _reasons():
         reasons = found.setdefault(edge, [])
@@ -78,7 +79,7 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
 
 
 def allowed() -> set[Edge]:
-    """Returns the edges of NEXT between states that are drawn."""
+    """Returns the transitions in NEXT between states that are drawn."""
     drawn = ROWS | {TxnState.DEAD}
     return {(state, after) for state, successors in NEXT.items() for after in successors if {state, after} <= drawn}
 
@@ -92,7 +93,7 @@ def mermaid() -> str:
 
 
 def _place(row: Row) -> tuple[int, bool]:
-    """Returns a sort key that places Kept after Ongoing."""
+    """Returns a sort key that places Kept directly after Ongoing."""
     return (TxnState.ONGOING.value, True) if row is KEPT else (row.value, False)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's checkpoints and its other small text files."""
+"""Tests of Kafka's checkpoints and its other small text files."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The offset, time and transaction index of a segment."""
+"""Tests of the offset, time and transaction index of a segment."""
 
 import pytest
 from hypothesis import given
@@ -86,7 +86,7 @@ def test_a_time_index_that_is_torn_or_does_not_ascend_is_corrupt(data: bytes) ->
         TimeIndex.from_bytes(BASE, data)
 
 
-# --- transaction index
+# Transaction index
 
 ENTRY = AbortedTxn(producer_id=7, first_offset=1_010, last_offset=1_020, last_stable_offset=1_015)
 

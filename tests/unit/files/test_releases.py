@@ -1,4 +1,5 @@
-"""Two properties of meta.properties, in addition to Kafka's, say which releases can read a directory."""
+"""Tests of the two properties that Odradek adds to Kafka's meta.properties, which say which releases can read a
+directory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fixed structures: `struct` and construct describe the same bytes."""
+"""Tests that `struct` and construct describe the same bytes of the fixed structures."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Encoding and decoding of messages, and the refusal of invalid bytes."""
+"""Tests of the encoding and decoding of messages, and of the refusal of invalid bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Each codec in the framings of Kafka's clients, decompressed up to the limit and no further."""
+"""Tests of each compression codec in the framings of Kafka's clients. Decompression stops at the limit."""
 
 import contextlib
 import gc
@@ -50,7 +50,8 @@ THEIRS = {
 def test_a_client_library_opens_ours_and_we_open_theirs(codec: Compression, plain: bytes) -> None:
     their_encode, their_decode = THEIRS[codec]
     assert bytes(their_decode(compress(codec, plain))) == plain
-    if codec is not LZ4:  # The client's library writes blocks that depend on each other, which Kafka refuses.
+    # The client's library writes LZ4 blocks that depend on each other, which Kafka refuses.
+    if codec is not LZ4:
         assert bytes(decompress(codec, their_encode(plain))) == plain
 
 
@@ -96,7 +97,7 @@ def test_a_refusal_that_is_kept_keeps_nothing_that_was_opened(codec: Compression
 
 
 def test_a_claim_of_more_than_snappy_can_hold_is_refused_before_memory_is_taken() -> None:
-    claim = b"\xff\xff\xff\x1f" + b"\0" * 20  # A block of 24 bytes claims to have 64 MB.
+    claim = b"\xff\xff\xff\x1f" + b"\0" * 20  # a block of 24 bytes claims to contain 64 MB
     with pytest.raises(MalformedMessage, match="cannot hold"):
         decompress(SNAPPY, claim)
 
@@ -124,7 +125,7 @@ def test_gzip_members_follow_one_another() -> None:
 
 @pytest.mark.parametrize("behind", [b"", b"\x1f", b"not gzip"])
 def test_gzip_members_of_any_size_follow_one_another(behind: bytes) -> None:
-    """The members are read and decompressed in pieces, and may end within a piece."""
+    """Tests members of various sizes. They are read and decompressed in pieces, and may end within a piece."""
     plain = [Random(size).randbytes(size) + bytes(size * 50) for size in (0, 1, 50_000, 0, 100_000, 16_385)]
     packed = b"".join(map(gzip.compress, plain))
     opened = b"".join(plain)

@@ -1,4 +1,5 @@
-"""Requests and responses as whole frames: decoding returns what was encoded, and an invalid frame raises an error."""
+"""Tests of requests and responses as whole frames: decoding returns what was encoded, and an invalid frame raises an
+error."""
 
 from __future__ import annotations
 

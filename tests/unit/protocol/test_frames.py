@@ -1,4 +1,4 @@
-"""The end of the header in frames of requests and responses."""
+"""Tests of the headers in the frames of requests and responses."""
 
 import pytest
 

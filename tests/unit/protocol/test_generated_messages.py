@@ -1,4 +1,4 @@
-"""The message classes in the repository are those that the schemas generate."""
+"""Tests that the message classes in the repository are those that the schemas generate."""
 
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.generate import MESSAGES, generate_sources

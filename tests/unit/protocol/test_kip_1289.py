@@ -1,4 +1,4 @@
-"""The numbers of KIP-1289 are defined in a single place in the code, and the schemas agree with that place."""
+"""Tests that the schemas agree with the single place in the code that defines the numbers of KIP-1289."""
 
 from odradek.protocol import kip_1289
 from odradek.protocol.schema import load

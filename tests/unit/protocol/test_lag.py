@@ -1,4 +1,4 @@
-"""The lag of groups, as the page and the commands compute it."""
+"""Tests of the lag of groups, as the page and the commands compute it."""
 
 import pytest
 

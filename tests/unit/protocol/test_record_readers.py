@@ -1,4 +1,5 @@
-"""The readers of the record format (docs/formats/record-batch.md) find the same records in the same bytes."""
+"""Tests that all readers of the record format (docs/formats/record-batch.md) find the same records in the same
+bytes."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,7 +21,7 @@ Read = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes |
 
 CONTENT = st.none() | st.binary(max_size=70)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), CONTENT), max_size=2)
-# Runs of similar records, with other records in between. Three of the readers process such runs column by column.
+# Runs of similar records, with other records between the runs. Three of the readers process such runs column by column.
 RUNS = st.lists(
     st.tuples(CONTENT, CONTENT, HEADERS, st.integers(-3, 2**33), st.integers(1, 80)), min_size=1, max_size=4
 )
@@ -28,7 +29,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_si
 
 
 def one_by_one(batch: bytes) -> Read:
-    """Reads with `odradek.protocol.records.records_of`, the reader with which the others are compared."""
+    """Reads with `odradek.protocol.records.records_of`, with which the other readers are compared."""
     return [as_row(each) for each in records_of(batch)]
 
 
@@ -55,7 +56,8 @@ def as_table(batch: bytes) -> Read:
 
 
 def as_text(key: str) -> str:
-    """Returns a header key as a table contains it: as valid text. Other readers keep invalid UTF-8 as surrogates."""
+    """Returns a header key as it appears in a table, where invalid UTF-8 is replaced. Other readers keep invalid UTF-8
+    as surrogates."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -66,14 +68,14 @@ def with_valid_text(read: Read | None) -> Read | None:
 
 
 def latest_offsets(batch: bytes, keys: Iterable[bytes | None]) -> dict[bytes, int]:
-    """Returns the latest offset of each of these keys, as compaction reads them."""
+    """Returns the latest offset of each of these keys, as compaction determines it."""
     learnt = KeyMap(1 << 20)
     collect_keys([(read_batch_header(batch), memoryview(batch))], learnt, PassTransactions(()), 0)
     return {key: learnt.latest(key) for key in keys if key is not None}
 
 
 def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
-    """Returns the records that the reader finds, or None if the bytes are not records."""
+    """Returns the records that the reader finds, or None if the reader refuses the bytes."""
     try:
         return reader(batch)
     except MalformedMessage:
@@ -81,7 +83,7 @@ def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
 
 
 def is_surveyed(data: bytes, count: int) -> bool:
-    """Returns whether the validation's walk, which builds no records, accepts the bytes."""
+    """Returns whether the bytes are accepted by the validation, which walks over records without building them."""
     try:
         survey_records(data, count)
     except MalformedMessage:
@@ -91,10 +93,10 @@ def is_surveyed(data: bytes, count: int) -> bool:
 
 @settings(max_examples=examples(150))
 @given(runs=RUNS, edits=EDITS)
-# The offset delta of record 9 takes two bytes instead of one, so that its key starts later than in the following
+# Record 9 gets an offset delta of two bytes instead of one, so that its key starts later than the keys of the following
 # records.
 @example(runs=[(None, None, [("", b"")], 0, 33), (None, None, [], 0, 1)], edits=[(84, 0x80)])
-# The value becomes empty, and its former content becomes the number of headers: 1,610,612,736.
+# The value becomes empty, and its former contents become the number of headers: 1,610,612,736.
 @example(runs=[(None, b"\x80\x80\x80\x80\x0c", [("a", None)], 0, 1)], edits=[(5, 0)])
 def test_all_readers_find_the_same_records_in_the_same_bytes_or_none(
     runs: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int]],

@@ -1,4 +1,4 @@
-"""The fast walk over records agrees with a reader of each record."""
+"""Tests that the fast walk over records agrees with a reader that decodes each record."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,15 @@ from odradek.protocol.record_walk import RecordSurvey, survey_records
 from tests.support.batches import record, record_of
 from tests.support.examples import examples
 
-Shape = tuple[int | None, int | None, int]  # size of key and value (None: null), number of headers
+# The size of the key and of the value (None means null), and the number of headers.
+Shape = tuple[int | None, int | None, int]
 
 SHAPES: st.SearchStrategy[Shape] = st.tuples(
     st.none() | st.sampled_from([0, 1, 5, 63, 64, 200]),
     st.none() | st.sampled_from([0, 1, 40, 63, 64, 5000, 9000]),
     st.integers(0, 3),
 )
-# Runs of similar records, as producers send them, of any length.
+# runs of similar records of any length, as producers send them
 RUNS = st.lists(
     st.tuples(SHAPES, st.integers(1, 200), st.integers(-3, 3), st.sampled_from([0, 63, 64, 9000, 2**40])),
     min_size=1,

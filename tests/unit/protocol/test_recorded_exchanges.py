@@ -1,8 +1,8 @@
-"""Exchanges between real clients and Apache Kafka 4.3.1 are decoded and encoded here as in Kafka.
+"""Tests that exchanges between real clients and Apache Kafka 4.3.1 are decoded and encoded as in Kafka.
 
-Kafka's own codec is the reference: each recorded frame comes with what Kafka reads from it. The only exceptions are
-exchanges that Kafka cannot read itself and, for encoding, those whose bytes Kafka does not reproduce either (extra
-bytes after a request).
+Kafka's own codec is the reference: each recorded frame comes with what Kafka reads from it. The tests leave out
+exchanges that Kafka itself cannot read. The tests of encoding also leave out exchanges whose bytes Kafka does not
+reproduce either (extra bytes after a request).
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ pytestmark = needs_oracle
 RECORDED = list(exchanges()) if IS_THERE else []
 READABLE = [exchange for exchange in RECORDED if exchange.request_json is not None]
 
-RENAMED = {  # The fields that Kafka 4.4.0 has renamed, by API.
+RENAMED = {  # fields that Kafka 4.4.0 has renamed, by API
     ApiKey.TXN_OFFSET_COMMIT.value: {"generationId": "generationIdOrMemberEpoch"},
     ApiKey.STREAMS_GROUP_HEARTBEAT.value: {"acceptableRecoveryLag": "acceptableRecoveryLagLegacy"},
 }
@@ -41,7 +41,8 @@ def response_body_position(exchange: Exchange) -> int:
 
 
 def as_named_since(key: int, recorded: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Returns the message that Kafka 4.3.1 read, with the field names of Kafka 4.4.0 (docs/spec/kafka-4.4.md#s3-1)."""
+    """Returns the message that Kafka 4.3.1 read, but with the field names of Kafka 4.4.0
+    (docs/spec/kafka-4.4.md#s3-1)."""
     if recorded is None:
         return None
     renamed = RENAMED.get(key, {})

@@ -1,4 +1,4 @@
-"""Records and batches: Odradek and client libraries read the batches that were built, and other bytes are refused."""
+"""Tests of records and batches: Odradek and client libraries read each other's batches, and other bytes are refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Odradek reads from every log file of Kafka what DumpLogSegments prints for this file, line by line."""
+"""Tests that Odradek reads from every log file of Kafka what DumpLogSegments prints for the file, line by line."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Record, records_of
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
-# For these kinds DumpLogSegments prints decoded records. The tests compare only the text that precedes the record.
+# For files of these kinds, DumpLogSegments decodes the records. The tests compare only the text before the decoded
+# record.
 DECODED = ("offsets", "transaction-state", "share-group-state", "metadata", "metadata-snapshot")
 FILES = [
     (name, kind)
@@ -92,10 +93,11 @@ def lines_of(file: Path, is_plain: bool) -> Iterator[str]:
 
 
 def comparable(lines: str, is_plain: bool) -> list[str]:
-    """Replaces invalid UTF-8 in the lines, for which Kafka and Python print different numbers of U+FFFD."""
+    """Returns the lines without what DumpLogSegments prints differently, such as invalid UTF-8, for which Kafka and
+    Python print different numbers of U+FFFD."""
     if not is_plain:
         lines = re.sub(r"(headerKeys: \[\]).*", r"\1", lines)
-    # DumpLogSegments also prints this message at the end of valid files.
+    # DumpLogSegments prints this message at the end of valid files, too.
     lines = lines.split("Non-consecutive offsets in ")[0].rstrip("\n")
     lines = lines.replace("\r\n", "\n").replace("\r", "\n")
     shown = [

@@ -1,4 +1,4 @@
-"""SCRAM: the formulas against the example of RFC 7677, and the messages against Kafka's grammar."""
+"""Tests of SCRAM: its formulas against the example in RFC 7677, and its messages against Kafka's grammar."""
 
 from base64 import b64decode
 
@@ -25,7 +25,7 @@ from odradek.protocol.scram import (
 
 SHA_256 = ScramMechanism.SHA_256
 
-# The exchange of RFC 7677, section 3: user "user" with the password of that section.
+# The exchange in RFC 7677, section 3, with the user and the password of that section
 CLIENT_FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
 CLIENT_FINAL = (

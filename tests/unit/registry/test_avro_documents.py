@@ -1,4 +1,4 @@
-"""Schemas that need no reference: each type of a reference is defined where it is used first."""
+"""Tests of Avro schemas without references: each type from a referenced schema is defined where it is used first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The permitted contents of a seed, in YAML and in JSON. Errors name the line and the field."""
+"""Tests of the permitted contents of a seed, in YAML and in JSON. Errors name the line and the field."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Topics in a single word: `--topic` and KAFKA_CREATE_TOPICS."""
+"""Tests of topics that are described in a single word: `--topic` and KAFKA_CREATE_TOPICS."""
 
 import re
 

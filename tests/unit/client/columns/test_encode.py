@@ -1,4 +1,4 @@
-"""Columns become batches that any reader of records can read, and that the broker accepts."""
+"""Tests that columns become batches that the broker accepts and that any reader of records can read."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,5 @@
-"""Batch headers as columns: one row per batch, equal to what `odradek.protocol.batch_header` reads."""
+"""Tests that batch headers as columns have one row per batch, and the same values that `odradek.protocol.batch_header`
+reads."""
 
 import pytest
 

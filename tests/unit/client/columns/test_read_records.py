@@ -1,4 +1,5 @@
-"""Record batches as columns: the same contents as `odradek.protocol.records` reads one record at a time."""
+"""Tests that `read_records` returns as columns the same records that `odradek.protocol.records` returns one at a
+time."""
 
 import random
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ BATCHES = st.lists(
 
 
 def log_of(*batches_of_records: Sequence[NewRecord], **options: int) -> bytes:
-    """Returns consecutive batches with the offsets of a log."""
+    """Returns consecutive batches of a log, with their offsets."""
     data, offset = bytearray(), 0
     for records in batches_of_records:
         data += build_batch(records, base_offset=offset, producer_id=options.get("producer_id", -1))
@@ -80,7 +81,7 @@ def test_columns_hold_what_is_read_record_by_record(
             log_append_time_ms=append_time,
             delete_horizon_ms=horizon,
         )
-        offset += len(records) + 3  # Compaction leaves gaps.
+        offset += len(records) + 3  # compaction leaves gaps
     assert read_records(data).to_pylist() == one_by_one(bytes(data))
 
 
@@ -96,17 +97,18 @@ def test_runs_of_records_of_one_size_are_found_to_their_end(size: int, count: in
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
-    """The reader walks all of these batches in parallel, one step at a time."""
+    """Tests many batches, which the reader walks in parallel, one step at a time."""
     rng = random.Random(seed)
     counts = [rng.randrange(1, rng.choice((3, 70))) for _ in range(rng.choice((47, 48, 90)))]
-    most = rng.choice((20, 200, 9_000))  # lengths of one, two and three bytes
+    most = rng.choice((20, 200, 9_000))  # lengths that are encoded in one, two and three bytes
     data = log_of(*([NewRecord(b"k", bytes(rng.randrange(most)), 5) for _ in range(count)] for count in counts))
     assert read_records(data).to_pylist() == one_by_one(data)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_runs_of_one_size_in_many_batches_are_found_to_their_end(seed: int) -> None:
-    """Each batch has its own size of records, and most batches also have some records of another size."""
+    """Tests runs of records of the same size. Each batch has its own record size, and some batches also have a record
+    of another size."""
     rng = random.Random(seed)
     most = rng.choice((20, 200, 9_000))
     per_batch = []

@@ -1,6 +1,7 @@
-"""The metrics of each client have the names of Kafka's Java clients 4.3.1, and all of them are documented.
+"""Tests that the metrics of each client have the names of Kafka's Java clients 4.3.1, and that all of them are
+documented.
 
-`kafka_4_3_1.txt` lists what `metrics()` of those clients returned: client, group, name, tags.
+Each line of `kafka_4_3_1.txt` is a metric that `metrics()` of a Java client returned: client, group, name, tags.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def test_names_groups_and_tags_are_kafkas(client: str) -> None:
 def test_each_metric_that_a_kip_about_transactions_names_for_clients_is_there() -> None:
     names = {each.name for client in CLIENTS for each in of(client)}
     assert names >= KIP_1289
-    assert "txn-prepare-time-ns-total" in names  # a metric of KIP-939 that Kafka also has
+    assert "txn-prepare-time-ns-total" in names  # this metric is in KIP-939, and Kafka already has it
     assert {f"txn-{call}-time-ns-total" for call in ("init", "begin", "send-offsets", "commit", "abort")} <= names
     acknowledgements = {"acknowledgements-send-rate", "acknowledgements-error-rate"}
     assert acknowledgements <= {each.name for each in of("share")}  # KIP-932
@@ -116,7 +117,7 @@ def test_every_metric_is_documented_and_every_documented_metric_is_there() -> No
 
 
 def expanded(names: str) -> Iterator[str]:
-    """Yields each name. A text such as `record-send-{rate,total}` stands for two names."""
+    """Yields each name in the text. `record-send-{rate,total}` is an abbreviation for two names."""
     for written in re.findall(r"`([^`]+)`", names):
         stem, brace, endings = written.partition("{")
         yield from (f"{stem}{each}" for each in endings.rstrip("}").split(",")) if brace else [written]
@@ -141,7 +142,7 @@ def test_a_registry_of_prometheus_gets_each_metric_once_under_its_tags() -> None
     families = list(text_string_to_metric_families(generate_latest(registry).decode()))
     samples = [(each.name, tuple(sorted(each.labels.items()))) for family in families for each in family.samples]
     assert len(samples) == len(set(samples)) == sum(len(list(client.metrics())) for client in clients)
-    for family in families:  # A sum over labels must not count anything twice.
+    for family in families:  # a sum over labels must not count anything twice
         assert len({tuple(sorted(each.labels)) for each in family.samples}) == 1, family.name
     found = {each.name: each.value for family in families for each in family.samples}
     assert found["kafka_producer_topic_record_send_total"] == 3

@@ -1,5 +1,5 @@
-"""Measurements of a client, on a clock that the test advances: rates and averages over the last two windows, like
-Kafka's."""
+"""Tests of a client's measurements, on a clock that the test advances. As in Kafka, rates and averages cover the last
+two windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.client.metrics.values import Metric, MetricKind, Metrics, Unit
 
 
 class Seconds:
-    """A clock that counts seconds."""
+    """A clock that a test advances by whole or fractional seconds."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -80,7 +80,7 @@ def test_what_is_older_than_two_windows_counts_in_the_total_only(clock: Seconds)
 
 
 def test_reading_changes_nothing(clock: Seconds) -> None:
-    """Another thread may read at the same time."""
+    """Tests that reading has no side effects, because another thread may read at the same time."""
     sensor = Sensor(clock)
     sensor.record(10)
     clock.now_s += 29

@@ -1,4 +1,4 @@
-"""Directories of Apache Kafka, read without a broker: the result is exactly what Kafka serves from them."""
+"""Tests that reading Apache Kafka's directories without a broker yields exactly what Kafka serves from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = needs_oracle
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Unpacks each directory once, because the tests only read them."""
+    """Returns a function that unpacks a recorded directory. Each directory is unpacked only once, because the tests
+    only read it."""
     return cache(lambda name: unpack(name, tmp_path_factory.mktemp("oracle")))
 
 
@@ -33,7 +34,7 @@ def partitions_of(facts: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]
 
 
 def ranges(offsets: list[int]) -> list[list[int]]:
-    """Returns the ranges as [[first, last], …]."""
+    """Returns ascending offsets as ranges in the form [[first, last], …]."""
     found: list[list[int]] = []
     for offset in offsets:
         if found and found[-1][1] == offset - 1:

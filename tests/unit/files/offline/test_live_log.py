@@ -1,4 +1,5 @@
-"""A log that a broker writes, read from its files after each step."""
+"""Tests that a log, read from its files after each step of the broker that writes it, contains what the broker would
+serve."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_readers_of_the_files_see_what_the_broker_would_serve(seed: int, tmp_pat
     rng = random.Random(seed)
     directory = LogDirectory.open(RealDisk(), str(tmp_path / "data"), DirectoryId(1, None, "c", "d"))
     log = directory.create_log("t", 0, b"topic-id-16bytes", LogConfig(segment_bytes=2_000), now_ms=NOW_MS)
-    opened: dict[int, list[int]] = {}  # offsets of the open transaction, by producer id
+    opened: dict[int, list[int]] = {}  # offsets of the records in the open transaction, by producer id
     committed: list[int] = []
     sequences = dict.fromkeys(range(PRODUCERS), 0)
     for _ in range(120):

@@ -1,4 +1,4 @@
-"""Walks over the batches of a log: the end of a walk, and the bytes that count as damage."""
+"""Tests of walks over the batches of a log: where a walk ends, and which bytes count as damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.written_log import WrittenLog, flip
 
 
 def offsets(log: WrittenLog, start: int = 0, end: int = 1 << 62, stretch_bytes: int = 1 << 20) -> list[int]:
-    """Returns the first offset of each batch."""
+    """Returns the first offset of each batch that a walk finds."""
     found = []
     for stretch in stretches(log.directory, start, end, stretch_bytes=stretch_bytes):
         found += [first for first, _ in batches_in(stretch.data)]
@@ -31,7 +31,7 @@ def by_headers(log: WrittenLog) -> list[int]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> WrittenLog:
-    """Returns a log with ten batches of two records in two segments. The second segment starts at offset 12."""
+    """Returns a log with ten batches of two records each, in two segments. The second segment starts at offset 12."""
     log = WrittenLog(tmp_path)
     for number in range(10):
         if number == 6:
@@ -98,7 +98,7 @@ def test_a_wrong_crc_names_file_position_and_offset(log: WrittenLog) -> None:
 
 def test_where_no_batch_begins_reading_goes_on_behind_it_only_if_an_index_knows_a_batch(log: WrittenLog) -> None:
     size = log.active.stat().st_size // 4
-    flip(log.active, size + 16)  # the magic
+    flip(log.active, size + 16)  # damages the magic byte
     damages: list[DamagedLog] = []
     assert [len(each.data) for each in stretches(log.directory, 12, 99, on_damage=damages.append)] == [size]
     log.active.with_suffix(".index").write_bytes((7).to_bytes(4) + (3 * size).to_bytes(4))
@@ -120,7 +120,7 @@ def test_files_that_are_no_part_of_the_log_are_left_out(log: WrittenLog) -> None
 
 
 def test_a_finished_swap_stands_for_the_segments_it_was_made_from(log: WrittenLog, tmp_path: Path) -> None:
-    """A crash, or a reader, may come between the renames of a compaction."""
+    """Tests a log between the renames of a compaction, where a crash or a reader may find it."""
     compacted = WrittenLog(tmp_path / "elsewhere")
     compacted.append(2)
     compacted.skip(6)
