@@ -1,5 +1,5 @@
-"""AlterConfigs and IncrementalAlterConfigs. The expected codes and messages are Kafka 4.3.1's answers to the same
-requests."""
+"""Tests of AlterConfigs and IncrementalAlterConfigs. The expected codes and messages are Kafka 4.3.1's answers to the
+same requests."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def ask(
     incremental: bool = True,
     config: BrokerConfig | None = None,
 ) -> tuple[E | None, str | None]:
-    """Alters one resource and returns its result. A successful change is applied to the image."""
+    """Alters one resource. Returns (error code, error message). A successful change is applied to the image."""
     resources = [ResourceChanges(resource_type, name, [SettingChange(*change) for change in changes])]
     decision = decided(alter_configs(image, config or config_with(), resources, node_id=1, is_incremental=incremental))
     ((_, _, error),) = decision.response

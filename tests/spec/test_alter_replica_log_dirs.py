@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs answers like Kafka 4.3.1 with one log directory.
+"""Tests that AlterReplicaLogDirs answers like Kafka 4.3.1 with one log directory.
 
 `security/test_authorization_matrix.py` tests the required rights.
 """

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and DeleteGroups for classic groups."""
+"""Tests of ListGroups, DescribeGroups and DeleteGroups for classic groups."""
 
 import pytest
 

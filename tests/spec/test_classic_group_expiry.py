@@ -1,4 +1,5 @@
-"""Unused offsets expire after `offsets.retention.minutes`. An empty group expires together with its last offset."""
+"""Tests of unused offsets, which expire after `offsets.retention.minutes`. An empty group expires together with its
+last offset."""
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_members_of_another_protocol_type_keep_all_offsets() -> None:
 
 
 def test_a_commit_may_bring_its_own_retention() -> None:
-    """Requests of OffsetCommit versions 2 to 4 contain a retention time."""
+    """OffsetCommit requests of versions 2 to 4 contain a retention time."""
     scene = Scene()
     scene.commit(1, retention_time_ms=5_000, version=4)
     scene.restart()

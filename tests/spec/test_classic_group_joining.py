@@ -1,4 +1,4 @@
-"""JoinGroup: the admission of members, their member ids, and the start of the next generation."""
+"""Tests of JoinGroup: the admission of members, their member ids, and the start of the next generation."""
 
 import pytest
 
@@ -11,7 +11,7 @@ RANGE, STICKY = {"range": subscription("t")}, {"sticky": subscription("t")}
 
 
 def timers(scene: Scene, kind: TimerKind) -> list[int]:
-    """Returns the remaining time of each timer of this kind, in milliseconds."""
+    """Returns the remaining time of each timer of the given kind, in milliseconds."""
     return sorted(due - scene.now_ms for key, due in scene.due.items() if key.kind is kind)
 
 
@@ -236,7 +236,7 @@ def test_who_was_given_a_member_id_may_still_find_the_group_full() -> None:
     scene.come("a")
     late = scene.join(asked.answer.member_id, version=4)
     assert late.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    # The group does not reserve a place for the member id either.
+    # The member id does not reserve a place for a second attempt either.
     assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: one or several members leave a classic group, or an administrator removes them."""
+"""Tests of LeaveGroup: one or several members leave a classic group, or an administrator removes them."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group_request import MemberIdentity

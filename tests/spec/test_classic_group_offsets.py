@@ -1,4 +1,5 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: the offsets of a classic group, and the members that may commit them."""
+"""Tests of OffsetCommit, OffsetFetch and OffsetDelete: the offsets of a classic group, and the members that may commit
+them."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Static membership (KIP-345): a member that restarts under the same instance id keeps its place."""
+"""Tests of static membership (KIP-345). A member that restarts with the same instance id keeps its place in the
+group."""
 
 import pytest
 
@@ -7,7 +8,7 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def static_group(scene: Scene, *instances: str) -> list[str]:
-    """Returns the member ids of a stable group, starting with the leader."""
+    """Creates a stable group of static members. Returns the member ids, starting with the leader."""
     asked = [scene.join(client=instance, instance=instance) for instance in instances]
     scene.advance(0)
     return scene.settle([each.answer for each in asked])

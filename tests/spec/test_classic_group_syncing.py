@@ -1,4 +1,4 @@
-"""SyncGroup and Heartbeat: a generation receives its assignment, and members stay in their group."""
+"""Tests of SyncGroup and Heartbeat: a generation receives its assignment, and members stay in their group."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def generation_of(scene: Scene, *clients: str) -> tuple[str, ...]:
-    """Returns the ids of members that have joined but not synced, starting with the leader."""
+    """Lets members join without syncing. Returns their member ids, starting with the leader."""
     asked = [scene.join(client=client) for client in clients]
     scene.advance(0)
     return tuple(each.answer.member_id for each in asked)

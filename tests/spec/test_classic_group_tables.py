@@ -1,4 +1,4 @@
-"""The tables of the classic group protocol are complete, and lead only to permitted states."""
+"""Tests that the tables of the classic group protocol are complete, and lead only to permitted states."""
 
 from collections.abc import Mapping
 
@@ -58,7 +58,7 @@ def test_a_dead_group_answers_that_its_coordinator_is_gone_or_that_it_is_not_the
 @pytest.mark.parametrize(
     ("state", "is_leader", "same_protocols", "verdict"),
     [
-        (GroupState.STABLE, True, True, GroupVerdict.REBALANCE),  # A leader requests a new assignment in this way.
+        (GroupState.STABLE, True, True, GroupVerdict.REBALANCE),  # A leader rejoins to request a new assignment.
         (GroupState.STABLE, False, True, GroupVerdict.SAME_GENERATION),
         (GroupState.STABLE, False, False, GroupVerdict.REBALANCE),
         (GroupState.COMPLETING_REBALANCE, True, True, GroupVerdict.SAME_GENERATION),

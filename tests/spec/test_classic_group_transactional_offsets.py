@@ -1,4 +1,5 @@
-"""Offsets committed in a transaction are pending until its marker. Then all of them take effect, or none."""
+"""Tests of offsets that are committed in a transaction. They are pending until its marker. Then all of them take
+effect, or none."""
 
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone
 from odradek.protocol.errors import ErrorCode

@@ -1,5 +1,5 @@
-"""Compaction in a running broker: the order and time in which logs are cleaned, the view of clients, and concurrent
-events."""
+"""Tests of compaction in a running broker: the order and time in which logs are cleaned, the view of clients, and
+concurrent events."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +49,7 @@ class Scene(BrokerScene):
         return self.partition(name)
 
     def write(self, *keys: str, topic: str = "t") -> None:
-        """Writes a segment with these keys, followed by an empty segment."""
+        """Writes a segment with the given keys, followed by an empty segment."""
         partition = self.partition(topic)
         for key in keys:
             batch = build_batch([NewRecord(key.encode(), b"v", NOW_MS)])
@@ -106,7 +106,7 @@ def test_one_log_follows_the_other_the_filthiest_first() -> None:
         scene.compacted(name)
         scene.write("a", "a", topic=name)
     scene.live()
-    scene.write("b", "b", topic="tidy")  # Half of `tidy` is dirty, and three quarters of `filthy` will be.
+    scene.write("b", "b", topic="tidy")  # Half of `tidy` is dirty now, and three quarters of `filthy` soon.
     scene.write("b", "b", "b", "b", topic="filthy")
     scene.backoff_is_over()
     while scene.keys("filthy") != ["a", "b"]:
@@ -172,12 +172,12 @@ def test_what_comes_while_a_log_is_compacted_is_not_lost() -> None:
     scene.compacted()
     scene.write("a", "a")
     scene.backoff_is_over()
-    scene.workers.finish_one()  # The cleaning pass has read the keys.
+    scene.workers.finish_one()  # The cleaning pass has now read the keys.
     scene.partition("t").append(
         build_batch([NewRecord(b"new", b"v", NOW_MS)]), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None
     )
     scene.settle()
-    scene.live(REPLACEMENT_RETRY_MS)  # The finished segment is synced in this time.
+    scene.live(REPLACEMENT_RETRY_MS)  # During this time the finished segment is synced.
     assert scene.keys() == ["a", "new"]
 
 
@@ -267,7 +267,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not() -> None:
 
 
 def test_a_log_with_a_record_too_large_when_decompressed_is_left_alone() -> None:
-    """M4: the cleaner does not clean such a log again (docs/spec/kafka-4.4.md#s4-3)."""
+    """M4: the cleaner does not try to clean the log again (docs/spec/kafka-4.4.md#s4-3)."""
     scene = Scene()
     limit_bytes = 1_000
     for name, compression in (("plain", Compression.NONE), ("packed", Compression.GZIP)):

@@ -1,4 +1,4 @@
-"""The metadata log of a broker: its first records, restarts, changes in turns, and disk errors."""
+"""Tests of the metadata log of a broker: its first records, restarts, changes in turns, and disk errors."""
 
 import logging
 from collections.abc import Callable
@@ -45,7 +45,7 @@ FORMATTED = "00000000000000000000-0000000000.checkpoint"
 
 
 def test_a_new_directory_gets_a_metadata_log_with_the_features_that_are_kept() -> None:
-    """P1, P2 and P4 of docs/spec/kafka-4.4.md#s6-1, and F2 of #s2."""
+    """Rows P1, P2 and P4 of docs/spec/kafka-4.4.md#s6-1, and row F2 of #s2."""
     disk = FakeDisk()
     running = Running(disk)
     assert running.metadata.image.features == FEATURES

@@ -1,4 +1,5 @@
-"""Log compaction: the records that survive, the time at which others are removed, and records that must never be lost.
+"""Tests of log compaction: the records that survive, when other records are removed, and records that must never be
+lost.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """

@@ -1,4 +1,5 @@
-"""Compaction of logs with transactions and idempotent producers: removed records, and reasons to keep records.
+"""Tests of the compaction of logs with transactions and idempotent producers: removed records, and reasons to keep
+records.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """
@@ -63,7 +64,7 @@ def test_scenario_132_a_marker_goes_two_passes_after_its_records() -> None:
     log = CompactedLog()
     log.append(("a", "1"), producer_id=7, transactional=True)
     log.end_txn(7, commit=True)
-    log.append(("a", "2"), producer_id=7, sequence=1)  # Now the producer's state does not depend on the marker.
+    log.append(("a", "2"), producer_id=7, sequence=1)  # The producer's state no longer depends on the marker.
     log.append(("b", "1"))
     log.roll()
     log.clean()
@@ -137,7 +138,7 @@ def test_scenario_134_the_sequence_is_known_again_after_a_restart_without_snapsh
 
 def test_an_emptied_marker_ends_what_a_snapshot_from_before_it_says_is_open() -> None:
     log = CompactedLog(replace(COMPACT, segment_bytes=300))
-    log.append(("z", "x" * 200))  # The segments are too long to be merged.
+    log.append(("z", "x" * 200))  # This record makes the segment too long to be merged.
     log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
     log.roll()
     log.end_txn(7, commit=False, epoch=4)

@@ -1,4 +1,4 @@
-"""CreateTopics: refused requests with their codes and messages, and the records of accepted requests.
+"""Tests of CreateTopics: refused requests with their codes and messages, and the records of accepted requests.
 
 The expected messages are Kafka 4.3.1's answers to the same requests.
 """

@@ -1,5 +1,5 @@
-"""DescribeQuorum answers like Kafka 4.3.1 with one voter. `security/test_authorization_matrix.py` tests the required
-rights."""
+"""Tests that DescribeQuorum answers like Kafka 4.3.1 with one voter. `security/test_authorization_matrix.py` tests the
+required rights."""
 
 from types import SimpleNamespace
 

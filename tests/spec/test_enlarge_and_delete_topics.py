@@ -1,5 +1,5 @@
-"""CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the same
-requests."""
+"""Tests of CreatePartitions and DeleteTopics. The expected codes, messages and order are Kafka 4.3.1's answers to the
+same requests."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The feature levels that Kafka 4.4 introduced, and upgrades and downgrades of them (docs/spec/kafka-4.4.md#s2)."""
+"""Tests of the feature levels that Kafka 4.4 introduced, and of their upgrades and downgrades
+(docs/spec/kafka-4.4.md#s2)."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Fetch requests that are answered at once, that wait, and that are refused, compared with Kafka 4.3.1."""
+"""Tests of Fetch requests that are answered at once, that wait, and that are refused, compared with Kafka 4.3.1."""
 
 import asyncio
 from collections.abc import Mapping
@@ -312,7 +312,7 @@ def test_who_leads_is_told_beside_a_fenced_epoch(scene: Scene, version: int, is_
 def test_a_reader_whose_history_parted_from_ours_is_told_where(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
-    """Epoch 1 covers the offsets 0 to 2, epoch 2 those from 3 on, and epoch 0 has no records."""
+    """Epoch 0 has no records, epoch 1 covers offsets 0 to 2, and epoch 2 covers offset 3 and later."""
     log = scene.partition("t").log
     log.assign_leader_epoch(1)
     scene.write(3)
@@ -369,7 +369,7 @@ def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
     assert next_of(scene, begun, 2) is E.INCONSISTENT_TOPIC_ID
     assert next_of(scene, begun, 3) is E.INCONSISTENT_TOPIC_ID
     answer = only(scene.fetch(want(), topic_id=old, version=13, max_wait_ms=0), 13)
-    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch does not remember the deleted topic.
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch does not use what the session remembers.
 
 
 def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene) -> None:

@@ -1,12 +1,12 @@
-"""A fetch that finds too little data waits for enough bytes, for the end of its maximum wait, or until its client
-leaves."""
+"""Tests of a fetch that finds too little data. The fetch waits for enough bytes, for the end of its maximum wait, or
+until its client leaves."""
 
 from odradek.broker.fetch.wait import FetchWait
 from tests.support.clock import ManualTimers
 
 
 class Place:
-    """A partition, as far as a waiting fetch uses it."""
+    """The part of a partition that a waiting fetch uses."""
 
     def __init__(self) -> None:
         self.parked: dict[FetchWait, None] = {}

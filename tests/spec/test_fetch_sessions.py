@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, and later responses omit partitions without
+"""Tests of fetch sessions (KIP-227). A consumer names its partitions once, and later responses omit partitions without
 changes."""
 
 from collections.abc import Iterator

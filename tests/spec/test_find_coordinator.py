@@ -1,4 +1,4 @@
-"""FindCoordinator: there is a single broker, so the only question is when the response may name it."""
+"""Tests of FindCoordinator. There is only one broker, so the only question is when the response may name it."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,5 @@
-"""The broker acknowledges a record only after it has been written. A record whose append failed is not in the log."""
+"""Tests that the broker acknowledges a record only after it has been written, and that a record whose append failed is
+not in the log."""
 
 import pytest
 

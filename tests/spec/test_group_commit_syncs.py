@@ -1,5 +1,5 @@
-"""If settings or a two-phase commit require an fsync, the broker acknowledges and serves nothing before the fsync
-ends."""
+"""Tests that the broker neither acknowledges nor serves records before their fsync ends, if settings or a two-phase
+commit require the fsync."""
 
 from collections.abc import Callable
 
@@ -173,7 +173,7 @@ def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_
     scene.tick.run()
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 0, 1]
-    assert len(scene.workers.jobs) == 2  # the sync of the other log, and the next sync of this log
+    assert len(scene.workers.jobs) == 2  # the other log's sync, and the next sync of this log
     scene.workers.jobs.rotate(1)
     scene.workers.finish_one()
     assert sorted(map(len, outcomes)) == [0, 0, 1, 1]
@@ -190,7 +190,7 @@ def test_what_is_written_while_a_sync_waits_for_a_thread_is_part_of_it() -> None
     scene.tick.run()
     for _ in range(PARALLEL_SYNCS + 1):
         scene.workers.finish_one()
-    assert outcomes.count([None]) == PARALLEL_SYNCS + 2  # A single sync covered both batches of one log.
+    assert outcomes.count([None]) == PARALLEL_SYNCS + 2  # One log was synced once for its two batches.
     scene.settle()
     assert all(each == [None] for each in outcomes)
 
@@ -208,7 +208,7 @@ def test_a_topic_that_is_deleted_while_its_logs_wait_for_a_thread_is_not_synced(
 
 def test_acknowledged_with_flush_messages_1_means_that_a_power_failure_takes_nothing() -> None:
     scene = Scene(flush_messages=1)
-    scene.disk.sync_directory("/")  # This directory existed before the broker was started.
+    scene.disk.sync_directory("/")  # The root directory existed before the broker was started.
     scene.append(b"a")
     scene.scene.settle()
     unacknowledged = scene.append(b"b")

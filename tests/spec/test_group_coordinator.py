@@ -1,4 +1,4 @@
-"""The group coordinator on real partitions: the shard of a group, loading, the life of the offsets topic, and
+"""Tests of the group coordinator on real partitions: the shard of a group, loading, the life of the offsets topic, and
 crashes."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from tests.support.turns import outcome_and_turns
         ("a", 97),
         ("classic", 853620882),
         ("polygenelubricants", 0),  # Its hash is -2³¹, whose absolute value does not fit into an int32.
-        ("ä😀", 1992007),  # These are three UTF-16 code units.
+        ("ä😀", 1992007),  # This id has three UTF-16 code units.
     ],
 )
 def test_a_group_id_is_hashed_as_java_does(group_id: str, number: int) -> None:
@@ -345,7 +345,7 @@ async def test_several_groups_are_described_and_deleted_each_with_its_own_code()
 
 
 class SearchedCluster(FakeCluster):
-    """A cluster that reports the end of a search when the test calls `found` with the group id."""
+    """A cluster in which the test reports the end of a search, by calling `found` with the group id."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         self.found = notify

@@ -1,4 +1,4 @@
-"""ListOffsets: the offset for a timestamp, including special timestamps, as Kafka 4.3.1 answers."""
+"""Tests of ListOffsets, compared with Kafka 4.3.1: the offset for a timestamp, including special timestamps."""
 
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_a_record_within_a_compressed_batch_is_found(scene: Scene) -> None:
 
 
 def test_a_stored_record_that_is_too_large_now_ends_the_search_at_it(scene: Scene) -> None:
-    """M4: an administrator lowered the limit after the record had been written (docs/spec/kafka-4.4.md#s4-3)."""
+    """M4: an administrator lowers the limit after the record has been written (docs/spec/kafka-4.4.md#s4-3)."""
     scene.topic("gzip")
     scene.write((10,), "gzip", compression=Compression.GZIP)
     records = [NewRecord(b"k", b"v", NOW_MS + 20), NewRecord(b"k", bytes(2_000), NOW_MS + 30)]

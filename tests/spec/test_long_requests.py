@@ -1,8 +1,8 @@
-"""Requests with very many entries. The cost of a request grows linearly with their number, and other clients are served
-meanwhile.
+"""Tests of requests with very many entries. The cost of a request grows linearly with their number, and other clients
+are served meanwhile.
 
 The tests count function calls, so they do not notice C code that compares all entries with each other. `make hostile`
-measures such costs.
+measures the cost of C code too.
 """
 
 import asyncio
@@ -65,8 +65,8 @@ from tests.support.long_requests import (
 
 FEW, MANY = 100, 800
 MAX_GROWTH = 1.5  # allowed growth of the calls per entry
-LONG = 8_000  # A request with this number of entries has LONG_REQUEST_BYTES.
-IN_MANY_TURNS = (  # These requests change something. One turn with MAX_ENTRIES entries would take too long.
+LONG = 8_000  # A request with this many entries has at least LONG_REQUEST_BYTES.
+IN_MANY_TURNS = (  # A single turn with MAX_ENTRIES entries in one of these arrays would take too long.
     "ALTER_CONFIGS-resources",
     "INCREMENTAL_ALTER_CONFIGS-resources",
     "CREATE_TOPICS-topics",
@@ -92,7 +92,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 
 def calls(broker: InProcessBroker, request: Message, version: int) -> int:
-    """Returns the number of functions that are called until the response."""
+    """Returns the number of functions that are called until the broker responds."""
     count = 0
 
     def called(frame: FrameType, event: str, argument: object) -> None:
@@ -156,9 +156,9 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, br
     too_fast = []
     for array in ARRAYS[api_key]:
         for kind in KINDS:
-            cost(array, kind, FEW)  # The first call imports the modules that the request needs.
+            cost(array, kind, FEW)  # The first call imports modules.
             few, many = cost(array, kind, FEW), cost(array, kind, MANY)
-            # A timer of the broker may have fired meanwhile and imported modules.
+            # A timer of the broker may have fired and imported modules while the calls were counted.
             if many * FEW > MAX_GROWTH * few * MANY:
                 many = min(cost(array, kind, MANY) for _ in range(3))
             if many * FEW > MAX_GROWTH * few * MANY:
@@ -176,7 +176,7 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(broker: In
 
 
 def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
-    """For example, a request may name a large group, or a broker with all its settings, many times."""
+    """The limit matters because a request may name a large group, or a broker with all its settings, many times."""
     entries = AnswerEntries()
     entries.add(MAX_SLICED_ENTRIES - 1)
     entries.add(1)
@@ -221,8 +221,8 @@ def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_non
     context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
 
     async def deleted_meanwhile(unknown_topics: int) -> list[OffsetCommitResponseTopic] | None:
-        """Commits offsets while a topic is being deleted. Returns the response, or None if it was faster than the
-        deletion."""
+        """Commits offsets while a topic is being deleted. Returns the response, or None if the commit was faster than
+        the deletion."""
         topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
         await broker.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         names = ("doomed", *(f"unknown-{number}" for number in range(unknown_topics)), KNOWN_TOPIC)

@@ -1,6 +1,7 @@
-"""Lowering a feature from a level that Kafka does not support leaves a metadata snapshot with which Kafka can start.
+"""Tests that lowering a feature from a level that Kafka does not support leaves a metadata snapshot from which Kafka
+can start.
 
-tests/conformance/test_kafka_after_share_transactions.py opens such directories with Apache Kafka.
+tests/conformance/test_kafka_after_share_transactions.py opens directories with such a snapshot with Apache Kafka.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def set_level(running: Running, level: int, feature: str = "share.version") -> N
 
 
 def snapshots(disk: FakeDisk) -> list[str]:
-    """Returns the names of the log's snapshots, without the one that formatting creates."""
+    """Returns the names of the metadata log's snapshots, without the one that formatting creates."""
     names = (name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
     return sorted(name for name in names if name != FORMATTED)
 
@@ -91,7 +92,7 @@ def test_other_features_leave_no_snapshot() -> None:
 
 
 def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
-    """Kafka 4.4.0 accepts share.version 2, so it does not need the snapshot of the next step. Kafka 4.3.1 needs it."""
+    """Kafka 4.4.0 knows share.version 2, so it can start from the first snapshot. Kafka 4.3.1 needs the second one."""
     running = raised()
     set_level(running, 1, "odradek.share.transactions")
     assert snapshots(disk_of(running)) == []
@@ -110,7 +111,7 @@ def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itsel
 
 def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> None:
     running = raised()
-    disk_of(running).fail(3, Fault.ENOSPC)  # The calls before the snapshot are the append to the log and its sync.
+    disk_of(running).fail(3, Fault.ENOSPC)  # The third call writes the snapshot, after an append and its sync.
     set_level(running, 1)
     assert snapshots(disk_of(running)) == []
     running.stop()

@@ -1,6 +1,6 @@
-"""The broker does not compare each entry of a request with all existing entries.
+"""Tests that the broker does not compare each entry of a request with all existing entries.
 
-The work grows with the sum of the two numbers, not with their product.
+The work grows with the number of entries plus the number of existing ones, not with their product.
 """
 
 from collections.abc import Callable

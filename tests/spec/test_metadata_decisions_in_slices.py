@@ -1,4 +1,4 @@
-"""Decisions of the metadata log about very many entries are made in slices."""
+"""Tests that decisions of the metadata log about very many entries are made in slices."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: the topics that a client sees, as in the answers of Kafka 4.3.1."""
+"""Tests of Metadata and DescribeTopicPartitions: the topics that a client sees, as in the answers of Kafka 4.3.1."""
 
 from typing import Any
 
@@ -148,7 +148,8 @@ def test_topics_by_id(scene: BrokerScene) -> None:
 
 
 def test_with_one_topic_id_names_are_not_looked_at(scene: BrokerScene) -> None:
-    """If a request contains a topic id, Kafka ignores its names too. Clients send either ids or names."""
+    """Like Kafka, the broker ignores the names in a request that contains a topic id. Clients send either ids or
+    names."""
     assert codes(by_id(scene, UNKNOWN_ID, name="a")) == {None: E.UNKNOWN_TOPIC_ID}
 
 
@@ -177,7 +178,7 @@ def test_a_partition_without_a_leader_is_said_so(scene: BrokerScene) -> None:
 
 
 def fence_a_follower(scene: BrokerScene, topic: str) -> None:
-    """Adds a replica on broker 2, which is not running."""
+    """Adds a replica of partition 0 on broker 2, which is not running."""
     topic_id = scene.image.topics[topic].topic_id
     endpoints = [BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9093)]
     scene.image.replay(RegisterBrokerRecord(broker_id=2, fenced=True, end_points=endpoints))

@@ -1,5 +1,5 @@
-"""Metadata logs and snapshots that Kafka 4.3.1 and 4.4.0 wrote. Odradek finds the same metadata in them as Kafka, and
-encodes it with the same bytes."""
+"""Tests of metadata logs and snapshots that Kafka 4.3.1 and 4.4.0 wrote. Odradek finds the same metadata in them as
+Kafka, and encodes it with the same bytes."""
 
 import json
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_the_image_is_what_kafka_serves_of_that_directory(name: str, unpacked: d
 @pytest.mark.parametrize("name", directories())
 def test_every_record_is_written_with_the_bytes_that_kafka_wrote(name: str, unpacked: dict[str, Path]) -> None:
     written = set()
-    # These files include the snapshots and the bootstrap checkpoint.
+    # The `*.checkpoint` files are the snapshots and the bootstrap checkpoint.
     files = [unpacked[name] / METADATA / LOG, *unpacked[name].rglob("*.checkpoint")]
     for file in files:
         for value in values(file.read_bytes()):
@@ -173,7 +173,8 @@ def test_producer_ids_go_on_where_kafka_stopped(plain: str, unpacked: dict[str, 
 
 
 def test_metadata_of_a_newer_kafka_is_understood_as_far_as_it_goes(unpacked: dict[str, Path]) -> None:
-    """P4: Odradek skips unknown records and fields (docs/spec/kafka-4.4.md#s6-1)."""
+    """P4: Odradek understands every record that Kafka 4.4.0 wrote at its first start and later
+    (docs/spec/kafka-4.4.md#s6-1)."""
     image = MetadataImage()
     loader = Loader(image)
     loader.load([log_of(unpacked["plain-4.4.0"])])

@@ -1,4 +1,5 @@
-"""The publication of a commit to the metadata log: listeners receive it in slices, before the response is sent."""
+"""Tests of the publication of a commit to the metadata log. Listeners receive the commit in slices, before the response
+is sent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Records of the metadata log, alone and in batches, that are applied, skipped or refused."""
+"""Tests of records of the metadata log, alone and in batches, that are applied, skipped or refused."""
 
 import pytest
 

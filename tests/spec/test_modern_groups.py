@@ -1,5 +1,5 @@
-"""Groups of the newer protocols in a directory that Kafka wrote are preserved and listed, and their offsets are
-served."""
+"""Tests that groups of the newer protocols in a directory that Kafka wrote are preserved and listed, and that clients
+can fetch their offsets."""
 
 import pytest
 

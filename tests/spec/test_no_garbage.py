@@ -1,4 +1,4 @@
-"""Requests leave no reference cycles, so their memory is freed at once.
+"""Tests that requests leave no reference cycles, so their memory is freed at once.
 
 The garbage collector rarely runs in a serving broker. A cycle around a request would keep its frame, perhaps a
 megabyte, for a long time.
@@ -97,7 +97,8 @@ REQUESTS: dict[str, Callable[[Scene], None]] = {
 
 
 def left_after(ask: Callable[[], object]) -> int:
-    """Sends the request three times. Returns the number of objects that the garbage collector then frees."""
+    """Sends the request three times. Returns the number of unreachable objects that the garbage collector finds
+    afterwards."""
     gc.collect()
     gc.disable()
     try:
@@ -112,13 +113,13 @@ def left_after(ask: Callable[[], object]) -> int:
 async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], None]) -> None:
     scene = Scene()
     scene.produce(0)
-    request_(scene)  # The first request imports modules and compiles codecs.
+    request_(scene)  # The first request imports modules and compiles codecs, which leaves garbage.
 
     def ask() -> None:
         request_(scene)
         scene.peer.frames()
 
-    # A leak of the request would show every time, but threads of clients in other tests leave objects only
+    # A leak of the request shows every time. Threads of clients in other tests leave objects too, but only
     # occasionally.
     assert min(left_after(ask) for _ in range(5)) == 0
 

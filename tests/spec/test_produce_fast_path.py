@@ -1,5 +1,5 @@
-"""Produce requests with a single batch take the fast path. The log and the response must be the same as on the general
-path."""
+"""Tests of the fast path for Produce requests with a single batch. The log and the response must be the same as on the
+general path."""
 
 from itertools import product
 from typing import Any
@@ -24,7 +24,7 @@ from tests.support.transactional_clients import Answering
 
 VERSIONS = range(9, 14)
 PEER = ConnectionInfo(1, "127.0.0.1", 40_000)
-SHORT, LONG = "t", "name-" * 24  # This is the longest name whose length fits into one byte.
+SHORT, LONG = "t", "name-" * 24  # The length of the name LONG still fits into one byte.
 VERY_LONG = "name-" * 40
 
 
@@ -57,7 +57,7 @@ class Scene(BrokerScene):
     def request(
         self, *batches: tuple[int, bytearray], topic: str = SHORT, version: int = 9, acks: int = -1, **more: Any
     ) -> ProduceRequest:
-        """Returns a request with these batches, each as (partition, batch)."""
+        """Returns a request with the given batches, each as (partition, batch)."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in batches]
         named = TopicProduceData(partition_data=data)
         if version >= 13:
@@ -67,7 +67,7 @@ class Scene(BrokerScene):
         return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named], **more)
 
     def response_frames(self, request: ProduceRequest, version: int = 9, client_id: str | None = "c") -> list[bytes]:
-        """Sends the request. Returns the frames that the broker sends in response."""
+        """Sends the request. Returns the frames of the broker's responses."""
         self.peer.send(request_bytes(request, version, 77_000_001, client_id))
         self.settle()
         return self.peer.frames()

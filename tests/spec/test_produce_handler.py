@@ -1,4 +1,4 @@
-"""Produce: the responses to all kinds of records, compared with observed responses of Kafka 4.3.1."""
+"""Tests of Produce: the responses to all kinds of records, compared with observed responses of Kafka 4.3.1."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,8 +47,8 @@ class Scene(BrokerScene):
         transactional_id: str | None = None,
         client_id: str = "a-client",
     ) -> Any:
-        """Sends a Produce at `version`, with one batch for each partition from 0 on. None stands for missing
-        records."""
+        """Sends a Produce request at `version`. The batches go to the partitions 0, 1 and so on. None means that the
+        request contains no records."""
         data = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)]
         if version >= 13:
             named = TopicProduceData(topic_id=topic_id or self.image.topics[topic].topic_id, partition_data=data)
@@ -59,7 +59,7 @@ class Scene(BrokerScene):
         return produce(sent, self.context(ApiKey.PRODUCE, version, client_id), self.broker)
 
     def answer(self, *batches: bytes | bytearray | None, **how: Any) -> PartitionProduceResponse:
-        """Returns the decoded response for the last partition."""
+        """Sends a Produce request. Returns the decoded response for the last partition."""
         reply = self.send(*batches, **how)
         self.settle()
         version = how.get("version", 9)
@@ -136,7 +136,8 @@ def test_anything_but_one_batch_is_refused_before_acks_and_topic_are_judged(scen
 
 
 def test_min_insync_replicas_beyond_the_replica_count_does_not_keep_records_out(scene: Scene) -> None:
-    """Kafka uses the smaller of the two numbers. Kafka 4.3.1 did so with min.insync.replicas=2 and one replica."""
+    """Kafka uses min.insync.replicas or the number of replicas, whichever is smaller. This was observed on Kafka 4.3.1
+    with min.insync.replicas=2 and one replica."""
     scene.topic("isr", min_insync_replicas=2)
     assert fields_of(scene.answer(records(), topic="isr"))[0] is E.NONE
 
@@ -266,7 +267,7 @@ def test_an_error_with_acks_0_closes_the_connection(scene: Scene, how: dict[str,
 
 
 def test_a_large_batch_is_checked_in_a_thread_and_then_keeps_later_requests_waiting(scene: Scene) -> None:
-    """The records of one connection thus stay in the order in which they arrived."""
+    """Later requests wait so that the records of one connection stay in the order in which they arrived."""
     large = scene.send(records(CHEAP_RECORDS + 1))
     assert len(scene.workers.jobs) == 1
     assert not large.overlaps

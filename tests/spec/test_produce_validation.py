@@ -1,4 +1,4 @@
-"""The broker's answers to produced records, for each row of tests/support/produced.py.
+"""Tests of the broker's answers to produced records, for each row of tests/support/produced.py.
 
 The conformance suite sends the same rows to Apache Kafka, and compares its answers and the stored records.
 """
@@ -87,9 +87,9 @@ def test_a_wrong_largest_timestamp_is_put_right() -> None:
 
 
 def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
-    """A broker keeps the exception until the response has been sent, and in a reference cycle until the next
-    collection."""
-    opened = bytearray(4 * 1024 * 1024)  # The header announces other records than these bytes.
+    """A broker keeps the exception until the response has been sent. If the exception is part of a reference cycle, it
+    is kept until the next garbage collection."""
+    opened = bytearray(4 * 1024 * 1024)  # The header describes other records than these bytes.
     batch = pack_batch(
         replace(read_batch_header(good_batch()), attributes=Compression.GZIP.value), compress(Compression.GZIP, opened)
     )

@@ -1,4 +1,4 @@
-"""Producer ids are never assigned twice, even across restarts and failures of the metadata log.
+"""Tests that producer ids are never assigned twice, even across restarts and failures of the metadata log.
 
 Rules: docs/spec/transactions.md#s6; scenarios: #s8-9.
 """

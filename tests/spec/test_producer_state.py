@@ -1,4 +1,4 @@
-"""Idempotence in one partition: batches that are accepted, duplicates or refused, and producers that expire.
+"""Tests of idempotence in one partition: batches that are accepted, duplicates or refused, and producers that expire.
 
 Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5, #s8-6.
 """
@@ -389,8 +389,8 @@ def test_a_log_start_within_a_segment_does_not_change_what_is_known_of_producers
     assert [newest(entry) for entry in opened.log.producers()] == [newest(entry) for entry in given.log.producers()]
 
 
-# A duplicate was answered "out of order", or not at all after its offset had left memory. Clients then increase their
-# epoch and write the records twice.
+# A duplicate was answered with OUT_OF_ORDER_SEQUENCE_NUMBER, or not at all after its offset had left memory. Clients
+# then increase their epoch and write the records twice.
 @pytest.mark.known_bug(34, "redpanda 3039, 5355")
 @pytest.mark.known_bug(35, "redpanda 3039, 5355")
 @pytest.mark.parametrize("how", ["at once", "closed", "killed"])
@@ -398,7 +398,7 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     for sequence in range(0, 12, 2):
         given.append(PID, sequence=sequence, records=2)
-    given.log.delete_records_before(12)  # The log may even have deleted the records with these offsets.
+    given.log.delete_records_before(12)  # The log may even have deleted the duplicate's records.
     given.log.retention(given.now_ms)
     if how == "closed":
         given = given.closed_and_opened()

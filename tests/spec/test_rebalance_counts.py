@@ -1,4 +1,5 @@
-"""The rebalances that the metrics of groups count, as in Kafka: docs/spec/streams-groups.md#s9.
+"""Tests of the number of rebalances in the metrics of groups, which is counted as in Kafka:
+docs/spec/streams-groups.md#s9.
 
 A rebalance of a consumer, share or streams group is a new group epoch, unless its only reason is that members left.
 """

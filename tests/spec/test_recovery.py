@@ -1,4 +1,4 @@
-"""A log is opened after a clean stop, after a crash, and when it is damaged.
+"""Tests of opening a log after a clean stop, after a crash, and when it is damaged.
 
 tests/simulation tries every state that a crash may leave. Here each rule has its own test.
 """
@@ -35,7 +35,7 @@ def test_a_clean_start_reads_no_record_but_those_behind_the_last_index_entry() -
     given = filled(200, LogConfig())
     given.directory.close()
     data = bytearray(given.disk.read_bytes(LOG))
-    data[100] ^= 1  # The damage of the first batch goes unnoticed, because the batch is not read.
+    data[100] ^= 1  # The damage to the first batch goes unnoticed, because the batch is not read.
     given.disk.write_bytes(LOG, data)
     assert LogOnDisk(given.disk).log.log_end_offset == 200
 
@@ -365,7 +365,7 @@ def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
         LogOnDisk(state.disk)  # If the recovery point were 1, the lost record would now count as damage.
 
 
-# The mark of a clean shutdown survived the start, so the start after a later crash trusted the log.
+# The mark of a clean shutdown survived the start, so after a later crash the broker trusted the log.
 @pytest.mark.known_bug(25, "KAFKA-10471")
 def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
     given = LogOnDisk()

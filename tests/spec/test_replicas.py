@@ -1,4 +1,4 @@
-"""ElectLeaders and the APIs for reassignments on a single broker, compared with the answers of Kafka 4.3.1."""
+"""Tests of ElectLeaders and the APIs for reassignments on a single broker, compared with the answers of Kafka 4.3.1."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def image_of_a_larger_cluster(*replicas: int, leader: int = NODE.node_id) -> MetadataImage:
-    """Returns the metadata of a topic "t" with one partition, in a directory that once belonged to one of several
+    """Returns the metadata of a topic "t" with one partition, as in a directory that was once used by one of several
     brokers."""
     image = image_with("t")
     partition = image.topics["t"].partitions[0]

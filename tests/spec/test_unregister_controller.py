@@ -1,4 +1,4 @@
-"""UnregisterController in a cluster with one controller (docs/spec/kafka-4.4.md#s3-2)."""
+"""Tests of UnregisterController in a cluster with one controller (docs/spec/kafka-4.4.md#s3-2)."""
 
 from types import SimpleNamespace
 
@@ -40,7 +40,7 @@ def refused(
 
 
 def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
-    """U1: a client without this right receives CLUSTER_AUTHORIZATION_FAILED."""
+    """U1: a client without ALTER on the cluster receives CLUSTER_AUTHORIZATION_FAILED."""
     authorizer = Denying()
     authorizer.denied.add((Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME))
     assert refused(scene, NODE_ID, authorizer=authorizer)[0] is E.CLUSTER_AUTHORIZATION_FAILED
