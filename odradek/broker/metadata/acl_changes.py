@@ -1,4 +1,4 @@
-"""Decides CreateAcls and DeleteAcls requests based on the metadata image. Source: docs/spec/security.md#s3-2, 117 to
+"""Decides on CreateAcls and DeleteAcls requests based on the metadata image. Source: docs/spec/security.md#s3-2, 117 to
 127."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 
-MAX_COMPARISONS = 200_000  # maximum comparisons of filters with ACLs in one request; each takes a microsecond
+MAX_COMPARISONS = 200_000  # maximum number of comparisons of filters with ACLs per request; each takes a microsecond
 _EXACT = (PatternType.LITERAL.value, PatternType.PREFIXED.value)
 
 Created: TypeAlias = list[KafkaError | None]  # for each ACL: the error, or None if the ACL was created
@@ -112,8 +112,9 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
 
 
 class _Candidates:
-    """Selects the ACLs with which a filter must be compared. These are the ACLs of the filter's resource if the filter
-    names exactly one, otherwise the ACLs of its principal, or all ACLs if it names no principal."""
+    """Selects the ACLs that a filter must be compared with. If the filter names exactly one resource, these are the
+    ACLs of that resource. Otherwise they are the ACLs of the filter's principal, or all ACLs if the filter names no
+    principal."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._acls = image.acls

@@ -2,7 +2,7 @@
 
     submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
-Decisions that arrive during a turn wait for the next turn. A change does not become visible to this broker or to
+Decisions that arrive during a turn wait until the turn has ended. A change does not become visible to this broker or to
 clients while a power failure could still undo it. A decision about a large number of objects is made in slices, and a
 large number of records becomes visible in slices (replaying.py). The image does not change while a decision is being
 made.
@@ -78,7 +78,7 @@ from odradek.storage.log_directory import LogDirectory
 log = logging.getLogger("odradek.metadata")
 
 R = TypeVar("R")
-STEPS_PER_TURN = 100  # number of listener steps, such as opening a log or renaming a directory; they take about 2 ms
+STEPS_PER_TURN = 100  # maximum number of listener steps, such as opening a log, per turn; 100 take about 2 ms
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
@@ -123,7 +123,7 @@ def at_once(action: Callable[[], None]) -> None:
 
 
 class ClusterMetadata:
-    """The metadata log with its image. Created by `opening`. Must only be used on the thread of the event loop."""
+    """The metadata log and its image. Created by `opening`. Must only be used on the thread of the event loop."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ClusterMetadata:
         """Initialises the object. Other modules use `opening` instead.
 
         placed  called with each decision before it is recorded; returns the decision to record instead. If several
-                nodes share this log, this function distributes the partitions among them
+                nodes share this log, this function distributes the partitions among the nodes
         rules   the rules of the emulated release; settings that this release does not have are ignored
         """
         self.image = image
@@ -242,7 +242,8 @@ class ClusterMetadata:
         yield from metadata._taking_over_share_version(loader.earlier_share_version, stores_pending)
         yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
-        # The snapshot is missing if the broker crashed before writing it, or if another program wrote the directory.
+        # Kafka cannot read this log without a snapshot. The snapshot is missing if the broker crashed before writing
+        # it, or if another program wrote the directory.
         if is_left(loader.highest_levels, image.features):
             metadata._write(metadata._snapshot())
         for partition in log_directory.partitions():
@@ -266,12 +267,12 @@ class ClusterMetadata:
         return queued.answer
 
     def commit(self, records: Sequence[Message]) -> Deferred[None]:
-        """Commits records that need no decision."""
+        """Commits records that need no decision. The returned Deferred resolves or fails like that of `submit`."""
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
-        """Postpones further decisions until `done` resolves or fails. Used if the next decision depends on data that
-        must be on disk first."""
+        """Postpones further decisions until `done` resolves or fails. Does nothing if `done` is None. Used if the next
+        decision depends on data that must be on disk first."""
         if done is None:
             return
 
@@ -329,7 +330,7 @@ class ClusterMetadata:
             if self._decide(self._queue.popleft()):
                 self._is_committing = False
 
-    # The following methods return whether the turn is over. If not, the turn continues and ends with `_committed`.
+    # The following methods return whether the turn has ended. If not, the turn continues and ends with `_committed`.
 
     def _decide(self, queued: QueuedDecision) -> bool:
         self._steps = self._recording(queued.decide)
@@ -401,7 +402,7 @@ class ClusterMetadata:
         )
 
     def _write(self, snapshot: MetadataSnapshot) -> None:
-        """Writes the snapshot and waits for the disk. If the write fails, the next start tries again."""
+        """Writes the snapshot and waits for the disk. If the write fails, the next startup tries again."""
         try:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
         except OSError as error:
@@ -439,14 +440,14 @@ class ClusterMetadata:
         self._run_turns()
 
     def _publishing(self, records: Sequence[Message]) -> Iterator[bool | None]:
-        """Applies records in slices. Yields True between two slices."""
+        """Applies records in slices. Yields True between two slices, and None after each step of a listener."""
         for number, part in enumerate(slices(records)):
             if number:
                 yield True
             yield from self._applying(part)
 
     def _applying(self, records: Sequence[Message]) -> Iterator[None]:
-        """Replays the records at once, then calls the listeners in steps."""
+        """Replays all of the records, then calls the listeners in steps."""
         news = replay(self.image, records)
         self.image.next_offset = self._log.high_watermark
         if BROKER_CONFIG in news:
@@ -497,8 +498,8 @@ class ClusterMetadata:
     ) -> Iterator[None]:
         """Enables odradek.share.transactions if an earlier Odradek used share.version 2 for the same purpose. Pending
         acknowledgements in the directory then remain part of their transactions, and clients can continue. A crash
-        before the single batch is written changes nothing. After that, the recorded level shows that this step has been
-        done (ADR 35)."""
+        before the single batch is written changes nothing. Once it is written, the recorded level shows that this step
+        has been done (ADR 35)."""
         levels = self.image.features
         if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
             return
@@ -588,8 +589,8 @@ def _check_features(image: MetadataImage, newest: str) -> None:
 
 
 def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Message]:
-    """Returns the records of features that the configuration enables in a new directory. They are kept apart from the
-    formatting records, because Kafka also reads those."""
+    """Returns the records of features that the configuration enables in a new directory. These records are not part of
+    the formatting records, because Kafka also reads the formatting records."""
     level = config.odradek_share_transactions
     if not level:
         return []

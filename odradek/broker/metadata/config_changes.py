@@ -1,5 +1,5 @@
-"""Decides AlterConfigs and IncrementalAlterConfigs requests based on the metadata image, with Kafka's error codes and
-messages.
+"""Decides on AlterConfigs and IncrementalAlterConfigs requests based on the metadata image, with Kafka's error codes
+and messages.
 
 A change maps the names of settings to new values. The value None removes a setting. Only settings whose value changes
 are recorded. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
@@ -43,7 +43,7 @@ RESOURCES_WITH_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResour
 
 @dataclass(frozen=True, slots=True)
 class ResourceChanges:
-    """The requested changes of one resource. `resource_type` is the number in the request, and may be an unknown
+    """The requested changes to one resource. `resource_type` is the number in the request, and may be an unknown
     type."""
 
     resource_type: int
@@ -60,10 +60,10 @@ def alter_configs(
     is_incremental: bool,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[Result]]]:
-    """Decides the changes of each resource separately. Unless `is_incremental`, the changes replace all settings of the
-    resource.
+    """Decides on the changes to each resource separately. Unless `is_incremental` is set, the changes replace all
+    settings of the resource.
 
-    Raises POLICY_VIOLATION if the changes need too many records; as in Kafka, this refuses the whole request.
+    Raises POLICY_VIOLATION if the changes need too many records. As in Kafka, this error refuses the whole request.
 
     rules  the rules of the emulated release; settings that this release does not have are refused
     """
@@ -86,7 +86,7 @@ def alter_configs(
 
 
 def check_changes(changes: Sequence[SettingChange]) -> None:
-    """Raises INVALID_REQUEST if a change is invalid for every type of resource."""
+    """Raises KafkaError if a change is invalid for every type of resource."""
     nulls = [one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE.value]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
@@ -193,8 +193,8 @@ def _list_with(
     """Returns the value of a list setting with the change's values added or removed. If the setting has no value, the
     change is applied to its default.
 
-    Only settings of brokers and topics can be changed in this way, as in Kafka, whose controller does not have the
-    types of other settings.
+    As in Kafka, only settings of brokers and topics can be changed in this way, because Kafka's controller does not
+    know the types of other settings. Raises INVALID_CONFIG.
     """
     setting = settings_of(key[0]).get(change.name)
     if setting is None or setting.kind is not ValueType.LIST or key[0] not in RESOURCES_WITH_LISTS:

@@ -1,4 +1,4 @@
-"""Checks settings by the kind of their resource. Refused settings raise KafkaErrors with Kafka's error codes and
+"""Checks the settings of each type of resource. If settings are refused, raises KafkaError with Kafka's error codes and
 messages."""
 
 import re
@@ -30,8 +30,8 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 JAAS_CONFIG = "sasl.jaas.config"
-# The settings of keys and certificates, and of the engine that reads them. In Kafka, all other TLS and SASL settings
-# can be changed without a listener prefix.
+# AlterConfigs may change the settings with these prefixes only for a single listener. In Kafka, all other TLS and SASL
+# settings can also be changed without a listener prefix.
 STORE_PREFIXES = ("ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.", "ssl.truststore.")
 THREAD_COUNTS = frozenset(
     {
@@ -87,8 +87,8 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], r
 
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks that the settings may be changed while the broker runs. Unknown names are permitted. If `is_default`, the
-    change applies to all brokers."""
+    """Checks that the settings may be changed while the broker runs. Unknown names are permitted. If `is_default` is
+    set, the change applies to all brokers."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
         (name for name, update in updates.items() if update is UpdateMode.READ_ONLY),
@@ -108,8 +108,8 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
 
 
 def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks a change of min.insync.replicas while eligible leader replicas are enabled (KIP-966). Then the setting can
-    only be set for the whole cluster, and cannot be removed."""
+    """Checks a change of min.insync.replicas. If eligible leader replicas are enabled (KIP-966), the setting can only
+    be set for the whole cluster, and cannot be removed."""
     if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
         return
     if not is_default:
@@ -121,7 +121,7 @@ def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | No
 
 
 def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks the settings of a group. Their values must be within the broker's limits for groups."""
+    """Checks the settings of a group. The values must be within the broker's limits for groups."""
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     for name in settings:
@@ -175,7 +175,7 @@ def _check_streams_assignment(config: BrokerConfig, settings: Mapping[str, str])
 
 
 def _effective_value(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
-    """Returns the value of a group setting: the group's own value or, if it has none, the broker's."""
+    """Returns the value of a group setting: the group's own value, or the broker's value if the group has none."""
     broker_name = f"group.{name}"
     value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
     assert isinstance(value, int)

@@ -1,8 +1,8 @@
 """Files of the metadata log other than its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
 
 A snapshot (`<end offset>-<epoch>.checkpoint`) replaces all records of the log below its end offset. This broker reads
-Kafka's snapshots. It writes a snapshot in a new directory (`bootstrap.checkpoint` if it emulates a Kafka before 4.4),
-and other snapshots only if Kafka could not read the log without them (lowered_levels.py). This broker's log stays
+Kafka's snapshots. It writes a snapshot in a new directory (`bootstrap.checkpoint` if it emulates a release before Kafka
+4.4), and other snapshots only if Kafka could not read the log without them (lowered_levels.py). This broker's log stays
 short, because it contains only changes, whereas Kafka appends a record every 500 ms.
 
 `quorum-state` contains the leader and the epoch of the metadata log. The file is written before the first batch of an
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.metadata")
 
-BOOTSTRAP = "bootstrap.checkpoint"  # used by Kafka before 4.4
+BOOTSTRAP = "bootstrap.checkpoint"  # used by releases before Kafka 4.4
 FORMATTED = "00000000000000000000-0000000000.checkpoint"  # used by Kafka 4.4; see docs/spec/kafka-4.4.md#s6-1, P1
 MAX_RECORDS_OF_BATCH = 1_000
 NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -54,8 +54,9 @@ def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
 
 
 def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
-    """Returns the newest snapshot, or None if there is none, and the offset from which the log must be read. Raises
-    CorruptMetadata if the log is incomplete without a snapshot and there is none.
+    """Returns the newest complete snapshot, or None if no snapshot exists, and the offset from which the log must be
+    read. Raises CorruptMetadata if the log ends before the snapshot, or if no snapshot has the records before the start
+    of the log.
 
     The snapshot that formatting writes (FORMATTED) does not replace records of the log and is not returned;
     `formatted_records` reads it.
@@ -84,8 +85,8 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
 
 
 def is_complete(data: bytes) -> bool:
-    """Returns whether a snapshot is complete: all checksums match, no offset is missing, and the snapshot ends with a
-    footer. If the writer crashed, the footer is missing."""
+    """Returns whether a snapshot is complete. In a complete snapshot, all checksums match, no offset is missing, and
+    the last record is a footer. If the writer crashed, the footer is missing."""
     last, next_offset, end_position = None, 0, 0
     try:
         for position, header in batches(data):
@@ -115,8 +116,8 @@ def bootstrap_snapshot(
 ) -> bytes:
     """Builds the snapshot that formatting writes, which contains the initial features of a cluster.
 
-    last_contained_ms  time of the last contained record, for the header: 0 in the `bootstrap.checkpoint` of Kafka
-                       before 4.4, and the time of formatting in the snapshot of Kafka 4.4
+    last_contained_ms  time of the last contained record, for the header: 0 in the `bootstrap.checkpoint` of releases
+                       before Kafka 4.4, and the time of formatting in the snapshot of Kafka 4.4
     """
     values = [encode_record(record, metadata_version) for record in records]
     return snapshot(values, now_ms, last_contained_ms=last_contained_ms)
@@ -175,8 +176,8 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_leader_epoch(data: bytes) -> int:
-    """Returns the leader epoch in a `quorum-state` file of any data version. Returns 0 if the file is unreadable,
-    because the log also contains its epochs."""
+    """Returns the leader epoch in a `quorum-state` file of any data version, or 0 if the file is unreadable. The caller
+    can do without it, because the log also contains its epochs."""
     try:
         epoch = json.loads(data)["leaderEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
 """The state of the cluster according to the metadata log: topics, partitions, configs, features, brokers, producer ids.
 
 Only `replay` changes a `MetadataImage`, one record at a time, both at startup and while the broker runs. Records that
-this broker does not use (controller registration) are ignored, but stay in the log. Source: the record schemas of Kafka
-4.3.1, and the responses of its brokers on the recorded directories (served.json).
+this broker does not use, such as controller registrations, are ignored, but stay in the log. Source: the record schemas
+of Kafka 4.3.1, and the responses of its brokers on the recorded directories (served.json).
 """
 
 from collections.abc import Callable, Mapping
@@ -51,15 +51,15 @@ DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # clust
 
 
 class Node(NamedTuple):
-    """The identity of this broker as a location of replicas. In a cluster, `other_ids` are the other nodes that share
-    its log."""
+    """The identity of this broker as a location of replicas. `other_ids` are the other nodes that share this node's
+    metadata log."""
 
     node_id: int
     directory_id: bytes
     other_ids: tuple[int, ...] = ()
 
 
-NOBODY: Final[list[int]] = []  # one list for all partitions with an empty list of replicas
+NOBODY: Final[list[int]] = []  # shared by all partitions without eligible leader replicas, to save memory
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
-        self.names_by_collision_key: dict[str, str] = {}  # topic names
+        self.names_by_collision_key: dict[str, str] = {}  # the topic names that exist, for the check for collisions
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a missing feature has level 0
         self.acknowledges_in_transactions = False
@@ -148,17 +148,17 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def controller_for_clients(self, preferred: int) -> int:
-        """Returns the id of the broker that clients see as the controller. As in Kafka, this is any broker that is not
-        fenced, or -1 if there is none.
+        """Returns the id of the broker that clients see as the controller, or -1 if all brokers are fenced.
 
-        `preferred` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
+        As in Kafka, this may be any broker that is not fenced. If `preferred` is not fenced, the result is `preferred`.
+        Source: KRaftMetadataCache.getRandomAliveBrokerId.
         """
         alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]
         return preferred if preferred in alive else next(iter(alive), -1)
 
     def replay(self, record: Message) -> None:
-        """Applies one record. Raises KeyError or IndexError if the record contradicts earlier records, because then the
-        log is corrupt."""
+        """Applies one record. Raises KeyError, IndexError or ValueError if the record contradicts earlier records or is
+        invalid, which means that the log is corrupt."""
         apply = REPLAYS.get(type(record).__name__)
         if apply is not None:
             apply(self, record)
@@ -291,8 +291,8 @@ class MetadataImage:
                     partition.partition_epoch += 1
 
 
-# Replay functions by the name of the record class. Names are used so that a record class is imported only when such a
-# record is read or written.
+# Replay functions by the name of the record class. Names are used so that a record class is imported only when a record
+# of this class is read or written.
 REPLAYS: Final[Mapping[str, Callable[[MetadataImage, Any], None]]] = {
     "TopicRecord": MetadataImage._topic,
     "PartitionRecord": MetadataImage._partition,

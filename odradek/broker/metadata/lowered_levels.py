@@ -1,5 +1,5 @@
-"""Builds a metadata snapshot for Kafka. It is written when a feature is lowered to a level that some Kafka release
-supports.
+"""Builds a metadata snapshot for Kafka. The snapshot is written when a feature is lowered to a level that some Kafka
+release supports.
 
 Kafka replays its metadata log from the start, and terminates at a FeatureLevelRecord with an unsupported level even if
 a later record lowers the level. If there is a snapshot, Kafka reads only the snapshot and the part of the log after it.
@@ -26,8 +26,8 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-# The highest level that some Kafka release supports, for features of which Odradek supports a higher level. The level
-# of share.version is that of Kafka 4.3.1. Odradek's own feature exists in no Kafka release.
+# The highest level that a Kafka release supports, for features of which some Kafka release does not support Odradek's
+# highest level. For share.version, this release is Kafka 4.3.1. No Kafka release has Odradek's own feature.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 QUORUM_TYPES = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20
@@ -55,8 +55,8 @@ class MetadataSnapshot(NamedTuple):
 
 
 def snapshot_without_left_levels(portions: Iterable[Buffer]) -> MetadataSnapshot:
-    """Builds the snapshot. `portions` consist of whole batches: first the newest snapshot, if there is one, then the
-    part of the log after it."""
+    """Builds the snapshot. `portions` consist of whole batches. The newest snapshot comes first, if there is one,
+    followed by the part of the log after it."""
     repeated = _SnapshotBuilder()
     for portion in portions:
         repeated.add_portion(portion)

@@ -1,7 +1,6 @@
 """Finds new partitions of a node in metadata records, and stray partition directories.
 
-A stray directory does not belong to any partition in the metadata. It is left behind when a crash interrupts a
-deletion.
+A stray directory does not belong to any partition in the metadata. It remains when a crash interrupts a deletion.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -
 def is_stray(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:
     """Returns whether a directory does not belong to any partition of this node.
 
-    topic_id  id of the topic for which the directory was created. If it is None because the directory does not contain
-              it, the topic is identified by its name
+    topic_id  id of the topic for which the directory was created, or None if the directory does not contain the id, in
+              which case the topic is identified by its name
     """
     name, index = found
     if name == CLUSTER_METADATA:

@@ -2,7 +2,7 @@
 records.
 
 The first three fields of a frame are unsigned varints, and the frame version is 1. The finalised `metadata.version`
-determines the version in which a record is written, so that a Kafka with the same level can read it.
+determines the version in which a record is written, so that Kafka can read the record at the same level.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
 
-# Record type → module in protocol.messages. Only records that the image uses are decoded. KNOWN_TYPES contains the
-# other types.
+# For each record type that is decoded, the module in protocol.messages. Records of all other types are ignored.
 DECODED: Mapping[int, str] = {
     0: "register_broker_record",
     1: "unregister_broker_record",
@@ -46,10 +45,10 @@ DECODED: Mapping[int, str] = {
     26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
-# Record types that Kafka 4.4.0 writes. The log may contain all of them, although this broker ignores some.
+# Record types that Kafka 4.4.0 writes. The log may contain any of these types, although this broker ignores some.
 KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
-# For each record type, pairs of the lowest metadata.version and the record version to write from that level on. Source:
+# For each record type, pairs of a metadata.version and the record version to write at this level and above. Source:
 # Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "PartitionRecord": ((23, 2), (17, 1)),
@@ -68,8 +67,8 @@ class IgnoredRecord:
 
 
 def record_version(record: Message, metadata_version: int) -> int:
-    """Returns the version in which a record is written at this level. For BrokerRegistrationChange, this is the lowest
-    version that has all of the record's fields."""
+    """Returns the version in which a record is written at this level of metadata.version. For BrokerRegistrationChange,
+    this is the lowest version that has all of the record's fields."""
     for since, version in VERSIONS.get(type(record).__name__, ()):
         if metadata_version >= since:
             return version

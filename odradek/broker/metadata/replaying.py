@@ -5,8 +5,9 @@ Records between BeginTransaction and EndTransaction are applied together or not 
 newer Kafka are skipped and reported once.
 
 After a commit, the listeners are notified of the changes. If a commit has many records, they are published in slices,
-so that clients are served in between. Slices only end before the creation or removal of a topic, so each topic appears
-together with all its partitions and settings. Listeners may take several turns for the partitions of a topic.
+so that clients are served in between. A new slice begins only with the creation or removal of a topic or with the
+change of a partition, so each new topic appears together with all its partitions and settings. Listeners may take
+several turns for the partitions of a topic.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from odradek.protocol.struct import Buffer, Message
 
 
 class CorruptMetadata(Exception):
-    """Raised if the metadata log contradicts itself. The broker must not start with such a log, because it would lose
-    topics."""
+    """The metadata log contradicts itself. The broker must not start with this log, because it would lose topics."""
 
 
 class Loader:
@@ -106,13 +106,13 @@ class Loader:
                 self._image.replay(record)
 
 
-SLICE_RECORDS: Final = 100  # minimum number of records in a slice; 50 topics with their logs take about 2 ms
+SLICE_RECORDS: Final = 100  # minimum number of records in a slice; creating 50 topics with their logs takes about 2 ms
 FIRST_RECORD_TYPES: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
 
 
 class MetadataListener(Protocol):
     """An object that is notified of changes after a commit, in the order of the records. A change has taken effect when
-    the listener's method returns or, if the method returns steps, when all steps are done."""
+    the listener's method returns. If the method returns steps, the change has taken effect when all steps are done."""
 
     def topic_created(self, topic: TopicImage) -> StepsOfListener: ...
 
@@ -147,7 +147,7 @@ def slices(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def replay(image: MetadataImage, records: Sequence[Message]) -> News:
-    """Replays the records. Returns the changes for the listeners in order. Several records may form one change."""
+    """Replays the records. Returns the changes for the listeners, in order. Several records may form one change."""
     news: News = {}
     for record in records:
         removed = _removed_topic(image, record)

@@ -1,9 +1,10 @@
-"""Decides leader elections and replica reassignments based on the metadata image, with Kafka's error codes and
+"""Decides on leader elections and replica reassignments based on the metadata image, with Kafka's error codes and
 messages.
 
-This broker is the only node. A leader on another node counts as unavailable, and a reassignment is complete as soon as
-it is recorded. Partitions with replicas on other brokers exist in directories that were copied from a larger cluster.
-Source: the responses of Kafka 4.3.1 to the requests of tests/conformance/differential.
+This broker is the only node, unless several nodes share its log (`Node.other_ids`). A leader on another node counts as
+unavailable, and a reassignment is complete as soon as it is recorded. Partitions with replicas on other brokers exist
+in directories that were copied from a larger cluster. Source: the responses of Kafka 4.3.1 to the requests of
+tests/conformance/differential.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def elect_leader(image: MetadataImage, name: str, index: int, election: Election
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A requested reassignment. `replicas` are broker ids; None cancels the reassignment in progress."""
+    """A requested reassignment. `replicas` contains broker ids, or is None to cancel the reassignment in progress."""
 
     topic: str
     partition: int
@@ -55,8 +56,8 @@ class Reassignment:
 def reassign(
     image: MetadataImage, wishes: Sequence[Reassignment], *, node: Node, factor_may_change: bool
 ) -> Decision[list[KafkaError | None]]:
-    """Decides each reassignment separately. The response has a result for each reassignment, in order; None means
-    success."""
+    """Decides on each reassignment separately. The response has a result for each reassignment, in order. A result of
+    None means success."""
     results: list[KafkaError | None] = []
     records: list[Message] = []
     for wish in wishes:
@@ -97,10 +98,10 @@ def _among_nodes(
     partition: PartitionImage, topic_id: bytes, wish: Reassignment, replicas: Sequence[int]
 ) -> list[Message]:
     """Reassigns a partition among nodes that share a log. All of these nodes remain replicas. If the leader is not
-    among the wanted replicas, the first wanted replica that is in sync becomes the leader.
+    among the requested replicas, the first requested replica that is in sync becomes the leader.
 
-    Raises INVALID_REPLICA_ASSIGNMENT if no wanted replica is in sync; Kafka waits in this case. Source: the behaviour
-    of three brokers of Kafka 4.3.1, which also remove the other replicas.
+    Raises INVALID_REPLICA_ASSIGNMENT if no requested replica is in sync; Kafka waits in this case. Source: the
+    behaviour of three brokers of Kafka 4.3.1, which also remove the other replicas.
     """
     if partition.leader in replicas:
         return []

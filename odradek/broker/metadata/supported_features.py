@@ -1,7 +1,7 @@
 """The features that this broker supports, with the levels that can be finalised.
 
-A feature level is listed once everything that it promises is implemented. Source: the feature enums of Kafka 4.4.0, as
-observed (docs/spec/kafka-4.4.md#s2). No Kafka release has odradek.share.transactions.
+A feature level is only listed if everything that it promises is implemented. Source: the feature enums of Kafka 4.4.0,
+as observed (docs/spec/kafka-4.4.md#s2). No Kafka release has odradek.share.transactions.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 SHARE_VERSION_GROUPS = 1  # KIP-932
 SHARE_VERSION_DEAD_LETTERS = 2  # KIP-1191, as in Kafka 4.4
-SHARE_TRANSACTIONS = kip_1289.FEATURE  # share group acknowledgements in transactions (KIP-1289); no Kafka has it
+SHARE_TRANSACTIONS = kip_1289.FEATURE  # share group acknowledgements in transactions (KIP-1289); not part of Kafka
 SHARE_TRANSACTIONS_LEVEL = kip_1289.FEATURE_LEVEL
 STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
-    ELIGIBLE_LEADER_REPLICAS: (0, 1),  # the single replica is the only eligible leader
+    ELIGIBLE_LEADER_REPLICAS: (0, 1),  # KIP-966
     "kraft.version": (0, 1),
     METADATA_VERSION: (7, METADATA_VERSION_4_4),  # 7 is 3.3-IV3
     GROUP_VERSION: (0, 1),  # KIP-848
@@ -35,7 +35,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
 
-# Levels of a new cluster, for the features that are fully implemented. A level of 0 is not recorded.
+# The levels of a new cluster. All other features have level 0, which is not recorded.
 FIRST_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_4_4,
     ELIGIBLE_LEADER_REPLICAS: 1,

@@ -8,8 +8,8 @@ MAX_LENGTH = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidSetting if a topic name is invalid. Its message is for the client, and the matching error code is
-    INVALID_TOPIC_EXCEPTION."""
+    """Raises InvalidSetting if a topic name is invalid. The error message is for the client, and the matching error
+    code is INVALID_TOPIC_EXCEPTION."""
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):

@@ -1,8 +1,9 @@
-"""Decides the creation, enlargement and deletion of topics based on the metadata image, with Kafka's error codes and
+"""Decides on the creation, enlargement and deletion of topics based on the metadata image, with Kafka's error codes and
 messages.
 
 Every function reads the image and returns the records of a change, but changes nothing itself. All replicas are on this
-node, which is identified by `Node`. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
+node, which is identified by `Node`, and on the nodes that share its log. Source: the responses of Kafka 4.3.1 to the
+requests of tests/spec.
 """
 
 from collections import Counter
@@ -33,9 +34,9 @@ MAX_PARTITIONS = 10_000  # maximum number of partitions in one request
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created. None stands for the broker's default.
+    """A topic to be created. None means the broker's default.
 
-    assignments  pairs of partition index and broker ids; empty if the broker chooses them
+    assignments  pairs of partition index and broker ids; empty if the broker chooses the replicas
     configs      pairs of name and value; the last value of a repeated name is used
     """
 
@@ -48,7 +49,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The result for one topic. `error` is None on success; the other fields are only valid on success."""
+    """The result for one topic. `error` is None on success. The other fields are only valid on success."""
 
     name: str
     error: KafkaError | None = None
@@ -82,8 +83,8 @@ def create_topics(
 
     `charge` is called with the partition count of each topic that passes all other checks. It raises KafkaError to
     refuse the topic. Settings that the release of `rules` does not have are refused. The results are in the order of
-    `topics`, followed by the repeated names. Raises POLICY_VIOLATION if the request has too many partitions or needs
-    too many records; as in Kafka, this refuses the whole request.
+    `topics`, followed by repeated and prohibited names. Raises POLICY_VIOLATION if the request has too many partitions
+    or needs too many records. As in Kafka, this error refuses the whole request.
     """
     names = [topic.name for topic in topics]
     repeated = _duplicates(names)
@@ -196,7 +197,8 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    most = 1 + len(node.other_ids)  # Brokers that were registered in this directory by earlier nodes get no replicas.
+    # Only current nodes count. Other brokers may be registered in the log, but get no replicas.
+    most = 1 + len(node.other_ids)
     if factor > most:
         what = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
@@ -208,8 +210,8 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
 
 
 def check_replicas(node: Node, replicas: Sequence[int]) -> None:
-    """Checks that a client may place replicas on these brokers. Only current nodes are allowed, even if the log
-    contains other brokers.
+    """Checks that a client may place replicas on these brokers. Only current nodes are allowed, even if other brokers
+    are registered in the log.
 
     Raises INVALID_REPLICA_ASSIGNMENT.
     """
@@ -269,7 +271,7 @@ def create_partitions(
     """Adds partitions to topics. Each topic is decided separately. Repeated names are refused, and come first in the
     results. `charge` works as in `create_topics`, but is called with the number of added partitions.
 
-    Since Kafka 4.4, all other topics are refused too if they request too many new partitions in total
+    In Kafka 4.4 and later, all other topics are also refused if they request too many new partitions in total
     (docs/spec/kafka-4.4.md#s5-5, O6). Earlier releases refuse only the topics whose records would exceed the limit.
     """
     names = [topic.name for topic in topics]
@@ -349,7 +351,7 @@ def delete_topics(
     charge: Callable[[int], None] = unlimited,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[DeletedTopic]]]:
-    """Deletes topics. Each topic is decided separately. Each entry of `wishes` has either a name or an id, and its
+    """Deletes topics. Each topic is decided separately. Each entry of `wishes` must have either a name or an id. The
     other field is None or zero. Refused topics come first in the results.
 
     charge  see `create_topics`
