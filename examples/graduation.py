@@ -33,8 +33,8 @@ from odradek.client.sync import Admin, Consumer, Producer
 TOPIC, GROUP = "payments", "ledger"
 PARTITIONS = 3
 PER_TRANSACTION = 50
-LEFT_OPEN = 10  # payments in a transaction that stays open while the brokers are exchanged
-TRANSACTION_TIMEOUT_MS = 600_000  # longer than it takes to exchange the brokers
+LEFT_OPEN = 10  # payments in a transaction that stays open while another broker takes over
+TRANSACTION_TIMEOUT_MS = 600_000  # longer than it takes another broker to take over
 START_TIMEOUT_S = 120
 PATIENCE_S = 60
 BEGAN = time.monotonic()
@@ -208,7 +208,7 @@ class Ledger:
         self._compare()
 
     def check(self, broker: str) -> None:
-        """Checks, after the brokers were exchanged, that nothing has changed."""
+        """Checks that the broker that took over has the same payments, offsets and open transactions."""
         self._compare()
         state = (1, self._offsets)
         assert seen(self._state, state) == state, "the open transaction or the group's offsets differ"

@@ -279,8 +279,8 @@ def _is_recording(path: Path) -> bool:
 
 
 def _seed(options: argparse.Namespace) -> int:
-    """Returns the seed for odd responses. The seed 0 means that there are none. If the options give no seed, chooses a
-    seed and prints it."""
+    """Returns the seed for odd responses, which is 0 if there are none. If the options give no seed, chooses a seed and
+    prints it."""
     if options.odd is not None:
         return int(options.odd)
     seed = randrange(1, MAX_SEED)

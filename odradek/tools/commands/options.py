@@ -164,7 +164,7 @@ def complete_topics(action: argparse.Action) -> None:
 
         return asyncio.run(ask())
 
-    action.completer = topics  # the attribute that argcomplete reads
+    action.completer = topics  # type: ignore[attr-defined]  # the attribute that argcomplete reads
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:

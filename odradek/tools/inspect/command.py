@@ -126,7 +126,7 @@ def recognised(path: Path, kind: str | None = None, topic: str | None = None) ->
 
 
 def is_recording(path: Path) -> bool:
-    """Returns whether the file begins like a recording. Its name shows nothing, because the user chose it."""
+    """Returns whether the file begins like a recording. The user chose its name, so the name shows nothing."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

@@ -208,7 +208,8 @@ def _remove_offsets(acquired: dict[int, int], first: int, end: int) -> None:
 
 
 def _has_refused(answer: Message | None) -> bool:
-    """Returns whether the broker refused the acknowledgements for any partition, or the response cannot show this."""
+    """Returns whether the broker refused the acknowledgements for any partition. Returns True if the response is
+    missing or of another type."""
     if isinstance(answer, ShareFetchResponse):
         return any(each.acknowledge_error_code for topic in answer.responses for each in topic.partitions)
     if isinstance(answer, ShareAcknowledgeResponse):

@@ -54,8 +54,8 @@ def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
 
 
 def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
-    """Checks a transaction index. Must be called after the last segment was read, because only the last segment may
-    show that the log is compacted.
+    """Checks a transaction index. Must be called after the last segment was read, because a log may turn out to be
+    compacted only in its last segment.
 
     end_offset  end offset of the segment (exclusive)
     """
