@@ -1,4 +1,4 @@
-"""One headless Chromium for all test files."""
+"""Provides one headless Chromium for all test files."""
 
 from collections.abc import Iterator
 from shutil import which

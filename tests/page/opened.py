@@ -4,7 +4,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page
 
 
 def is_complaint(message: ConsoleMessage) -> bool:
-    """Returns whether the browser reports an error, except for refused requests, which the page itself shows."""
+    """Returns whether the message is an error. A response with status 404 does not count, because the page shows it to
+    the user."""
     return message.type == "error" and "responded with a status of 404" not in message.text
 
 

@@ -1,8 +1,7 @@
-"""A topic with 10⁶ records costs no more than a small one: the page shows the newest records at once, finds a text, and
-follows the end.
+"""Tests that a topic with 10⁶ records costs no more than a small topic: the page shows the newest records at once,
+finds a text, and follows the end.
 
-The test prints the times (`pytest -s`), and asserts that the size of responses does not depend on the size of the
-topic.
+The tests print the times (`pytest -s`), and assert that the size of responses does not depend on the size of the topic.
 """
 
 import json
@@ -26,11 +25,13 @@ from tests.support.wire import Wire
 
 PARTITIONS = 4
 IN_BATCH, BATCHES = 10_000, 100
-LAST_READ = PARTITIONS - 1  # Newest first, this batch is read last, because all records have the same time.
+# A search with the newest records first reads this batch last. It is the first batch of the last partition, and all
+# records have the same timestamp.
+LAST_READ = PARTITIONS - 1
 MILLION = IN_BATCH * BATCHES
 ANSWER_BYTES = 100_000
 NAMED_TOPICS = 12  # the newest version of Produce that has topic names instead of ids
-NOW_MS = int(time.time() * 1000)  # retention would delete older records while the test runs
+NOW_MS = int(time.time() * 1000)  # Retention would delete older records while the test runs.
 NEEDLE = "the-needle"
 FOUND, NOWHERE = (f'$.of == "{each}"' for each in (NEEDLE, "nowhere"))  # A search by JSONPath decodes every record.
 

@@ -1,4 +1,4 @@
-"""A user can change the cluster on the page with buttons, dialogs and confirmations."""
+"""Tests that a user can change the cluster on the page with buttons, dialogs and confirmations."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Each task in the table of docs/page.md takes as many clicks in a browser as the table says."""
+"""Tests that each task in the table of docs/page.md takes as many clicks in a browser as the table says."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ COUNT = re.compile(r"(\d+) clicks?$")
 
 
 def counted() -> dict[str, int]:
-    """Returns the number of clicks for each task, from the column `here` of the table."""
+    """Returns the number of clicks for each task, from the column `here` of the table in docs/page.md."""
     rows = [line.strip("| ").split(" | ") for line in (REPOSITORY / "docs" / "page.md").read_text().splitlines()]
     found = {row[0]: COUNT.search(row[1]) for row in rows if len(row) == 6}
     return {task: int(count[1]) for task, count in found.items() if count is not None}
@@ -136,7 +136,7 @@ def sees_share_partitions(page: Page) -> None:
     expect(page.locator("h1")).to_have_text("Share partitions")
 
 
-# The last task ends the transaction that other tasks need.
+# The last task ends a transaction that other tasks need.
 TASKS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "find a record by a text": ("topics", finds_a_text),
     "find a record by a field of its JSON": ("topics", finds_a_field),

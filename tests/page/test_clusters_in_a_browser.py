@@ -1,4 +1,5 @@
-"""A user sees and changes the clusters that tests control: their clocks, rules and holds."""
+"""Tests that the page shows the clusters that tests control, and that a user can change their clocks, rules and
+holds."""
 
 from collections.abc import Iterator
 from urllib.parse import quote

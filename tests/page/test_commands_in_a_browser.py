@@ -1,4 +1,4 @@
-"""The page shows commands that reach its own broker, and that a shell reads as they are meant."""
+"""Tests that the commands on the page reach the page's own broker, and that a shell parses them as intended."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def shown(page: Page, button: str) -> str:
-    """Returns the command in the dialog of a button."""
+    """Clicks a button, and returns the command in its dialog."""
     page.get_by_role("button", name=button).first.click()
     text = page.locator("dialog code").last.inner_text()
     page.get_by_role("button", name="Close").click()

@@ -1,4 +1,4 @@
-"""While events arrive, text that is typed or selected, the focus and the scroll position remain unchanged."""
+"""Tests that typed text, selected text, the focus and the scroll position remain unchanged while events arrive."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ def traffic(broker: BrokerProcess) -> Iterator[None]:
 
 
 def watched(browser: Browser, broker: BrokerProcess, view: str) -> Page:
-    """Opens a view and counts its events in `window.events`."""
+    """Opens a view, counts its events in `window.events`, and waits for the first event."""
     page = opened(browser, broker.ready["http_port"], view, before=COUNTED)
     page.wait_for_function("() => window.events > 0")
     return page
@@ -175,7 +175,7 @@ def test_an_unknown_view_says_so(browser: Browser, broker: BrokerProcess) -> Non
 @pytest.mark.parametrize("view", ["topics", "topic?name=service-1", "topics?find=service-1"])
 def test_a_deep_link_draws_no_outline(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = watched(browser, broker, "overview")
-    page.keyboard.press("Tab")  # From this point on, the browser shows the focus.
+    page.keyboard.press("Tab")  # After a Tab, the browser outlines the focused element.
     page.evaluate("view => { location.hash = view }", view)
     page.wait_for_selector("h1:not(:text('Overview'))")
     assert page.evaluate("getComputedStyle(document.getElementById('main')).outlineStyle") == "none"

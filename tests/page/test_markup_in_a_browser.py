@@ -1,4 +1,5 @@
-"""The page shows the names that clients choose as text. Markup in them does not run in any view."""
+"""Tests that the page shows the names and records of clients as text, and that markup in them does not run in any
+view."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -72,7 +73,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.mark.parametrize("view", VIEWS, ids=range(len(VIEWS)))
 def test_markup_in_names_keys_values_and_headers_is_text(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = opened(browser, broker.ready["http_port"], view)
-    page.wait_for_timeout(200)  # The error event of an image that fails to load comes later.
+    page.wait_for_timeout(200)  # If an image fails to load, its error event comes later.
     assert page.evaluate("window.__ran") is None
     assert page.evaluate("document.querySelectorAll('img[src=x], svg[onload], main script').length") == 0
     page.close()

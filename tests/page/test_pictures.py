@@ -1,4 +1,5 @@
-"""Takes the screenshots for README.md and docs/, which show a commit that a test holds, and a broker with clients."""
+"""Tests that also take the screenshots for README.md and docs/. One shows a commit that a test holds, and the other a
+broker with clients."""
 
 import json
 import subprocess
@@ -31,7 +32,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def http_port(folder: Path) -> Iterator[int]:
-    """Yields the HTTP port of a broker whose clients write and read."""
+    """Yields the HTTP port of a broker with clients that write and read."""
     words = [sys.executable, "-m", "odradek", "serve", "--port", "0", "--data-dir", "data"]
     words += ["--ready-file", "ready.json", "--override", "odradek.http.port=0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as broker:
@@ -51,7 +52,7 @@ def http_port(folder: Path) -> Iterator[int]:
 
 
 def shop(bootstrap: str, is_over: Event) -> None:
-    """Writes orders in transactions, and reads them as a member of a group."""
+    """Writes orders in transactions, and reads them as a member of a group, until `is_over` is set."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "order-service"})
     producer.init_transactions(30)
     settings = {"bootstrap.servers": bootstrap, "group.id": "payments", "auto.offset.reset": "earliest"}
@@ -70,14 +71,14 @@ def shop(bootstrap: str, is_over: Event) -> None:
 
 def test_the_picture_of_a_broker_shows_its_clients(browser: Browser, http_port: int) -> None:
     page = opened(browser, http_port, "overview")
-    page.wait_for_timeout(5000)  # Rates need some time until they form a line.
+    page.wait_for_timeout(5000)  # The rates form a line only after some time.
     assert "pytest" not in page.inner_text("main")
     page.screenshot(path=PICTURES / "page-overview.png", clip={"x": 0, "y": 0, "width": 1280, "height": 640})
     page.close()
 
 
 def test_the_picture_of_a_held_commit_shows_the_hold(browser: Browser) -> None:
-    """In the first example of docs/testing.md, partition 0 has its marker and partition 1 waits for it."""
+    """Runs the first example of docs/testing.md. Partition 0 has its marker, and the marker of partition 1 is held."""
     with Odradek.start() as odradek, odradek.cluster(topics={"orders": 2}) as kafka:
         kafka.fault({"at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "second"}})
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "order-service"})

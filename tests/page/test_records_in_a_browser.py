@@ -1,4 +1,4 @@
-"""A user browses a topic's records in one list, which can be searched, expanded, copied, followed and paused."""
+"""Tests that a user can browse a topic's records in one list, and can search, expand, copy, follow and pause them."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ AVRO = json.dumps(
         "fields": [{"name": "id", "type": "long"}, {"name": "lines", "type": {"type": "array", "items": "int"}}],
     }
 )
-FIRST = bytes.fromhex("82 80 80 80 80 80 80 20")  # the long 9007199254740993
+FIRST = bytes.fromhex("82 80 80 80 80 80 80 20")  # the Avro long 9007199254740993
 ORDER, LONG_ORDER = FIRST + b"\x02\x06\0", FIRST + b"\x90\x4e" + bytes(5_000) + b"\0"
 
 
@@ -217,7 +217,7 @@ def test_the_tail_goes_on_and_is_paused(browser: Browser, broker: BrokerProcess)
     expect(page.locator("table.records tbody tr.open")).to_have_count(1)  # An expanded record stays expanded.
     page.get_by_role("button", name="Pause").click()
     other = visited(browser, broker, "records?topic=tail")
-    for key in (b"third", b"fourth"):  # The other page asks for new records at least once between them.
+    for key in (b"third", b"fourth"):  # The other page requests new records at least once between these two records.
         producer.produce("tail", b"3", key=key)
         assert producer.flush(30) == 0
         expect(other.locator("table.records")).to_contain_text(key.decode())

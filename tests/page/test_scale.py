@@ -1,6 +1,6 @@
-"""With a thousand topics and ten thousand transactional ids, the page remains small and is painted quickly.
+"""Tests that the page remains small with a thousand topics and ten thousand transactional ids.
 
-The test prints the times (`pytest -s`) for docs/performance.md, and checks that responses do not grow.
+The tests print the times of painting (`pytest -s`) for docs/performance.md, and assert that responses do not grow.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         made = admin.create_topics([NewTopic(f"topic-{number}", 1) for number in range(TOPICS)], request_timeout=60)
         for each in made.values():
             each.result(60)
-        # The first transactional id makes the broker create the coordinators' topic.
+        # The first transactional id makes the broker create `__transaction_state`.
         Producer({"bootstrap.servers": running.bootstrap, "transactional.id": "first"}).init_transactions(60)
         with ThreadPoolExecutor(1) as thread:  # Playwright runs an event loop in the current thread.
             thread.submit(lambda: asyncio.run(remember(running))).result()

@@ -1,4 +1,4 @@
-"""The documentation site works in headless Chromium, as built by `make docs` and served by a web server."""
+"""Tests of the documentation site in headless Chromium. `mkdocs` builds the site, and a web server serves it."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yields the URL of the site."""
+    """Builds and serves the site, and yields its URL."""
     folder = tmp_path_factory.mktemp("site")
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)],
@@ -111,7 +111,7 @@ def test_a_diagram_is_drawn_and_nothing_comes_from_elsewhere(browser: Browser, s
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto(f"{site}/{path}")
-    # The theme replaces the text with this element when the diagram has been drawn.
+    # The theme replaces the text of a diagram with this element when it has drawn the diagram.
     page.wait_for_selector("div.mermaid")
     box = page.locator("div.mermaid").first.bounding_box()
     left = page.locator("pre.mermaid").count()

@@ -1,4 +1,4 @@
-"""The page shows a streams group with a picture of its topology, its topics, and the owners of its tasks."""
+"""Tests that the page and its API show a streams group: its topology, the topics, and the owners of its tasks."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A user reads and changes topics, groups and permissions: produced records, settings and sorted lists."""
+"""Tests that a user can read and change topics, groups and permissions on the page."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,5 @@
-"""The report of `odradek judge --html` works in headless Chromium. It covers three clients, one of which breaks a
-rule."""
+"""Tests of the report of `odradek judge --html` in headless Chromium. The report covers three clients, one of which
+breaks a rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, Page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PICTURE = REPOSITORY / "docs" / "pictures" / "verdict.png"
-# The tours break IDM.6, the rule about producers after OUT_OF_ORDER_SEQUENCE_NUMBER: aiokafka continues with its epoch.
+# The tours test IDM.6, the rule about producers after OUT_OF_ORDER_SEQUENCE_NUMBER. aiokafka breaks it, because it
+# continues with the same epoch.
 CLIENTS = """
 import os, subprocess, sys
 from odradek.testing.sync import Odradek
@@ -30,7 +31,7 @@ BROKEN = "button.broken"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Returns the URL of the report."""
+    """Judges three clients, and returns the URL of the report."""
     path = tmp_path_factory.mktemp("verdict") / "verdict.html"
     tours = [
         str(REPOSITORY / "tests/client_lab/programs" / f"tour_{name}.py")
