@@ -1,4 +1,4 @@
-"""An unmodified client that runs on the host or in the containers' network."""
+"""Produces and consumes on the host with an unmodified client."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The image that `.ci/image` has built, and containers that are removed at the end of their test."""
+"""Fixtures for the image that `.ci/image` has built, and for containers that are removed at the end of a test."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def image() -> Image:
 
 @pytest.fixture
 def start(image: Image, tmp_path: Path) -> Iterator[Run]:
-    """A function that starts a container, like `docker run`, and returns it."""
+    """Yields a function that starts a container, like `docker run`, and returns it."""
     started: list[Container] = []
 
     def run(*words: str, name: str = "broker", **options: Any) -> Container:

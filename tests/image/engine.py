@@ -1,6 +1,7 @@
-"""Runs the commands `docker …` of a guide in containers of tests/image/machine.py, as an engine would.
+"""Runs the `docker` commands of a guide as an engine would, in containers of tests/image/machine.py.
 
-It accepts only the options that the guide uses. An unknown option fails the test, so a new one cannot go unplayed.
+It accepts only the options that the guide uses. An unknown option fails the test, so that no option is silently
+ignored.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from tests.image.conftest import Run
 from tests.image.machine import DATA, Container
 from tests.support.oracle import REPOSITORY
 
-BUILT_FROM = ("docker/Dockerfile", ".")  # by .ci/image
+BUILT_FROM = ("docker/Dockerfile", ".")  # the Dockerfile and the context from which .ci/image builds
 RELEASED = "ghcr.io/odradek/odradek"
 NETWORK = "172.31.0."
-# Stands for the engine's init process, which passes signals on. Process 1 ignores signals that it does not handle.
+# Plays the engine's init process, which passes SIGTERM on. Without it, the program would be process 1, which ignores
+# signals that it does not handle.
 INIT = ("sh", "-c", "trap 'kill $!' TERM; \"$@\" & wait $!", "sh")
 
 
@@ -37,7 +39,8 @@ def parser(command: str) -> Strict:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service of a compose file that has been started, or None for its container if its image is not Odradek's."""
+    """A service of a compose file that has been started. `container` is None if the service does not run here, because
+    its image is not Odradek's."""
 
     name: str
     container: Container | None
@@ -45,18 +48,19 @@ class Service:
 
 @dataclass(slots=True)
 class Engine:
-    """An engine with one bridge. Containers without a network have no names for one another, as on Docker's default
+    """An engine with one bridge. Containers without a network cannot resolve each other's names, as on Docker's default
     network."""
 
     start: Run
     folder: Path
     images: set[str] = field(default_factory=set)
-    networks: dict[str, dict[str, str]] = field(default_factory=dict)  # addresses by name, of each network
+    networks: dict[str, dict[str, str]] = field(default_factory=dict)  # for each network, addresses by name
     containers: dict[str, Container] = field(default_factory=dict)
     _last: int = 1
 
     def build(self, words: Sequence[str]) -> None:
-        """Only checks that the command builds what the tests run, because `.ci/image` has built it with buildah."""
+        """Checks that the command would build the image that the tests run. `.ci/image` has already built it with
+        buildah."""
         build = parser("build")
         build.add_argument("-f")
         build.add_argument("-t")
@@ -106,7 +110,8 @@ class Engine:
         return done.stdout
 
     def compose(self, words: Sequence[str]) -> list[Service]:
-        """Starts the services of compose files, and waits for each service as `depends_on` says."""
+        """Starts the services of compose files. Before each service, waits for its dependencies as `depends_on`
+        says."""
         compose = parser("compose")
         compose.add_argument("-f", action="append")
         compose.add_argument("action")
@@ -209,13 +214,14 @@ class Engine:
 
 
 def published(port: str) -> tuple[int, int]:
-    """Parses `9092:9092`, also with the host's address before it and the protocol behind it."""
+    """Parses `9092:9092` to the ports of the host and the container. An address of the host may precede them, and a
+    protocol may follow."""
     *_, outside, inside = port.partition("/")[0].split(":")
     return int(outside), int(inside)
 
 
 def config(*files: Path) -> dict[str, dict[str, Any]]:
-    """Returns the services that Compose finds in these files. Fails if a file is not valid."""
+    """Returns the services that Compose reads from these files. Fails if a file is not valid."""
     options = [word for file in files for word in ("-f", str(file))]
     done = subprocess.run(["docker-compose", *options, "config"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -224,7 +230,7 @@ def config(*files: Path) -> dict[str, dict[str, Any]]:
 
 
 def in_order(services: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns the names of the services, each behind those on which it depends."""
+    """Returns the names of the services, each after its dependencies."""
     found: dict[str, None] = {}
     for name in services:
         found |= dict.fromkeys((*needed_by(services, name), name))

@@ -30,7 +30,7 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as built by buildah: its root directory and its configuration."""
+    """The root directory and the configuration of an image that buildah has built."""
 
     root: Path
     entry_point: tuple[str, ...]
@@ -62,7 +62,7 @@ def run(*words: str) -> str:
 
 @cache
 def make_network() -> None:
-    """Creates the bridge, once per process. The process's network namespace must be empty before."""
+    """Creates the bridge, once per process. The network namespace of the process must have been empty."""
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{GATEWAY}/{NETWORK_BITS}", "dev", BRIDGE)
@@ -71,7 +71,7 @@ def make_network() -> None:
 
 @dataclass
 class Container:
-    """A container with those options of `docker run` that the tests need."""
+    """A container with the options of `docker run` that the tests need."""
 
     image: Image
     work: Path
@@ -79,13 +79,14 @@ class Container:
     environment: Mapping[str, str] = field(default_factory=dict)
     volume: Path | None = None
     mounts: Mapping[str, Path] = field(default_factory=dict)  # path on the host by path in the container
-    knows: Mapping[str, str] = field(default_factory=dict)  # addresses by name, as in the engine's name service
+    # The addresses of other containers by name, as an engine's name service knows them.
+    knows: Mapping[str, str] = field(default_factory=dict)
     hostname: str = "broker"
     address: str = "172.31.0.2"
     user: str = ""  # "uid:gid", or empty for the image's user in group 0
     is_read_only: bool = False
     ports: Sequence[tuple[int, int]] = ((9092, 9092),)  # pairs of the port on the host and the port in the container
-    entry_point: Sequence[str] | None = None  # None for the image's
+    entry_point: Sequence[str] | None = None  # None for the image's entry point
 
     def __post_init__(self) -> None:
         self.work.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,8 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """Returns the host's id of the container's process 1, which may still be preparing its mounts."""
+        """Returns the id that the container's process 1 has on the host. The process may still be preparing the
+        mounts."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -113,9 +115,9 @@ class Container:
 
     @property
     def running_pid(self) -> int:
-        """Returns the same id, but waits until the process is in the container's root directory.
+        """Like `pid`, but waits until process 1 is in the container's root directory.
 
-        An engine does not run anything in a container before that point.
+        An engine runs nothing else in a container before that point.
         """
         pid = self.pid
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -205,7 +207,7 @@ class Container:
             os.kill(self.pid, getattr(signal, name))
 
     def stop(self, timeout_s: float = 30.0) -> int:
-        """Stops the container like `docker stop`, and returns its exit status. Kills the container after
+        """Stops the container like `docker stop`, and returns its exit status. Kills it if it still runs after
         `timeout_s`."""
         assert self._process is not None
         self.signal(self.image.stop_signal)

@@ -1,6 +1,6 @@
-"""Compose files written for apache/kafka 4.3.1 with one node start with this image if only `image:` is changed.
+"""Tests that compose files for apache/kafka 4.3.1 with one node start with this image if only `image:` is changed.
 
-The files are modelled on public ones. SASL and TLS are left out.
+The files are modelled on public compose files, without SASL and TLS.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def environment(service: dict[str, Any]) -> dict[str, str]:
 
 
 def up(service: dict[str, Any], name: str, start: Run, tmp_path: Path, folder: Path) -> Container:
-    """Starts a service like the engine does. Only the keys that occur in the files are supported."""
+    """Starts a service as an engine would. Supports only the keys that occur in the files."""
     known = {"image", "hostname", "container_name", "ports", "environment", "volumes", "healthcheck"}
     assert service.keys() <= known
     options: dict[str, Any] = {"mounts": {}, "volume": tmp_path / "anonymous"}
@@ -37,7 +37,7 @@ def up(service: dict[str, Any], name: str, start: Run, tmp_path: Path, folder: P
 
 
 def health(service: dict[str, Any], container: Container) -> list[str]:
-    """Returns the command of the service's health check, or of the image's if the service has none."""
+    """Returns the command of the service's health check. If the service has none, returns that of the image."""
     test = service.get("healthcheck", {}).get("test")
     if test is None:
         return list(container.image.health_check)

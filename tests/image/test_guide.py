@@ -1,6 +1,6 @@
-"""The commands of docs/docker.md run as a reader would paste them, in containers that need no engine.
+"""Tests that the commands of docs/docker.md run as a reader would paste them, in containers that need no engine.
 
-docs/docker.md#how-it-is-tested lists what is left out, with the reason.
+docs/docker.md#how-it-is-tested lists the parts of the page that do not run, with the reasons.
 """
 
 import json
@@ -23,9 +23,9 @@ from tests.support.guides import Block, blocks, commands
 from tests.support.oracle import REPOSITORY
 
 PAGE = blocks("docs/docker.md")
-ELSEWHERE = {"prometheus", "grafana"}  # services whose images are not here
-SPARK = "docker/compose.spark.yaml"  # its image needs a Spark of 1 GB
-STOPS_WITHIN_S = 10  # After this time, docker stop kills a container.
+ELSEWHERE = {"prometheus", "grafana"}  # services that do not run here, because their images are missing
+SPARK = "docker/compose.spark.yaml"  # does not run here, because its image contains Spark (1 GB)
+STOPS_WITHIN_S = 10  # After this time, `docker stop` kills a container.
 SHELL = [block for block in PAGE if block.language == "sh"]
 INLINE = re.findall(r"`(docker (?:tag|run|exec)\s[^`…]+)`", (REPOSITORY / "docs/docker.md").read_text())
 
@@ -45,14 +45,14 @@ def wait_until(is_true: Callable[[], bool], container: Container) -> None:
 
 
 def check_broker(broker: Container) -> None:
-    """Checks that a client on the host and one in the container reach the broker."""
+    """Checks that the broker becomes healthy, and that a client on the host can write and read."""
     broker.wait_until_healthy()
     produce("localhost:9092", "from-the-host", ["1"])
     assert consume("localhost:9092", "from-the-host", 1) == ["1"]
 
 
 def check_services(services: list[Service]) -> None:
-    """Checks that each service of Odradek's image runs, and that the consumer gets what the producer writes."""
+    """Checks that each service with Odradek's image runs or has succeeded, and that the consumer prints records."""
     assert {each.name for each in services if each.container is None} <= ELSEWHERE
     for consumer in [each.container for each in services if each.name == "consumer"]:
         assert consumer is not None
@@ -63,7 +63,7 @@ def check_services(services: list[Service]) -> None:
 
 
 def check_scraped(broker: Container) -> None:
-    """Checks that the broker gives metrics to Prometheus."""
+    """Checks that the broker returns its metrics to a request like that of Prometheus."""
     described = yaml.safe_load((REPOSITORY / "docker/observe/prometheus.yaml").read_text())
     (job,) = described["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"{broker.hostname}:9644"]}]
@@ -83,7 +83,7 @@ def test_the_commands_of_the_page_run_from_top_to_bottom(start: Run, tmp_path: P
     for block in SHELL:
         for action, *words in words_of(block):
             if action == "compose":
-                continue  # See the next test. It needs the same ports.
+                continue  # The next test runs these commands, which need the same ports.
             if action != "run":
                 done = getattr(engine, action)(words)
                 assert done is None or done.split() == ["from-the-host"]
@@ -97,7 +97,7 @@ def test_the_commands_of_the_page_run_from_top_to_bottom(start: Run, tmp_path: P
                 values = {each["name"]: each["value"] for each in json.loads(shown.stdout)}
                 name, _, value = words[words.index("--override") + 1].partition("=")
                 assert values[name] == value
-                assert container.stop() == 0  # as Ctrl-C does
+                assert container.stop() == 0  # instead of Ctrl-C
             else:
                 assert container.wait() == 0, container.log
                 assert "from-the-host\n" in container.log or "odradek\n" in container.log
@@ -126,5 +126,6 @@ def test_a_compose_setup_of_the_page_comes_up(start: Run, tmp_path: Path, words:
 
 
 def test_each_block_of_the_page_is_played_or_listed() -> None:
-    """The block of Java is listed, because it needs an engine."""
+    """Tests that the page has only shell commands and Java code. The Java code does not run, because it needs an
+    engine."""
     assert {block.language for block in PAGE} == {"sh", "java"}

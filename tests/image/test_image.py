@@ -1,4 +1,4 @@
-"""The image runs as an engine would run it: how it starts and stops, its volume, and its users."""
+"""Tests of the image as an engine would run it: its content, its start and stop, its volume, and its users."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def test_the_image_says_what_engines_and_registries_ask_for(image: Image) -> Non
     assert image.user != 0
     assert image.volumes == (DATA,)
     assert image.stop_signal == "SIGTERM"
-    # The exec form has no shell between the engine and the broker.
+    # In the exec form, no shell runs between the engine and the broker.
     assert image.entry_point[0] == "/opt/odradek/bin/python"
     for name in ("title", "description", "licenses", "version", "revision"):
         assert image.labels[f"org.opencontainers.image.{name}"]
@@ -73,7 +73,7 @@ def test_it_becomes_healthy_takes_records_and_stops_in_time(start: Run, tmp_path
 
 
 def test_it_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> None:
-    """One of up to eight attempts must be fast enough, because the machine may be busy."""
+    """Makes up to eight attempts, because the machine may be busy. One attempt must be fast enough."""
     took_s = []
     for _ in range(8):
         broker = start(volume=tmp_path / "volume")

@@ -1,4 +1,5 @@
-"""The image can replace bitnami/kafka and Confluent's images. It supports their environment, volume and scripts."""
+"""Tests that the image can replace bitnami/kafka and Confluent's images: it supports their environment variables,
+volume and scripts."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Clients on the host and in the containers' network reach the broker without any setting for advertised listeners."""
+"""Tests that clients on the host and in the containers' network reach the broker, and that the log names a client to
+which the broker advertises a wrong address."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""The image works with the Kafka modules of Testcontainers. Each test repeats the steps of one module:
+"""Tests that the image works with the Kafka modules of Testcontainers. Each test repeats the steps of one module:
 org.testcontainers:kafka 1.21 and 2, and the modules for Python (4), Node (12.2), Go (0.40), .NET (4) and Rust (0.13).
 
-All modules start a shell that waits for a script, find out on which port of the host the container is published, write
-this port into the script, and wait for a line in the log.
+All modules start a shell that waits for a script. They find out on which port of the host the container is published,
+write this port into the script, and wait for a line in the log.
 """
 
 import re
@@ -75,7 +75,7 @@ def wait_for_log(container: Container, awaited: str) -> None:
 
 
 def wait_until_inside(container: Container) -> None:
-    """Waits until files can be copied into the container, as the engine's API does."""
+    """Waits until files can be copied into the container. The API of an engine also waits for that."""
     deadline = time.monotonic() + 60
     while container.execute("true").returncode != 0:
         assert time.monotonic() < deadline, container.log
@@ -124,10 +124,10 @@ def test_the_python_module_starts_the_image(start: Run, environment: dict[str, s
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module that calls a script of Confluent's or Apache's image.
+    """A module that calls a start script of Confluent's or Apache's image.
 
     waits    the container's command, which waits for `script`
-    text     content of the script; {published} is replaced by the address on the host
+    text     content of the script; `{published}` is replaced with the address on the host
     awaited  pattern for which the module searches the log
     """
 
@@ -221,8 +221,8 @@ MODULES: Mapping[str, Module] = {
         },
         "while [ ! -f /testcontainers.sh ]; do sleep 0.1; done; /testcontainers.sh",
         "/testcontainers.sh",
-        # The list ends with a comma because the user adds no listener. The first line starts with a space, so it is no
-        # shebang.
+        # The list of listeners ends with a comma because the user adds no listener. The first line starts with a space,
+        # so it is not a shebang.
         " #!/bin/bash\n echo 'clientPort=2181' > zookeeper.properties\n"
         " zookeeper-server-start zookeeper.properties &\n"
         " export KAFKA_ADVERTISED_LISTENERS={published},BROKER://172.31.0.2:9093,\n"
@@ -259,7 +259,7 @@ def test_the_module_of_each_language_starts_the_image(start: Run, name: str) -> 
     )
     wait_until_inside(kafka)
     text = module.text.replace("{published}", f"PLAINTEXT://localhost:{host.number}")
-    if name == "rust":  # This module makes a program in the container write the script as the container's user.
+    if name == "rust":  # This module lets a program in the container write the script, as the container's user.
         written = kafka.execute("sh", "-c", f"printf '%s' '{text}' > {module.script}")
         assert written.returncode == 0, written.stderr
     else:
