@@ -30,17 +30,17 @@ from setuptools.modified import newer_group
 
 from native.constructors import with_constructors
 
-GROUP = "odradek.native"  # group of all compiled modules; their code is in odradek/native__mypyc.*.so
+GROUP = "odradek.native"  # the group of all compiled modules; its code is in odradek/native__mypyc.*.so
 MESSAGES = Path("odradek", "protocol", "messages")
 CORES = len(os.sched_getaffinity(0))
-# Options for the codecs, whose functions are long. They spend their time in Python's C API, and compiling them with -O2
-# takes twice as long.
+# The functions of the codecs are long, and compiling them with -O2 takes twice as long. It would gain little, because
+# they spend their time in Python's C API.
 CODEC_OPTIONS = ["-O1"]
 # Lets the modules call each other's functions directly, because no other library may replace them. This saves 3 to 5 %
 # of a request.
 LINKAGE = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
-# Each module is a small file that only refers to the group's file. It has 7 KB with this option, and 15 KB if its code
-# starts on a separate page.
+# Each compiled module is a small library that only refers to the library of the group. It is 7 KB with this option, and
+# 15 KB without it, because its code then starts on a separate page.
 SMALL = ["-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
 # `make check` enforces strict types. A build cannot do so, because other packages are installed there.
 MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
@@ -93,7 +93,7 @@ def extensions() -> list[Extension]:
 
 
 def requirements() -> list[str]:
-    """Returns the requirement for mypy, which includes mypyc, in the version that also checks the types."""
+    """Returns the requirement for mypy, which includes mypyc. The version is the one that `make check` uses."""
     return re.findall(r'"(mypy==[^"]+)"', Path("pyproject.toml").read_text())
 
 

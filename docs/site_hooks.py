@@ -1,7 +1,7 @@
-"""Makes the site of this repository: mkdocs calls these functions while it builds.
+"""The hooks that mkdocs calls while it builds the site of this repository.
 
-The pages at the root of the repository belong to the site, and code does not. Some pages are not kept in the repository
-but written when the site is built: `GENERATED` in tests/support/generated_pages.py.
+The pages at the root of the repository belong to the site, and code does not. Some pages are not in the repository, but
+generated when the site is built: see `GENERATED` in tests/support/generated_pages.py.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
-QUESTIONS = "questions.md"  # docs/README.md, since the site begins with docs/index.md
-MERMAID = REPOSITORY / ".make" / "mermaid.min.js"  # `make docs` fetches it
+QUESTIONS = "questions.md"  # The page of docs/README.md on the site, whose start page is docs/index.md.
+MERMAID = REPOSITORY / ".make" / "mermaid.min.js"  # `make docs` downloads it.
 MERMAID_IN_SITE = "assets/mermaid.min.js"
-# How a hit counts in the search, by the folder or the name of its page; others count 1. Whoever searches has a question
-# about the use: rules, decisions and lists come last. The theme lets a hit in a title count a thousand times as much as
-# one in the text, hence the small numbers.
+# The factor by which the search weights a hit, by the folder or name of its page. The default is 1. People search with
+# a question about use, so rules, decisions and lists come last. The numbers are small because the theme weights a hit
+# in a title a thousand times as much as a hit in the text.
 WEIGHTS = {
     "spec/": 1e-4,
     "formats/": 1e-4,
@@ -37,8 +37,8 @@ WEIGHTS = {
     "scenarios.md": 1e-6,
 }
 WEIGHT_OF_A_GUIDE = 2.0
-# A link to a file above docs/, from there or from a page at the root: what is left of its path once the steps upwards
-# are taken off.
+# Matches a link from a page of docs/, or from a page at the root, to a file outside docs/. Group 1 is the text of the
+# link. Group 2 is its path with any leading `../`.
 UPWARDS = re.compile(
     r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)+\w+\.(?:toml|py)"
     r"|(?:\.\./)*(?:odradek|native|tests|examples|docker)(?:/[^)\s]*)?)\)"
@@ -48,7 +48,7 @@ INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Replaces `[FOLDER/*.md]` in the navigation by the pages of that folder; the README is the first."""
+    """Replaces each `[FOLDER/*.md]` in the navigation with the pages of that folder. The README comes first."""
     assert config.nav is not None
     _expand(config.nav, Path(config.docs_dir))
     return config
@@ -83,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     up = "../" * page.file.src_uri.count("/")
     if page.file.src_uri == "index.md":
-        page.meta["hide"] = ["navigation"]  # its cards are the navigation
+        page.meta["hide"] = ["navigation"]  # the cards of the start page are its navigation
     page.meta["search"] = {"boost": weight(page.file.src_uri, config.nav)}
 
     def inside(link: re.Match[str]) -> str:
@@ -100,12 +100,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Puts each diagram into an element that scrolls, so that it is readable on a phone."""
+    """Puts each diagram into an element that scrolls, so that the diagram is readable on a phone."""
     return DIAGRAM.sub(r'<div class="scrolled">\g<0></div>', html)
 
 
 def weight(page: str, nav: list[Any] | None) -> float:
-    """How a hit in this page counts in the search."""
+    """Returns the factor by which the search weights a hit in this page."""
     for start, counts in WEIGHTS.items():
         if page.startswith(start):
             return counts
@@ -114,7 +114,8 @@ def weight(page: str, nav: list[Any] | None) -> float:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Loads Mermaid, 3 MB, in pages with a diagram only. Without this the theme would fetch it from elsewhere."""
+    """Loads Mermaid (3 MB) from the site, and only in pages with a diagram. Otherwise the theme would load it from
+    another server."""
     if 'class="mermaid"' not in output:
         return output
     up = "../" * page.file.src_uri.count("/")

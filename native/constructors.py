@@ -16,9 +16,9 @@ HAS_NONE = re.compile(r"\bNone\b|\bobject\b|\bAny\b")
 def with_constructors(source: str) -> str:
     """Returns the source with an `__init__` for each dataclass that uses no options except `slots` and `frozen`.
 
-    The method replaces the empty line after its class, so that the line numbers in tracebacks do not change. mypyc
-    2.4.1 compiles generic dataclasses to classes that cannot be imported, so they become classes with `__init__` and
-    `__eq__`.
+    The method replaces the empty line after the class, so that the line numbers in tracebacks do not change. mypyc
+    2.4.1 compiles generic dataclasses to classes that cannot be imported, so they become ordinary classes with
+    `__init__` and `__eq__`.
     """
     if "@dataclass(" not in source:
         return source
@@ -40,7 +40,8 @@ def with_constructors(source: str) -> str:
 def _options(node: ast.ClassDef) -> set[str]:
     """Returns the options of the dataclass decorator.
 
-    The result is empty if the class is not a dataclass, or defines its own constructor or other unusual options.
+    The result is empty if the class is not a dataclass, has unusual options, decorators or bases, or defines `__init__`
+    or `__eq__`.
     """
     bases, options = [ast.unparse(base) for base in node.bases], set()
     for decorator in node.decorator_list:
@@ -57,9 +58,10 @@ def _options(node: ast.ClassDef) -> set[str]:
 
 
 def _parameters(node: ast.ClassDef) -> list[tuple[str, str]]:
-    """Returns each parameter with its annotation and default, and the value to assign to the field.
+    """Returns a pair for each field: the constructor's parameter with its annotation and default, and the expression to
+    assign to the field.
 
-    The result is empty if the class needs more than these assignments.
+    The result is empty if the constructor would have to do more than assign fields.
     """
     found = []
     for field in node.body:

@@ -1,5 +1,9 @@
-"""For every suite: a property holds or does not, however long a busy machine takes to find out; and a traceback in the
-log of a broker, in this process or in its own, fails the test that caused it (`tests/support/tracebacks.py`)."""
+"""Settings and hooks for all test suites.
+
+Hypothesis has no deadline, because a property must not fail only because the machine is busy. A traceback in the log of
+a broker fails the test that caused it, whether the broker runs in this process or in its own
+(`tests/support/tracebacks.py`).
+"""
 
 import gc
 import logging
@@ -15,11 +19,11 @@ from tests.support.examples import ARE_THE_SAME, examples
 from tests.support.killed_brokers import killed
 from tests.support.tracebacks import MARK, TracebackHandler, taken, unexpected
 
-WITHOUT = os.environ.get("WITHOUT", "")  # see tests/elsewhere
+WITHOUT = os.environ.get("WITHOUT", "")  # systems and abilities that the tests pretend are missing; see tests/elsewhere
 IS_LINUX = sys.platform == "linux" and not WITHOUT
 IS_POSIX = sys.platform != "win32" and WITHOUT != "windows"
 CLIENTS = Path(__file__).parent / "clients"
-CLIENTS_END_AT = 0.8  # of all files
+CLIENTS_END_AT = 0.8  # The files of tests/clients end after this fraction of all files.
 
 settings.register_profile(
     "unhurried",
@@ -36,8 +40,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mixes the files of tests/clients, which wait, with the others, which compute, and lets none of them be the last:
-    then neither kind is left alone with the cores."""
+    """Interleaves the files of tests/clients, which mostly wait, with the other files, which mostly compute.
+
+    The last files are other files, so neither kind has the cores to itself. Also skips the tests that need Linux or
+    POSIX on other systems.
+    """
     files: dict[bool, dict[Path, None]] = {True: {}, False: {}}
     for item in items:
         files[CLIENTS in item.path.parents][item.path] = None
@@ -55,7 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spares the collector the modules and tests that stay until the end: a fifth of the CPU of `make test`."""
+    """Excludes the modules and tests from garbage collection, because they exist until the end. This saves a fifth of
+    the CPU time of `make test`."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -63,7 +71,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds to the report of a failed test that its broker was killed."""
+    """Adds the brokers that a signal has ended to the report of a failed test."""
     report = yield
     if report.failed and (lines := killed()):
         report.sections.append(("Killed brokers", "\n".join(lines)))

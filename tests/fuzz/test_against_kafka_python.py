@@ -1,4 +1,5 @@
-"""kafka-python 3.0.12 reads what Odradek writes, and the reverse, for every API and version that kafka-python has."""
+"""Tests that kafka-python 3.0.12 decodes what Odradek encodes, and vice versa, in every API and version that
+kafka-python supports."""
 
 from random import Random
 
@@ -20,7 +21,7 @@ def assert_both_ways(module: str, version: int, choices: Choices) -> None:
     schema, their_class = load(module), CLASSES[module]
     message = build_message(module, version, choices)
     if isinstance(message, ApiVersionsResponse):
-        # If there is an error, kafka-python decodes version 0, whichever version the request had.
+        # kafka-python decodes a response with an error as version 0, whatever the version of the request.
         message.error_code = 0
     values = values_of_ours(message, schema, version)
     read_by_them = their_class.decode(encode(message, version), version=version)

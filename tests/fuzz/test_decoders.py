@@ -1,7 +1,8 @@
-"""For any bytes a decoder returns a message or raises MalformedMessage, with memory in proportion to its input.
+"""Tests that a decoder, given any bytes, returns a message or raises MalformedMessage, and needs memory in proportion
+to its input.
 
-Valid messages, recorded and generated, are mutated. FUZZ is the number of executions per API and version, and FUZZ_SEED
-selects another series of them. A failure prints the bytes.
+Most inputs are mutations of valid messages, recorded or generated. FUZZ is the number of executions per API and
+version, and FUZZ_SEED selects another series of inputs. A failure prints the bytes.
 """
 
 import os
@@ -24,7 +25,7 @@ EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
 MEASURE_EVERY = 50  # Measuring memory makes decoding slow.
 
-# The smallest element of any list takes one or two bytes, and its object some hundred.
+# The smallest list element takes one or two bytes in a message, and a few hundred bytes as an object.
 BYTES_PER_BYTE = 250
 BYTES_AT_LEAST = 64 * 1024
 LENGTHS = (
@@ -85,7 +86,7 @@ def mutated(rng: Random, seed: bytes) -> bytes:
 
 
 def recorded() -> dict[tuple[str, int], list[bytes]]:
-    """The bodies of recorded requests and responses by message and version."""
+    """Returns the bodies of recorded requests and responses, by module of the message and version."""
     found: dict[tuple[str, int], list[bytes]] = {}
     for exchange in exchanges() if IS_THERE else ():
         if exchange.failed is None:

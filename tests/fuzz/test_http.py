@@ -1,7 +1,7 @@
-"""Mutated HTTP requests to the pages, the actions, control and the schema registry: each is answered without a 500, or
-the connection is closed.
+"""Tests that the broker never responds with status 500 to mutated HTTP requests to the page, the actions, the control
+API and the schema registry, and that it refuses invalid text and JSON.
 
-HTTP is the number of requests, and FUZZ_SEED selects another series of them.
+HTTP is the number of requests per test, and FUZZ_SEED selects another series of requests.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.support.registry_caller import SETTINGS as REGISTRY_SETTINGS
 from tests.support.registry_caller import V1, RegistryCaller
 
 REQUESTS = int(os.environ.get("HTTP", "1000"))
-PATIENCE_S = float(os.environ.get("HTTP_PATIENCE_S", "0.05"))  # For most requests no response will arrive.
+PATIENCE_S = float(os.environ.get("HTTP_PATIENCE_S", "0.05"))  # Most requests get no response.
 SEED = os.environ.get("FUZZ_SEED", "0")
 PATHS = (
     "/", "/metrics", "/healthz", "/readyz", "/api/overview", "/api/topics", "/api/topic?name=t", "/api/groups",
@@ -64,7 +64,7 @@ REGISTRY_BODIES: tuple[object, ...] = (
     {"schema": PROTO, "schemaType": "PROTOBUF", "references": REFERENCES}, {"schema": PROTO, "schemaType": "PROTOBUF"},
     {"schema": "CgdhLnByb3RvEgFh", "schemaType": "PROTOBUF"}, {"compatibility": "FULL"}, {"mode": "READWRITE"}, [], {},
 )  # fmt: skip
-# Every call of the interface, with valid-looking values in its path. Its body is one of the above.
+# Every call of the control API. `mutated` fills the parameters in the path with VALUES, and sends a body from CONTROL.
 CALLS = [(call.method, path.lstrip("/")) for call in table.CALLS for path, _ in call.paths()]
 VALUES = ("c1", "default", "t", "0", "1", "group", "advance", "open-transaction", "h")
 ODD = (
@@ -96,8 +96,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def ask(broker: BrokerProcess, request: bytes, port: str = "http_port") -> int | None:
-    """Returns the status of the response, or None if the connection was closed without one or the broker waits for
-    more."""
+    """Returns the status of the response. Returns None if the broker closes the connection without a response, or does
+    not respond within PATIENCE_S."""
     with socket.create_connection(("127.0.0.1", broker.ready[port]), 30) as connection:
         connection.sendall(request)
         connection.settimeout(PATIENCE_S)
@@ -144,7 +144,7 @@ def mutated(rng: Random, token: bytes) -> bytes:
 
 def registry_request(rng: Random) -> bytes:
     body = json.dumps(rng.choice(REGISTRY_BODIES)).encode()
-    body = damaged(rng, body) if rng.random() < 0.5 else body  # The length header matches the damaged body.
+    body = damaged(rng, body) if rng.random() < 0.5 else body  # Content-Length matches the damaged body.
     head = f"{rng.choice(REGISTRY_PATHS)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     request = f"{head}Content-Type: {V1}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     return damaged(rng, request) if rng.random() < 0.5 else request

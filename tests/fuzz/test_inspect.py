@@ -1,4 +1,5 @@
-"""For any bytes `odradek inspect` says what they are, or that they are damaged. No reader ends with an exception."""
+"""Tests that no reader of `odradek inspect` raises an exception, whatever the bytes. The bytes are random, or are files
+of Kafka with a few bytes changed."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,5 @@
-"""Invalid bytes raise MalformedMessage and nothing else, however they are cut or edited."""
+"""Tests that decoders refuse truncated messages with MalformedMessage, and that a message with an edited length is
+refused or decoded as another valid message."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,8 +24,7 @@ KEYS = sorted({exchange.key for exchange in RECORDED}) or sorted(REQUESTS)
 
 
 def recorded_bodies(key: int) -> Iterator[tuple[type[Message], int, bytes]]:
-    """Yields class, version and bytes of each recorded request and response of an API, without headers and extra
-    bytes."""
+    """Yields the class, version and body of each recorded request and response of an API."""
     for exchange in RECORDED:
         if exchange.key == key:
             request_type, response_type = request_class(key), response_class(key)
@@ -44,7 +44,8 @@ def made_bodies(module: str) -> Iterator[tuple[type[Message], int, bytes]]:
 
 
 def edits(field: LengthField, data: bytes) -> Iterator[bytes]:
-    """Yields the data with one length changed: null, empty, one more or less, or the largest possible."""
+    """Yields copies of the data with one length changed, for example to null, empty, one more or less, or the largest
+    possible."""
     before, behind = data[: field.position], data[field.position + field.size :]
     if field.is_varint:
         length = data[field.position] & 0x7F
@@ -60,7 +61,7 @@ def edits(field: LengthField, data: bytes) -> Iterator[bytes]:
 
 
 def assert_edits_do_no_harm(message_type: type[Message], version: int, body: bytes) -> None:
-    """Asserts that an edited length is refused, or results in another valid message."""
+    """Asserts that a message with an edited length is refused, or is decoded as another valid message."""
     schema = load(message_type.__module__.rpartition(".")[2])
     fields, end = length_fields(schema, version, body, 0)
     assert end == len(body)

@@ -1,4 +1,5 @@
-"""Peers that open connections and leave them, or that send almost nothing, do not affect other clients.
+"""Tests that other clients are not affected by peers that open thousands of connections, or that send their requests
+byte by byte.
 
 Source: docs/spec/security.md#s5
 """
@@ -16,8 +17,8 @@ from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.wire import Wire
 
 MANY = 10_000
-FILES_BESIDE = 500  # other open files of the two processes
-MAX_BYTES_EACH = 8 * 1024  # memory of the broker for a connection that sends nothing
+FILES_BESIDE = 500  # The test and the broker may each have this many other files open.
+MAX_BYTES_EACH = 8 * 1024  # memory that the broker may use for a connection without requests
 SLOW_PEERS = 500
 
 
@@ -41,7 +42,7 @@ def connections(broker: Broker, count: int) -> Iterator[list[socket.socket]]:
 
 
 def memory_bytes(broker: Broker) -> int:
-    """Returns the resident memory."""
+    """Returns the resident memory of the broker."""
     assert broker.pid is not None
     return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 

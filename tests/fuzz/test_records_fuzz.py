@@ -1,7 +1,7 @@
-"""Mutated batches: every reader returns records or raises MalformedMessage, the fast walk agrees with the thorough
-reader, and validation accepts only what every reader can read.
+"""Tests with mutated batches that every reader returns records or raises MalformedMessage, that the fast walk agrees
+with the reader of single records, and that validation accepts only batches that every reader can read.
 
-FUZZ is the number of executions per codec and reader, and FUZZ_SEED selects another series of them.
+FUZZ is the number of executions per codec and reader, and FUZZ_SEED selects another series of batches.
 """
 
 import os
@@ -46,7 +46,7 @@ def mutate(rng: Random, data: bytearray, start: int = 0) -> bytearray:
 
 
 def some_records(rng: Random) -> list[NewRecord]:
-    """Returns records that are often similar, for which the fast walk is made."""
+    """Returns random records. They are often of equal size, the case for which the fast walk is optimized."""
     count = rng.choice((1, 2, 30, 100))
     sizes = [rng.randrange(80)] * count if rng.random() < 0.6 else [rng.randrange(80) for _ in range(count)]
     key = rng.choice((None, b"", b"key"))

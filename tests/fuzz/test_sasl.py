@@ -1,9 +1,9 @@
-"""Whatever a peer sends before it is authenticated, no exception is raised, responses are small, and the peer gets no
-access.
+"""Tests that a peer that sends mutated SASL frames causes no exception, gets only small responses, and is not
+authenticated unless it knows the secret.
 
-The frames of dialogues of each mechanism, by clients that know the secret and by clients that do not, are mutated,
-omitted, repeated and swapped. FUZZ is the number of executions per dialogue, and FUZZ_SEED selects another series of
-them. A failure prints the frames.
+The frames come from dialogues of each mechanism, with the right secret and with a wrong one. One frame of each dialogue
+is mutated, omitted, repeated, replaced, or preceded by another request. FUZZ is the number of executions per dialogue,
+and FUZZ_SEED selects another series of dialogues. A failure prints the frames.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
 NOW_MS = 1_800_000_000_000
 LENGTH_BYTES = 4
-MAX_ADDITIONAL_BYTES = 400  # how much larger a response may be than its request
+MAX_ADDITIONAL_BYTES = 400  # A response may be larger than its request by this many bytes.
 RIGHT, WRONG = "right password", "wrong password"
 SALT = b"salt of alice"
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
@@ -103,7 +103,7 @@ def scram_exchanges(mechanism: ScramMechanism, image: MetadataImage) -> Callable
 
 @dataclass
 class Peer:
-    """A peer with one mechanism, which reads only the last response."""
+    """A client that authenticates with one mechanism. It reads only the latest response."""
 
     mechanism: str
     secret: str
@@ -141,7 +141,7 @@ def framed(message: Message, version: int) -> bytes:
 
 
 def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> None:
-    """Sends a frame, and checks what must hold for any reaction."""
+    """Passes a frame to the authentication, and asserts what must hold after any frame."""
     was_in = authentication.name
     reaction = authentication.receive(memoryview(frame), NOW_MS, NOW_MS)
     match reaction:
@@ -159,7 +159,7 @@ def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> N
 
 
 def distorted(rng: Random, frame: bytes) -> Iterator[bytes]:
-    """Yields the frames that replace a frame, possibly none."""
+    """Yields the frames to send instead of this frame. There may be none."""
     data = bytearray(frame)
     match rng.randrange(8):
         case 0:
@@ -202,4 +202,4 @@ def test_sasl_lets_nobody_in_by_mutated_frames(mechanism: str, is_raw: bool, sec
         got_in += authentication.name is not None
         if authentication.name is not None:
             assert secret == RIGHT, [each.hex() for each in said]
-    assert (got_in > 0) == (secret == RIGHT)  # Some distortions have no effect.
+    assert (got_in > 0) == (secret == RIGHT)  # Some distortions have no effect, so the right secret sometimes succeeds.

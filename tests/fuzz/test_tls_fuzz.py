@@ -1,6 +1,8 @@
-"""Whatever a peer sends before it is authenticated: a handshake ends with a TLS error, an invalid certificate is
-refused, and a random header is not a token of the HTTP port. FUZZ is the number of executions of each, and FUZZ_SEED
-selects another series of them."""
+"""Tests with mutated input that a TLS handshake ends with a TLS error, that a certificate is reported as malformed or
+has a subject, that mapping rules are parsed or refused, and that only the right header authenticates at the HTTP port.
+
+FUZZ scales the number of executions, and FUZZ_SEED selects another series of inputs.
+"""
 
 import os
 import ssl
@@ -28,7 +30,7 @@ SEED = int(os.environ.get("FUZZ_SEED", "0"))
 
 
 def mutated(rng: Random, good: bytes) -> bytes:
-    """Returns the text truncated, or with bytes that are changed, omitted or inserted."""
+    """Returns a copy of the bytes that is truncated at random, or has bytes changed, removed or inserted."""
     data = bytearray(good)
     for _ in range(rng.randint(1, 4)):
         position = rng.randrange(len(data) + 1)
