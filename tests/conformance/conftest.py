@@ -1,4 +1,4 @@
-"""Fixtures for Kafka's tools, which run in one JVM, and for a broker that tests share."""
+"""Fixtures: Kafka's tools, which run in one JVM, brokers that tests share, and scenes with streams groups."""
 
 import itertools
 from collections.abc import Iterator

@@ -49,8 +49,8 @@ OVER = (ARCHIVED, 0)  # the end of a history: the offset is stored as archived, 
 
 
 class SharedTopic:
-    """The topic `t-NAME`, which the group `g-NAME` shares. The group's dead-letter queue is `dlq.NAME`. That topic is
-    created and marked as a queue unless `has_queue` is false."""
+    """The topic `t-NAME`, which the group `g-NAME` shares. The group's dead-letter queue is the topic `dlq.NAME`. The
+    queue is created and marked unless `has_queue` is false."""
 
     def __init__(self, bootstrap: str, name: str, *, partitions: int = 1, has_queue: bool = True) -> None:
         self.bootstrap = bootstrap
@@ -134,8 +134,8 @@ class SharedTopic:
     def histories(self, partition: int = 0) -> dict[int, History]:
         """Returns the states that were stored for each offset. A state that is stored again counts once.
 
-        It does not matter how many offsets a write contains. Kafka writes the end of each record separately (L14),
-        before it moves the start offset; this broker moves the start offset with the same write.
+        The number of offsets in a write does not matter. Kafka writes the end of each record separately (L14), before
+        it moves the start offset. This broker moves the start offset with the same write.
         """
         found: dict[int, History] = {}
         key = SharePartitionKey(self.group, self.topic_id, partition)
@@ -276,7 +276,7 @@ class RawMember:
         return found
 
     def acquire(self, *, max_records: int = 500, partition: int = 0) -> Acquired:
-        """Fetches until a fetch acquires records, and returns what it acquired."""
+        """Fetches until records are acquired. Returns the acquired ranges."""
         found: Acquired = []
 
         def is_there() -> bool:

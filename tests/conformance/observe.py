@@ -1,4 +1,4 @@
-"""Collects all that a broker serves from its directory, in the format of the oracle kit's `served.json`."""
+"""Collects everything that a broker serves from its directory, in the format of the oracle kit's `served.json`."""
 
 import base64
 import time

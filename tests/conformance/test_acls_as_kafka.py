@@ -1,4 +1,5 @@
-"""ACLs with Kafka 4.3.1: `kafka-acls` manages this broker's ACLs, and each broker reads ACLs that the other stored.
+"""Tests of ACLs with Kafka. `kafka-acls` manages this broker's ACLs, each broker reads ACLs that the other one stored,
+and both brokers treat address ranges alike.
 
 Rules: docs/spec/security.md#s3-2.
 """

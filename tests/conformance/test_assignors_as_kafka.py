@@ -1,7 +1,7 @@
-"""The assignors `uniform` and `range` of consumer groups give the same assignments as Kafka's.
+"""Tests that the assignors `uniform` and `range` of consumer groups give the same assignments as Kafka's.
 
 Odradek's and Kafka's assignors both start from the group's last target. Members, some of them static, join, leave and
-change their subscriptions; topics are created, grow and are deleted. Kafka's assignors also get racks, which change
+change their subscriptions. Topics are created, grow and are deleted. Kafka's assignors also get racks, which change
 nothing in these cases.
 """
 

@@ -1,4 +1,5 @@
-"""Kafka's tool sets client quotas on our broker, and a directory with quotas moves to Kafka and back."""
+"""Tests that Kafka's tool sets client quotas on our broker, and that a directory with quotas moves to Kafka and
+back."""
 
 from pathlib import Path
 

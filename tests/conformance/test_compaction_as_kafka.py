@@ -1,7 +1,7 @@
-"""Kafka and Odradek compact copies of the same log, round after round, and produce the same segments.
+"""Tests that Kafka and Odradek compact copies of the same log, round after round, and produce the same segments.
 
-The log has keys in every codec, tombstones, committed and aborted transactions, idle and busy producers. Markers and
-tombstones get their delete horizons in one round and are removed in a later one.
+The log has keys in every codec, tombstones, committed and aborted transactions, and idle and busy producers. Markers
+and tombstones get their delete horizons in one round and are removed in a later one.
 """
 
 import shutil

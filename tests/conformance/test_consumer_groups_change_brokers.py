@@ -1,4 +1,5 @@
-"""Consumer groups of KIP-848 move from Odradek to Apache Kafka and back, with members, epochs and assignments."""
+"""Tests that consumer groups of KIP-848 move from Odradek to Apache Kafka and back, with members, epochs and
+assignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A transactional copy equals its source, once and in order, while leaders and coordinators move and nodes stop.
+"""Tests that a transactional copy equals its source, once and in order, while leaders and coordinators move and nodes
+stop.
 
 Copiers of several clients run in a cluster under control. They consume, transform and produce records, and commit
 offsets in the same transaction. MOVES=200 sets the number of moves; SEED repeats the choices of a run. The checker of
@@ -153,7 +154,7 @@ class Mover:
         return "transaction coordinators"
 
     def _stop(self) -> str:
-        """Stops a node. One stop in four is unclean, so that the other nodes only notice it after nine seconds."""
+        """Stops a node. One stop in four is unclean, so that the other nodes notice it only after nine seconds."""
         self._stopped, is_clean = self._node(), self._rng.random() < 0.75
         self._kafka.stop_node(self._stopped, clean=is_clean)
         return "clean stops" if is_clean else "unclean stops"

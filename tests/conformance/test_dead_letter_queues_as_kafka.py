@@ -1,6 +1,6 @@
-"""The scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with this broker.
+"""Tests of the scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with this broker.
 
-Both must meet the same expectations, except in scenario 27. L70 of that page describes the difference.
+Both brokers must meet the same expectations, except in scenario 27. L70 of that page describes the difference.
 """
 
 from __future__ import annotations
@@ -458,8 +458,8 @@ def test_scenario_031_the_group_is_asked_for_its_topic_at_each_event(broker: Bro
 
 
 def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wanted: list[tuple[int, int]]) -> int:
-    """Rejects one record after the other until a record has the wanted history, and returns its offset. Kafka applies a
-    setting a moment after it has confirmed it."""
+    """Rejects one record after another until a record has the wanted history, and returns the record's offset. Kafka
+    applies a setting a moment after it has confirmed the change."""
     for offset in offsets:
         assert member.acknowledge((offset, offset, REJECT)) is NONE
         if shared.settled(offset)[offset] == wanted:

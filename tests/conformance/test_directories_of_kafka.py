@@ -1,4 +1,4 @@
-"""Odradek serves the same contents as Kafka itself from directories that Apache Kafka wrote."""
+"""Tests that Odradek serves the same contents as Kafka itself from directories that Apache Kafka wrote."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Odradek maps environment variables to settings as the program in the image apache/kafka 4.3.1 does."""
+"""Tests that Odradek maps environment variables to settings as the program in the image apache/kafka 4.3.1 does."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ VARIABLES = {
 
 
 def settings_of_kafka(variables: dict[str, str], mounted: str | None, folder: Path) -> dict[str, str]:
-    """Returns the server.properties with which Kafka's image would start."""
+    """Returns the settings in the server.properties that Kafka's image would use."""
     for name in ("default", "mounted", "final"):
         (folder / name).mkdir()
         for file in ("log4j2.yaml", "tools-log4j2.yaml"):

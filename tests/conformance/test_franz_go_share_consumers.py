@@ -1,4 +1,4 @@
-"""Share consumers of franz-go 1.22 and later: strict limits, renewal, and each kind of acknowledgement."""
+"""Tests of franz-go's share consumers (1.22 and later): strict limits, renewal, and each type of acknowledgement."""
 
 import shutil
 import subprocess

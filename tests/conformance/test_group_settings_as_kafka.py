@@ -1,4 +1,5 @@
-"""Group settings that were stored before the broker's limits became narrower are used and described as in Kafka."""
+"""Tests that group settings which were stored before the broker's limits became narrower are used and described as in
+Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in groups of KIP-848 as with Kafka.
+"""Tests that consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in groups of KIP-848 as with
+Kafka.
 
 With BROKER=kafka the tests use Kafka itself, and expect the same results.
 """

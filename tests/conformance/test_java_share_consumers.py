@@ -1,5 +1,5 @@
-"""KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 works as with Kafka: it acknowledges in each way, renews,
-acquires in both modes, is isolated from transactions, and rejects records into a dead-letter queue.
+"""Tests that KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 works as with Kafka. It acknowledges in each way,
+renews, acquires in both modes, is isolated from transactions, and rejects records into a dead-letter queue.
 
 With BROKER=kafka the tests use Kafka itself, and expect the same results.
 """

@@ -1,4 +1,5 @@
-"""The transactional producer of kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and Kafka's tools."""
+"""Tests of the transactional producer of kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and of Kafka's tools
+for transactions."""
 
 import json
 import re
@@ -22,8 +23,8 @@ pytestmark = needs_kafka
 
 @pytest.fixture(scope="module", params=["false", "true"], ids=["ordinary", "two-phase"])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """Yields a broker that refuses two-phase commit, and then one that allows it. For clients that do not request it
-    (InitProducerId v5), both behave in the same way."""
+    """Yields a broker that refuses two-phase commit, and then one that allows it. Clients that do not request two-phase
+    commit (InitProducerId v5) must get the same responses from both."""
     settings = {"offsets.topic.num.partitions": 4, "transaction.two.phase.commit.enable": request.param}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running

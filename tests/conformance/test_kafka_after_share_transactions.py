@@ -1,6 +1,6 @@
-"""Apache Kafka opens directories with transactional acknowledgements, which no Kafka release supports (ADR 35).
+"""Tests of Apache Kafka on directories with transactional acknowledgements, which no Kafka release supports (ADR 35).
 
-It does not start while `odradek.share.transactions` is finalised. After that feature is lowered, Kafka 4.4.0 starts;
+Kafka does not start while `odradek.share.transactions` is finalised. After that feature is lowered, Kafka 4.4.0 starts;
 4.3.1 starts if `share.version` is also 1. Their share consumers continue where ours stopped. If Kafka reads a directory
 that still has pending acknowledgements, it delivers their records again.
 """

@@ -1,4 +1,5 @@
-"""Kafka's DumpLogSegments reads logs that Odradek has compacted, including their indexes, and reports only gaps."""
+"""Tests that Kafka's DumpLogSegments reads logs that Odradek has compacted, including their indexes, and reports only
+gaps."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""DumpLogSegments reads every kind of file that Odradek wrote under load, and reports no fault.
+"""Tests that DumpLogSegments reads every kind of file that Odradek wrote under load, and reports no fault.
 
-The tests ignore the message `-1 is followed by N` about segments that do not begin at 0, which the tool also prints for
-intact files of Kafka.
+The tests ignore the message `-1 is followed by N` about segments that do not begin at 0. The tool prints this message
+for intact files of Kafka too.
 """
 
 import re

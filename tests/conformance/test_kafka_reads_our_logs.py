@@ -1,6 +1,7 @@
-"""Kafka's DumpLogSegments reads every file of a log that Odradek wrote, and reports no fault.
+"""Tests that Kafka's DumpLogSegments reads every file of a log that Odradek wrote, and reports no fault.
 
-For segments that do not begin at 0, it prints `-1 is followed by N`, which it also prints for intact files of Kafka.
+For segments that do not begin at 0, the tool prints `-1 is followed by N`, which it also prints for intact files of
+Kafka.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Kafka's codec reads every message that Odradek's codec writes, at every version, and writes the same bytes again.
+"""Tests that Kafka's codec reads every message that Odradek's codec writes, at every version, and writes the same bytes
+again.
 
-Recorded exchanges only contain what clients happened to send. Here the values are chosen, and internal records are
+Recorded exchanges contain only what clients happened to send. Here the values are random, and internal records are
 included.
 """
 

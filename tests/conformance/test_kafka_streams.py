@@ -1,4 +1,5 @@
-"""Kafka Streams itself counts words exactly once with `group.protocol=streams`: docs/spec/streams-groups.md#s12.
+"""Tests that Kafka Streams itself counts words exactly once with `group.protocol=streams`:
+docs/spec/streams-groups.md#s12.
 
 The word count has a repartition topic, a changelog and standby tasks. Its updates of a word are 1, 2, 3 and so on, each
 once and in order, whichever process is killed in the meantime. With BROKER=kafka the tests use Kafka itself, and expect

@@ -1,4 +1,5 @@
-"""Apache Kafka starts on a directory that Odradek wrote and continues it. Odradek continues where Kafka stopped."""
+"""Tests that Apache Kafka starts on a directory that Odradek wrote and continues it, and that Odradek continues where
+Kafka stopped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ def write(broker: Broker, topic: str, *values: str) -> None:
 
 
 def read(broker: Broker, topic: str, count: int) -> list[str]:
-    """Returns the first `count` records of partition 0, and any records after them."""
+    """Returns the values of the first `count` records of partition 0, and of any records after them."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []

@@ -1,7 +1,7 @@
-"""After a downgrade, Apache Kafka, which does not know KeepPreparedTxn, opens a directory with transactions in doubt.
+"""Tests of a downgrade to Apache Kafka, which does not know KeepPreparedTxn, on a directory with transactions in doubt.
 
-It keeps these transactions, because their timeout never expires, and ends them by the producer id and epoch that wrote
-them. It does not know the pair that a recovery received; see docs/using-transactions.md.
+Kafka keeps these transactions, because their timeout never expires, and ends them by the producer id and epoch that
+wrote them. It does not know the producer id and epoch that a recovery received; see docs/using-transactions.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -81,7 +81,8 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
             # Kafka responds when the decision is written, and writes the markers afterwards.
             wait_for("the markers", partial(is_complete, on_kafka, name))
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
-        # The pair of the recovery is lost. A new owner aborts the transaction without knowing about it.
+        # Kafka does not know the producer id and epoch of the recovery. A new owner aborts the transaction without
+        # being told.
         assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
         assert on_kafka.init("kept-new", two_phase=False).error_code == 0
         assert on_kafka.describe("kept-new").transaction_state == "Empty"

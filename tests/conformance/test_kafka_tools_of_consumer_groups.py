@@ -1,4 +1,5 @@
-"""kafka-consumer-groups and DumpLogSegments of Kafka 4.3.1 read and change groups of KIP-848 as they do with Kafka."""
+"""Tests that kafka-consumer-groups and DumpLogSegments of Kafka 4.3.1 read and change groups of KIP-848 as they do with
+Kafka."""
 
 import re
 from collections.abc import Iterator
@@ -148,7 +149,8 @@ def test_consumer_groups_resets_and_deletes_once_the_group_is_empty(
 
 
 def test_dump_log_decodes_every_record_of_consumer_groups(tools: Tools, tmp_path: Path) -> None:
-    """The tool decodes keys 3 to 8 and 16, with values and as tombstones. Kafka 4.3 only writes tombstones of key 4."""
+    """The tool decodes keys 3 to 8 and 16, with values and as tombstones. Kafka 4.3 writes key 4 only with
+    tombstones."""
     with new_broker(tmp_path / "data", SETTINGS) as broker:
         topic = create_topic(broker.bootstrap, "t", partitions=2)
         CONFLUENT.produce(broker.bootstrap, topic, MESSAGES)

@@ -1,4 +1,5 @@
-"""kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 work with share groups as they do with Kafka."""
+"""Tests that kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 work with share groups as they do
+with Kafka."""
 
 from collections.abc import Iterator
 from pathlib import Path

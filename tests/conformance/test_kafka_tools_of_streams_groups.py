@@ -1,4 +1,4 @@
-"""kafka-streams-groups of Kafka 4.3.1 works with streams groups of Kafka 4.4.0 and of Odradek.
+"""Tests that kafka-streams-groups of Kafka 4.3.1 works with streams groups of Kafka 4.4.0 and of Odradek.
 
 Rules: docs/spec/streams-groups.md#s7, #s13-7. Kafka 4.4.0 was published without its tools.
 """

@@ -1,5 +1,5 @@
-"""Kafka's own tools set up users and rights over SASL_SSL, work with these rights, and are refused in the same cases as
-with Kafka.
+"""Tests that Kafka's own tools set up users and rights over SASL_SSL, work with these rights, and are refused in the
+same cases as with Kafka.
 
 The broker's settings and the files that the tools read are those of examples/secure. Rules: docs/spec/security.md#s5-1.
 """

@@ -1,7 +1,7 @@
-"""A transaction that was open when Apache Kafka stopped is still open in Odradek, which can finish it.
+"""Tests that a transaction that was open when Apache Kafka stopped is still open in Odradek, which can finish it.
 
 The transaction `open-tvN` has one record in each partition of `ledger`, and offset 7 of `source-0` for the group
-`copiers`. In ledger-0 it is followed by a record outside of any transaction. See the README of the oracle kit's data.
+`copiers`. In ledger-0, a record outside of any transaction follows it. See the README of the oracle kit's data.
 """
 
 import time

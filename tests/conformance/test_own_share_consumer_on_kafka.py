@@ -1,4 +1,5 @@
-"""Odradek's share consumer works with Kafka 4.3.1 in the scenarios of tests/clients/test_own_share_consumer.py."""
+"""Tests that Odradek's share consumer works with Kafka 4.3.1 in the scenarios of
+tests/clients/test_own_share_consumer.py."""
 
 from collections.abc import Iterator
 

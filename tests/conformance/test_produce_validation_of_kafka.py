@@ -1,5 +1,5 @@
-"""Apache Kafka gives the answer that each row of tests/support/produced.py expects, and stores the same records as
-Odradek."""
+"""Tests that Apache Kafka gives the answer that each row of tests/support/produced.py expects, and stores the same
+records as Odradek."""
 
 import re
 import time

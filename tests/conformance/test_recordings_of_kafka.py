@@ -1,4 +1,5 @@
-"""Odradek gives the same answers to the requests of a recording as the recorded Apache Kafka, and vice versa."""
+"""Tests that Odradek gives the same answers to the requests of a recording as the recorded Apache Kafka, and vice
+versa."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Emulated releases offer the same APIs, features and settings as the real ones, and give the same answers to requests
-that releases answer differently.
+"""Tests that emulated releases offer the same APIs, features and settings as the real ones, and give the same answers
+to requests that releases answer differently.
 
 Each exception must be listed in `ABSENT` or `ANSWERED_DIFFERENTLY`.
 """
@@ -52,7 +52,7 @@ SETTINGS: Mapping[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 100,
 }
-# APIs that Odradek does not serve; see docs/compatibility.md.
+# APIs that Odradek does not support; see docs/compatibility.md.
 ABSENT = frozenset(
     {
         *("AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "AssignReplicasToDirs"),

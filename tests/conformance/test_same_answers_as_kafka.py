@@ -1,5 +1,5 @@
-"""Apache Kafka and Odradek give the same responses to the same requests, valid and invalid, at every version. Odradek
-emulates the release of Kafka with which it is compared.
+"""Tests that Apache Kafka and Odradek give the same responses to the same requests, valid and invalid, at every
+version. Odradek emulates the release of Kafka with which it is compared.
 
 With BROKER=kafka, a second Kafka replaces Odradek. Any difference is then a fault of the comparison.
 """
@@ -121,7 +121,8 @@ def trace_of(script: Script, version: int, where: Place) -> Trace:
 
 
 def lowest(script: Script, key: int) -> int:
-    """Returns the lowest version to compare. Produce 0 to 2 are advertised, as librdkafka requires, but not served."""
+    """Returns the lowest version to compare. Produce 0 to 2 are advertised, as librdkafka requires, but not
+    supported."""
     return max(KAFKA_VERSIONS[REFERENCE][key][0], 3 if key == 0 else 0, LOWEST.get(script, 0))
 
 

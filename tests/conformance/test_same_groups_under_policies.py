@@ -1,5 +1,5 @@
-"""Groups of both protocols get the same responses as from Kafka, under every `group.consumer.migration.policy` except
-the default.
+"""Tests that groups of both protocols get the same responses from Odradek as from Kafka, under every
+`group.consumer.migration.policy` except the default.
 
 tests/conformance/test_same_answers_as_kafka.py uses the default, which is bidirectional.
 """

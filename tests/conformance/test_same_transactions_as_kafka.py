@@ -1,4 +1,4 @@
-"""Apache Kafka and Odradek give the same responses to transactional requests, at every version and every
+"""Tests that Apache Kafka and Odradek give the same responses to transactional requests, at every version and every
 transaction.version. Odradek emulates the release of Kafka with which it is compared.
 
 UpdateFeatures changes the level of both brokers at run time. With BROKER=kafka, a second Kafka replaces Odradek.

@@ -1,4 +1,4 @@
-"""The schemas agree with the message definitions in Kafka 4.4.0's own jars, field by field."""
+"""Tests that the schemas agree with the message definitions in Kafka 4.4.0's own jars, field by field."""
 
 import json
 import zipfile
@@ -91,8 +91,8 @@ def default_of(field: Mapping[str, Any]) -> object:
 
 
 def natural_default(field: Field) -> object:
-    """Returns Kafka's default for a field without one. None also stands for an empty list and for a struct of
-    defaults."""
+    """Returns Kafka's default for a field whose definition has none. For lists, structs and records the result is None,
+    as in Odradek's schemas."""
     if field.is_array or field.is_struct or field.type == "records":
         return None
     if field.type in INTEGERS:

@@ -1,4 +1,5 @@
-"""The tables of settings match those inside Kafka 4.4.0: every name, type, default and rule, and the error messages."""
+"""Tests that the tables of settings match those inside Kafka 4.4.0: every name, type, default and rule, and the error
+messages."""
 
 import base64
 import subprocess

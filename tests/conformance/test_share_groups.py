@@ -1,4 +1,5 @@
-"""Share groups work with Kafka 4.3.1's own tools and share consumer, and continue in a directory that Kafka wrote."""
+"""Tests that share groups work with Kafka 4.3.1's own tools and share consumer, and continue in a directory that Kafka
+wrote."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Responses list the endpoints at which an application's instances serve state: docs/spec/streams-groups.md#s6,
-#s13-5."""
+"""Tests that responses list the endpoints at which an application's instances serve state:
+docs/spec/streams-groups.md#s6, #s13-5."""
 
 from odradek.protocol.messages.streams_group_heartbeat_request import Endpoint
 from tests.conformance.streams_scene import Scene, Tasks, subtopology, topology

@@ -1,4 +1,4 @@
-"""Static members of streams groups, and timeouts: docs/spec/streams-groups.md#s13-4."""
+"""Tests of static members of streams groups, and of timeouts: docs/spec/streams-groups.md#s13-4."""
 
 import time
 

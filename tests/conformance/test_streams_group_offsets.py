@@ -1,5 +1,5 @@
-"""Offsets of streams groups, and the effect of other APIs on such groups: docs/spec/streams-groups.md#s7, #s8,
-#s13-6."""
+"""Tests of offsets of streams groups, and of the effect of other APIs on these groups: docs/spec/streams-groups.md#s7,
+#s8, #s13-6."""
 
 import time
 from collections.abc import Sequence

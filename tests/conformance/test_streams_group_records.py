@@ -1,5 +1,5 @@
-"""Records that streams groups write to `__consumer_offsets`, and their settings: docs/spec/streams-groups.md#s11,
-#s13-7."""
+"""Tests of the records that streams groups write to `__consumer_offsets`, and of the groups' settings:
+docs/spec/streams-groups.md#s11, #s13-7."""
 
 import pytest
 

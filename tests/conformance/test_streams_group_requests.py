@@ -1,4 +1,5 @@
-"""Brokers refuse invalid heartbeats, in the order of the checks: docs/spec/streams-groups.md#s2-2, #s13-2."""
+"""Tests that brokers refuse invalid heartbeats, in the order of the checks: docs/spec/streams-groups.md#s2-2,
+#s13-2."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Members of a streams group need rights, and so do clients that describe it.
+"""Tests that members of a streams group need rights, and that clients that describe the group need rights too.
 
 Rules: docs/spec/streams-groups.md#s9-1, #s13-7. ANONYMOUS, an administrator, uses a listener without passwords. Alice
 uses a listener with SASL, and has only the rights that a test grants her.

@@ -1,4 +1,5 @@
-"""Topologies of streams groups, and the topics that a broker creates for them: docs/spec/streams-groups.md#s13-3."""
+"""Tests of topologies of streams groups, and of the topics that a broker creates for them:
+docs/spec/streams-groups.md#s13-3."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""A streams group continues when Apache Kafka takes over the directory of Odradek, and when Odradek takes it back.
+"""Tests that a streams group continues when Apache Kafka takes over the directory of Odradek, and when Odradek takes it
+back.
 
 Rules: docs/spec/streams-groups.md#s11. Epochs, tasks, topology and static members are stored; timers restart.
 """

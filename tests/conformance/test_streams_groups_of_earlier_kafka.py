@@ -1,4 +1,4 @@
-"""Streams groups of Kafka 4.3.1, and of Odradek when it emulates Kafka 4.3.
+"""Tests of streams groups of Kafka 4.3.1, and of Odradek when it emulates Kafka 4.3.
 
 Rules: docs/spec/streams-groups.md#s13-7.
 """

@@ -1,5 +1,5 @@
-"""If a group's offsets are committed in a transaction, Odradek writes the same records to `__consumer_offsets` as Kafka
-wrote to its directories."""
+"""Tests that Odradek stores no topic id with offsets that are committed in a transaction. The records in directories
+that Kafka wrote have no topic id either."""
 
 from collections.abc import Iterator
 from pathlib import Path

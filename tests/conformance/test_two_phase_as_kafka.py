@@ -1,5 +1,5 @@
-"""Requests of InitProducerId v6 get the same responses as from Kafka 4.4.0, which supports part of it behind
-`unstable.api.versions.enable`. A broker that emulates an older release does not offer that version.
+"""Tests that requests of InitProducerId v6 get the same responses as from Kafka 4.4.0, which supports part of this
+version behind `unstable.api.versions.enable`. A broker that emulates an older release does not offer that version.
 
 The only difference is KeepPreparedTxn, which Kafka refuses. tests/spec/transactions tests how Odradek handles it.
 """
@@ -79,7 +79,7 @@ def story(speaker: Speaker) -> list[Any]:
         speaker.init("pay", producer_id=pair[0] + 1_000_000, producer_epoch=0, enable2_pc=True)
         speaker.init("pay", enable2_pc=True)  # aborts the open transaction
         speaker.outcomes.append(speaker.client.init("pay", timeout_ms=30_000, two_phase=False).producer_epoch)
-        speaker.describe("pay")  # From now on the transactional id has ordinary transactions.
+        speaker.describe("pay")  # The transactional id now has ordinary transactions.
         speaker.outcomes.append(speaker.client.end("pay", pair, commit=True))
     return speaker.outcomes
 

@@ -1,4 +1,4 @@
-"""UnregisterController is refused without the right to ALTER the cluster, and below metadata.version 33:
+"""Tests that UnregisterController is refused without the right to ALTER the cluster, and below metadata.version 33:
 docs/spec/kafka-4.4.md#s3-2."""
 
 from __future__ import annotations

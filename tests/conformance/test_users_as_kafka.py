@@ -1,5 +1,5 @@
-"""Kafka's tools create users and delegation tokens on our broker, and a directory with users moves to Kafka and
-back."""
+"""Tests that Kafka's tools create users and delegation tokens on our broker, and that a directory with users moves to
+Kafka and back."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import IO, cast
 from tests.support.oracle import run_kafka
 
 JAVA_SOURCES = Path(__file__).parent / "java"
-# One compiler and a small heap are enough: the tools run briefly, on the same cores as the broker.
+# The tools run only briefly, on the same cores as the broker, so one compiler and a small heap are enough.
 QUICK_JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
@@ -82,7 +82,9 @@ class Tools:
     for the end and checks the exit status."""
 
     def __init__(self, classes: Path, *release: str) -> None:
-        """classes  an empty directory for the compiled driver
+        """Compiles the driver and starts the JVM.
+
+        classes  an empty directory for the compiled driver
         release  release of Kafka whose classes are used; the default is the newest with tools on Maven Central, and any
                  other release only runs our own programs
         """

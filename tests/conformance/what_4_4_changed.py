@@ -368,7 +368,7 @@ def administration(talk: Tour) -> None:
 
 
 def record(path: Path, work: Path) -> None:
-    """Records the tour through a proxy before Kafka 4.4.0. `work` is a folder for Kafka's ready file."""
+    """Records the tour through a proxy in front of Kafka 4.4.0. `work` is a folder for Kafka's ready file."""
     reserved = ReservedPort()
     advertised = f"advertised.listeners=PLAINTEXT://127.0.0.1:{reserved.number}"
     with (

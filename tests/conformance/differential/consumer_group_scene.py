@@ -26,7 +26,7 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import wait_for_coordinator
 
-OFFSETS_PARTITIONS = 4  # number of partitions of __consumer_offsets at both brokers
+OFFSETS_PARTITIONS = 4  # number of partitions of __consumer_offsets on both brokers
 PATIENCE_S = 60
 Partitions = dict[bytes, list[int]]
 

@@ -1,4 +1,5 @@
-"""Consumer groups (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe, and other APIs that show such groups.
+"""Scripts for consumer groups (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe, and other APIs that show these
+groups.
 
 Each script plays scenes of docs/spec/consumer-groups.md#s15 with its own groups. Each member subscribes to one topic,
 because the order of an assignment's topics has no meaning.

@@ -122,8 +122,8 @@ class Talk:
         self._answers.append((label, outcome))
 
     def quietly(self, request: Message, version: int) -> Any:
-        """Sends a request without recording it, to prepare a comparison. The timeout is longer, for the sake of busy
-        machines."""
+        """Sends a request without recording it, to prepare a comparison. The timeout is longer, because the machine may
+        be busy."""
         self._wire.set_timeout(PREPARATION_TIMEOUT_S)
         self._wire.send(request, version)
         answer = self._wire.receive(request.API_KEY, version)
@@ -206,7 +206,7 @@ class Namer:
         count = 0
         for count, (position, header) in enumerate(batches(data), 1):
             for name, value in asdict(header).items():
-                if name != "crc":  # The CRC covers times, which may differ. Its other values are compared.
+                if name != "crc":  # The CRC covers times, which may differ, and other compared values.
                     found[f"{path}[{count - 1}].{name}"] = self._named(name, value)
             for record in records_of(data, position):
                 found[f"{path}[{count - 1}].{record.offset}"] = (
@@ -262,8 +262,8 @@ def _key(element: object, place: int) -> str:
 
 
 def differences(kafka: Trace, ours: Trace) -> list[tuple[str, str, Value, Value]]:
-    """Returns the label, field path, Kafka's value and Odradek's value of each difference. '<absent>' stands for a
-    missing field."""
+    """Returns the label, field path, Kafka's value and Odradek's value of each difference. The value of a missing field
+    is '<absent>'."""
     found: list[tuple[str, str, Value, Value]] = []
     for (label, theirs), (our_label, own) in zip(kafka, ours, strict=False):
         if label != our_label:

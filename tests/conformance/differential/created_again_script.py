@@ -1,4 +1,5 @@
-"""A topic is deleted and created again while a session, a group or a transaction remembers its name or its id."""
+"""Scripts that delete a topic and create it again while a session, a group or a transaction remembers its name or
+id."""
 
 import time
 from collections.abc import Callable

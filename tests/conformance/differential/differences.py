@@ -30,7 +30,7 @@ class AllowedDifference:
 
 A_TEXT = r"(?!None$|<absent>$).*"  # an error message, whose wording may differ
 
-# Settings that the configurations of the two brokers give different values.
+# Settings that have different values in the configurations of the two brokers.
 BROKER_SETTINGS = tuple(
     AllowedDifference(reason, asked="the broker: DescribeConfigs*", path=f"results[1].configs{path}")
     for reason, paths in {

@@ -1,4 +1,4 @@
-"""Frames that are cut, too long, malformed, or of an unknown version or API.
+"""Scripts that send frames which are truncated, too long, malformed, or of an unknown version or API.
 
 Each frame is sent over a new connection. A broker may respond, close the connection or do neither. This outcome is
 compared, and so are the bytes of the response.

@@ -1,5 +1,5 @@
-"""Requests about offsets and groups, sent to groups of every type: classic, consumer (KIP-848), share and unknown
-groups.
+"""Scripts that send requests about offsets and groups to groups of every type: classic, consumer (KIP-848), share and
+unknown groups.
 
 Each script sends the same requests to every group. Rules: `docs/spec/share-groups.md#s2-5` and
 `docs/spec/consumer-groups.md#s9`.

@@ -1,5 +1,5 @@
-"""Scripts for the changes in Kafka 4.4. They name rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 answers the same requests
-in its own way."""
+"""Scripts for the changes in Kafka 4.4. The scripts name rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 answers the same
+requests in its own way."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A script for DescribeQuorum, with the metadata log, which has one voter, and with other topics and partitions."""
+"""A script that sends DescribeQuorum for the metadata log, which has one voter, and for other topics and partitions."""
 
 from collections.abc import Callable
 

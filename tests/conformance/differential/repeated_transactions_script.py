@@ -1,4 +1,4 @@
-"""Transactional requests whose lists name the same item twice, and transactional requests with several errors."""
+"""Scripts with transactional requests whose lists name the same item twice, or that contain several errors."""
 
 from typing import Any
 

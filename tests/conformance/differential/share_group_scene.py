@@ -176,7 +176,8 @@ class ShareScene:
 
 
 def other_groups(scene: ShareScene) -> dict[str, str]:
-    """Returns ids that are not share groups: a consumer group, a classic group, the empty id and an unknown id."""
+    """Returns group ids by label that do not belong to share groups: a consumer group, a classic group, the empty id
+    and an unknown id."""
     consumers, classic = f"{scene.group}-consumers", f"{scene.group}-classic"
     join = ConsumerGroupHeartbeatRequest(
         group_id=consumers,

@@ -1,6 +1,6 @@
-"""Share groups (KIP-932): heartbeats, fetches and acknowledgements. Each script uses its own groups.
+"""Scripts for share groups (KIP-932): heartbeats, fetches and acknowledgements. Each script uses its own groups.
 
-Plays scenes of docs/spec/share-groups.md#s7.
+The scripts play scenes of docs/spec/share-groups.md#s7.
 """
 
 import itertools
@@ -54,8 +54,8 @@ def heartbeats(talk: Talk, version: int) -> None:
 
 
 def subscriptions(talk: Talk, version: int) -> None:
-    """Subscribes to topics that do not exist. Otherwise partitions would be initialized, which takes a different time
-    on each broker."""
+    """Subscribes only to topics that do not exist. Other topics would have to be initialized, which takes a different
+    time on each broker."""
     scene = ShareScene(talk, version, "subscriptions")
     joined = scene.beat("of a topic that is not", "A", 0, subscribed_topic_names=["nope", "bad name!"])
     scene.beat("the same", "A", joined.member_epoch)

@@ -1,7 +1,7 @@
-"""Offsets of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets, including
-errors.
+"""Scripts for offsets of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets,
+including errors.
 
-Plays docs/spec/share-groups.md#s2-8 and scenarios 32 to 35.
+The scripts play docs/spec/share-groups.md#s2-8 and scenarios 32 to 35.
 """
 
 from collections.abc import Callable

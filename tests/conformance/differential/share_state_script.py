@@ -1,6 +1,6 @@
-"""The share coordinator (KIP-932): InitializeShareGroupState to ReadShareGroupStateSummary.
+"""Scripts for the share coordinator (KIP-932): InitializeShareGroupState to ReadShareGroupStateSummary.
 
-Plays docs/spec/share-groups.md#s4-2 to #s4-4 and scenarios 71 to 76, including errors.
+The scripts play docs/spec/share-groups.md#s4-2 to #s4-4 and scenarios 71 to 76, including errors.
 """
 
 from collections.abc import Callable

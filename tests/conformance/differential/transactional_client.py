@@ -20,7 +20,7 @@ from tests.conformance.differential.records_script import batch
 # Versions of requests that only prepare a comparison. They use the protocol before the second part of KIP-890.
 INIT, ADD, END, PRODUCE = 4, 3, 4, 11
 PATIENCE_S = 60.0
-# The coordinator is loading, unavailable, on another broker, or busy with this transactional id.
+# Error codes: the coordinator is loading, unavailable, on another broker, or busy with this transactional id.
 NOT_YET = {14, 15, 16, 51}
 GROUP, TRANSACTION = 0, 1
 
@@ -29,7 +29,7 @@ class Client:
     """A producer with one transactional id. `producer_id` and `epoch` are the latest that the broker returned."""
 
     def __init__(self, talk: Talk, transactional_id: str, *, version: int = END) -> None:
-        """version   version of EndTxn; transaction.version 2 requires 5"""
+        """Creates a producer whose EndTxn requests have this version. transaction.version 2 requires version 5."""
         self.talk, self.id, self._end_version = talk, transactional_id, version
         self.producer_id, self.epoch, self.sequences = -1, -1, dict[tuple[str, int], int]()
 
