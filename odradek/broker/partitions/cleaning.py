@@ -38,8 +38,8 @@ class CleaningStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CleanerServices:
-    """The parts of the broker that a pass needs. `sleep` pauses a worker thread for a number of seconds; a pause of 0
-    lets the loop run."""
+    """The parts of the broker that a pass needs. `sleep` pauses a worker thread for a number of seconds. Even a pause
+    of 0 lets the loop run."""
 
     config: BrokerConfig
     clock: Clock
@@ -140,9 +140,9 @@ class LogCleaner:
 class Cleaning:
     """One pass, in which a thread and the loop alternate.
 
-    then  called once, on the loop, with the offset up to which the log is now clean; with None if the pass was
-          abandoned because the partition was deleted, the broker stopped or retention removed the segments first; or
-          with an error of the log
+    then  called once, on the loop, with the offset up to which the log is now clean, with None if the pass was
+          abandoned, or with an error of the log; a pass is abandoned if the partition was deleted, the broker stopped
+          or retention removed the segments first
     """
 
     def __init__(
@@ -221,7 +221,8 @@ class Cleaning:
         return self._partition.is_deleted or self._is_stopped()
 
     def _throttle(self, size_bytes: int) -> None:
-        """Pauses the thread after about every megabyte. Raises CleaningStopped."""
+        """Pauses the thread to limit the rate. Called after about every megabyte. Raises CleaningStopped if the pass
+        must end."""
         if self._is_over():
             raise CleaningStopped
         self._services.sleep(size_bytes / self._services.config.log_cleaner_io_max_bytes_per_second)

@@ -4,8 +4,8 @@ for the disk share one fdatasync.
     append, append, … → (end of the turn) write each dirty partition → replies → parked fetches
                                            └ if configured: fdatasync in a thread → replies → parked fetches
 
-A write to the page cache costs less than switching to a thread, so it runs on the loop; an fdatasync does not. While an
-fdatasync is running, the next group of appends accumulates. Syncs of different logs run in parallel.
+A write to the page cache costs less than switching to a thread, so writes run on the loop. Each fdatasync runs in a
+thread. While an fdatasync is running, the next group of appends accumulates. Syncs of different logs run in parallel.
 
 Markers and the records of coordinators do not join a group. `Partition.append_now` writes them immediately, after the
 batches that are already staged. They only share the fdatasync.
@@ -31,11 +31,12 @@ class ParkedFetch(Protocol):
     """A fetch that has found too few bytes and waits for appends to its partitions."""
 
     def count_appended(self, size_bytes: int) -> bool:
-        """Counts bytes that have become readable in one partition. Returns True once when the bytes may suffice."""
+        """Counts bytes that have become readable in one partition. Returns True once, when there may be enough
+        bytes."""
 
     def wake(self) -> None:
-        """Makes the fetch look again. Called after all writes of a turn, or when a partition has changed in another
-        way."""
+        """Makes the fetch read its partitions again. Called after all writes of a turn, or when a partition has changed
+        in another way."""
 
 
 class DirtyPartition(Protocol):
@@ -98,7 +99,8 @@ class AppendFlush:
             while dirty:
                 dirty.pop().write(woken)
         finally:
-            if dirty:  # A write has raised an error, which is a bug. The remaining partitions must still be written.
+            # A write has raised an error, which is a bug. The remaining partitions must still be written.
+            if dirty:
                 self._dirty += dirty
                 self._soon(self._flush)
         # Fetches are woken after all writes, so that a fetch of several partitions is answered only once, with the
@@ -110,8 +112,8 @@ class AppendFlush:
 class LogSyncs:
     """Runs the fdatasync of partitions: one at a time for each log, and a few in parallel.
 
-    Also counts all syncs so far: `time_s` is their total duration, and `took[n]` is the number of syncs that took at
-    least 2^(n-1) and less than 2^n µs.
+    Also counts all syncs so far. `time_s` is their total duration, and `durations[n]` is the number of syncs that took
+    at least 2^(n-1) and less than 2^n µs.
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:

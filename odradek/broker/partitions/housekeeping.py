@@ -34,14 +34,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLICE_MS = 3
-NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # an interval longer than this means "off", as in Kafka
+NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # an interval of at least this length means "off", as in Kafka
 
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """A periodic job. `interval_ms` is called before each run, because settings may change. `at_end` is called after
-    the last partition. `stop` stops work that a run has started. `due_ms` is described in `Scan`, and is None if every
-    run has work to do."""
+    """A periodic job.
+
+    interval_ms  called before each run, because settings may change; returns None if the job must not run again
+    visit        called for each partition
+    at_end       called after the last partition
+    stop         stops work that a run has started
+    due_ms       described in `Scan`; None if every run has work to do
+    """
 
     name: str
     interval_ms: Callable[[], int | None]
@@ -214,10 +219,12 @@ def expire_producers(partition: Partition, now_ms: int) -> None:
 
 
 class FlushByTime:
-    """Syncs logs that have had unsynced data for at least `flush.ms`, measured between visits."""
+    """Syncs logs whose oldest unsynced data is at least `flush.ms` old. The age counts from the visit that first found
+    this data."""
 
     def __init__(self) -> None:
-        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}  # (recovery point at that time, time)
+        # Each value is the synced offset, and the time of the visit that first found this offset.
+        self._unsynced_since_ms: dict[Partition, tuple[int, int]] = {}
 
     def visit(self, partition: Partition, now_ms: int) -> None:
         log = partition.log

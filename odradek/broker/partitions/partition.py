@@ -1,8 +1,8 @@
 """A partition with its pending requests: unanswered appends, replies that wait for an fdatasync, and parked fetches.
 
-Records, offsets and producer state are in the partition's `Log`; this class only holds the requests that wait for them.
-A reply is sent when its records have been written and, if the settings require it, synced. If a write fails, only the
-appends in that write fail.
+Records, offsets and producer state are in the partition's `Log`. This class only holds the requests that wait for the
+log. A reply is sent when its records have been written and, if the settings require it, synced. If a write fails, only
+the appends in that write fail.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OnDone = Callable[[KafkaError | None], None]  # Called once; the argument is None if the append may be acknowledged.
+OnDone = Callable[[KafkaError | None], None]  # called once, with None or an error
 
 
 class Partition:
@@ -72,8 +72,8 @@ class Partition:
         self._synced_bytes = 0  # bytes that a sync has made readable, but that have not been reported to parked fetches
         self.bytes_in = self.bytes_out = 0  # bytes appended and read since this process opened the partition
         self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
-        # Pairs of an end offset that must be on disk, and an action to call when it is, in ascending order. None until
-        # an append has to wait, because an empty deque takes 0.7 KiB.
+        # Pairs of an end offset that must be on disk, and an action to call when it is, in ascending order of offset.
+        # The attribute is None until an append has to wait, because an empty deque takes 0.7 KiB.
         self._unsynced: deque[tuple[int, OnDone]] | None = None
         self._parked: dict[ParkedFetch, None] = {}
 
@@ -110,8 +110,8 @@ class Partition:
                              sealed transaction is not recognised
         transaction_version  for a marker: the transaction version in the request that contained it
         guard                the guard of a transactional batch; see `Log.append`
-        raises               KafkaError, for instance SealedTransaction, if the batch is refused; then `on_done` is
-                             never called
+        raises               KafkaError, for instance SealedTransaction, if the batch is refused; in this case `on_done`
+                             is never called
         caution              a duplicate is staged as an empty write, because its response must not overtake the write
                              of the original batch
         """
@@ -136,16 +136,16 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Appends and writes a batch immediately, after the staged batches. The batch is readable when this returns;
-        use `when_durable` to wait for its sync.
+        """Appends and writes a batch immediately, after the staged batches. The batch is readable when this method
+        returns; use `when_durable` to wait for its sync.
 
         header  the header of `batch`, if the caller has parsed it
-        raises  KafkaError; then no part of the batch remains in the log
+        raises  KafkaError; in this case no part of the batch remains in the log
         """
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
-        if self._parked:  # Parked fetches are woken at the end of the turn.
+        if self._parked:  # parked fetches are woken at the end of the turn
             self._will_write(len(batch))
         else:
             self.bytes_in += len(batch)
@@ -230,7 +230,7 @@ class Partition:
         self._parked.pop(wait, None)
 
     def replace_truncated_log(self, log: Log) -> None:
-        """Replaces the log after an unclean election has truncated it. Waiting requests are answered with
+        """Replaces the log after an unclean election has truncated it. Requests that wait for a sync are answered with
         NOT_LEADER_OR_FOLLOWER."""
         lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for _, on_done in self._no_more_unsynced():
@@ -290,7 +290,7 @@ class Partition:
             return None
         for on_done in unwritten:
             on_done(None)
-        if log.has_rolled:  # Until the next sync, a restart has to recover a larger part of the log.
+        if log.has_rolled:  # a restart has to recover a larger part of the log until it is synced
             self.sync()
         return None
 
@@ -317,7 +317,7 @@ class Partition:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorLog:
-    """The log of a coordinator, as a `Shard` uses it: each append is written immediately, the caller can wait for
+    """The log of a coordinator, as a `Shard` uses it. Each append is written immediately, the caller can wait for
     durability, and the log can be read from its start."""
 
     def __init__(self, partition: Partition, workers: Workers) -> None:

@@ -1,6 +1,6 @@
 """The partitions that this broker leads, by topic name and by topic id, kept in step with the metadata log.
 
-`Partitions` owns every `Partition`. It never changes in response to a request, but only after the metadata has changed:
+`Partitions` owns every `Partition`. It never changes in response to a request, but only after the metadata has changed.
 `opening_topic` and `deleting_topic` are called after a commit. The directories of deleted partitions are renamed
 immediately, and removed after a delay (`DirectoryRemovals`).
 """
@@ -100,7 +100,7 @@ class DirectoryRemovals:
 
 
 def nothing_more(partition: Partition) -> None:
-    """Ignores a new partition; the default of `on_created`."""
+    """Does nothing. This is the default of `on_created`."""
 
 
 class Partitions:
@@ -126,7 +126,7 @@ class Partitions:
         discard     removes the directory of a log after a number of milliseconds
         two_phase   see `Partition`
         seals       see `Partition`
-        begun       called with each partition whose log has just been created
+        on_created  called with each partition whose log has just been created
         """
         self._image = image
         self._log_directory = log_directory
@@ -293,7 +293,7 @@ class Partitions:
 
 
 class LedPartitions(Partitions):
-    """The partitions as seen by one of several nodes that share the logs. A node only leads those partitions that the
+    """The partitions as seen by one of several nodes that share the logs. A node only leads the partitions that the
     metadata assigns to it."""
 
     def __init__(self, whole: Partitions, node_id: int) -> None:

@@ -1,1 +1,1 @@
-"""Regular expressions with the syntax and semantics that they have in Kafka."""
+"""Regular expressions with the syntax and semantics of Kafka's regular expressions."""

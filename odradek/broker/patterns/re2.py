@@ -41,7 +41,7 @@ ENTRY_BITS: Final = 1_024  # size of a cache entry in memory without its integer
 MAX_REMEMBERED_CHARS: Final = 512
 
 END: Final = 0  # the position that is reached when the pattern has matched
-Place: TypeAlias = int  # a position if not negative; ~n, which is negative, stands for jump n
+Place: TypeAlias = int  # a position, or ~n, which is negative, for jump n
 # Start and end offsets of the whole match and of each group, or -1 if the group did not match.
 Captures: TypeAlias = tuple[int, ...]
 
@@ -68,7 +68,7 @@ class Pattern:
         self._captures = captures
         self.group_count = 0
         self._then: list[Place] = [END]  # by position: the place that follows its character
-        # By number: the places that the jump leads to, in order of preference.
+        # By the number of the jump: the places that the jump leads to, in order of preference.
         self._jumps: list[tuple[Place, ...]] = []
         self._anchors: dict[int, Anchor] = {}  # by jump: the condition that must hold to follow it
         self._saves: dict[int, int] = {}  # by jump: the index in `Captures` that is set to the current offset
@@ -77,7 +77,7 @@ class Pattern:
         count = len(self._then)
         self._start = 1 << count  # bit of a position before the first character
         self._then.append(self._begin)
-        self._simple = 0  # the positions that are followed by the next lower one
+        self._simple = 0  # the positions whose next place is the next lower position
         for position in range(1, count):
             if self._then[position] == position - 1:
                 self._simple |= 1 << position
@@ -138,8 +138,8 @@ class Pattern:
         return mask
 
     def _after_jumps(self, positions: int, before: str, after: str) -> int:
-        """Returns the positions that jumps lead to from these positions, between two characters. An empty text stands
-        for either end of the text."""
+        """Returns the positions that jumps lead to from these positions, between the characters `before` and `after`.
+        An empty `before` or `after` means that the text begins or ends here."""
         if not positions:
             return 0
         key = (positions, _kind(before), _kind(after)) if self._anchors else (positions, "", "")
@@ -173,11 +173,12 @@ class Pattern:
         self.work += work * self._cost
         return _number(reached)
 
-    # Captured groups. If there are several possible matches, the result is the one that Perl, Java and RE2 prefer.
+    # The following methods find captured groups. If there are several possible matches, the result is the match that
+    # Perl, Java and RE2 prefer.
 
     def capture(self, text: str, begin: int, *, whole: bool, max_work: int) -> Captures | None:
-        """Finds the first match at or after `begin`. If `whole` is set, the match must start at `begin` and end at the
-        end of the text.
+        """Finds the first match at or after `begin`, or returns None. If `whole` is set, the match must start at
+        `begin` and end at the end of the text.
 
         Raises TooMuchWork.
         """
@@ -311,7 +312,7 @@ TO_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 
 
 def _kind(char: str) -> str:
-    """Returns a representative of all characters that no anchor distinguishes from this one."""
+    """Returns the same representative for all characters that the anchors treat alike."""
     if char in ("", "\n"):
         return char
     return "w" if char in WORD_CHARS else "-"

@@ -58,7 +58,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A repetition. is_lazy: prefers as few repetitions as possible, which only affects the captured groups"""
+    """A repetition. `is_lazy` prefers as few repetitions as possible, which only affects the captured groups."""
 
     what: Node
     least: int
@@ -68,7 +68,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class PatternGroup:
-    """A capturing group. number: counts opening parentheses, from 1"""
+    """A capturing group. Groups are numbered from 1, in the order of their opening parentheses."""
 
     number: int
     what: Node
@@ -111,8 +111,8 @@ POSIX_CLASSES = {
 }
 CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No"})
 CATEGORIES |= {"Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs", *"CLMNPSZ"}
-# The characters of a script are recognised by the first words of their Unicode names. RE2 supports more scripts;
-# patterns that use those are refused.
+# The characters of a script are recognised by the first words of their Unicode names. RE2 supports more scripts than
+# these. Patterns that use any other script are refused.
 SCRIPTS = {
     "Arabic": "ARABIC ",
     "Armenian": "ARMENIAN ",
@@ -209,7 +209,7 @@ class _PatternParser:
             atom = self._atom()
             if atom is not None:
                 parts.append(self._repeated(atom))
-            elif parts:  # these were only flags; the node before them may be repeated
+            elif parts:  # the atom was only flags; a repetition applies to the node before the flags
                 parts[-1] = self._repeated(parts[-1])
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
@@ -241,7 +241,7 @@ class _PatternParser:
         return bounds
 
     def _atom(self) -> Node | None:
-        """Parses one atom. Returns None if it only sets flags, which do not match anything by themselves."""
+        """Parses one atom. Returns None if the atom only sets flags, which do not match anything by themselves."""
         char = self._next()
         match char:
             case "(":
@@ -324,7 +324,7 @@ class _PatternParser:
         return Char(self._folded(test)) if test is not None else self._literal(self._escaped_char(char))
 
     def _class_escape(self, char: str) -> CharTest | None:
-        """Returns the character class of an escape such as \\d or \\pL, or None if the escape stands for a single
+        """Returns the character class of an escape such as \\d or \\pL, or None if the escape represents a single
         character."""
         members = PERL_CLASSES.get(char.lower())
         if members is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OLDEST_VERSION = FIRST_FLEXIBLE_PRODUCE_VERSION
 # In a request, the client id is followed by the header's tags and the size of the transactional id. The transactional
 # id is followed by acks, timeout, number of topics and the size of the topic's name. Counts and sizes are encoded as n
-# + 1; 0 stands for null.
+# + 1; 0 means null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
 ID_AT: Final = 2  # offset of the transactional id from the end of the client id
@@ -88,7 +88,7 @@ class ProduceFastPath:
         self._has_ids = route.version >= FIRST_PRODUCE_VERSION_WITH_IDS
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= FIRST_PRODUCE_VERSION_THAT_ADDS
-        # By the bytes of the request from the topic to the partition index.
+        # The keys are the bytes of a request from the topic to the partition index.
         self._cached: dict[bytes, CachedPartition] = {}
 
     def start_request(
@@ -168,7 +168,8 @@ class ProduceFastPath:
         return staged
 
     def _find(self, key: bytes) -> CachedPartition | None:
-        """Looks up a partition and adds it to the cache."""
+        """Looks up a partition and adds it to the cache. Returns None if only the general path can handle the
+        request."""
         if key[-COUNT_AND_INDEX_BYTES] != ONE:
             return None
         index = int.from_bytes(key[-4:], "big", signed=True)
@@ -249,7 +250,7 @@ class QuickReply:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Returns the response exactly as the codec would encode it."""
+        """Returns the response exactly as the codec would encode it, and adds to the metrics of the API."""
         route = self._fast_path.route
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s

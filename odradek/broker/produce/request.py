@@ -58,8 +58,8 @@ FIRST_VERSION_WITH_CURRENT_LEADER: Final = 10  # KIP-951
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka allows only this client to write to internal topics
-# Errors of the log itself, and errors found before the log is used. Kafka's response does not contain the log start
-# offset for these errors.
+# Errors of the log itself, and errors that Kafka finds before it uses the log. Kafka's response does not contain the
+# log start offset for these errors.
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -113,7 +113,7 @@ class PendingProduce:
         self._answers: list[TopicProduceResponse] = []
         self._failed = False
         self._leaders: set[int] = set()  # leaders on other nodes, which the response has to name
-        self._undone = 1  # 1 stands for the request itself, until processing of all its batches has started
+        self._undone = 1  # unfinished partitions, plus 1 until all batches have been started
 
     def take_topic(self, topic: TopicProduceData, stage_records: StageRecords) -> None:
         """Calls `stage_records` for each batch and its partition. `stage_records` refuses a batch by raising
@@ -123,7 +123,7 @@ class PendingProduce:
             self._take_one(topic, data, answers, stage_records)
 
     def take_many(self, topics: list[TopicProduceData]) -> Steps[Deferred[ProduceResponse | NoResponse]]:
-        """Checks and stages all batches of a request that has very many of them, one batch per step."""
+        """Checks and stages all batches of a request that has a very large number of batches, one batch per step."""
         for topic in topics:
             answers = self._answers_for(topic)
             for data in topic.partition_data:
@@ -213,7 +213,8 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        if records is None:  # Kafka never answers such a request. Odradek does, to spare the client a timeout.
+        # Kafka never answers a request with null records. Odradek answers it, to spare the client a timeout.
+        if records is None:
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         refusal = self.refusal_by_request(partition)
         if refusal is not None:
@@ -232,8 +233,8 @@ class PendingProduce:
         self._check_in_thread(partition, records, answer, guard)
 
     def refusal_by_request(self, partition: Partition) -> KafkaError | None:
-        """Returns the error, if any, that Kafka's log finds before it reads the records: first invalid acks, then
-        records for internal topics."""
+        """Returns the error that Kafka's log finds before it reads the records, or None if there is no such error.
+        Invalid acks come first, then records for internal topics."""
         if self._acks not in ACKS:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
@@ -241,7 +242,7 @@ class PendingProduce:
         return None
 
     def _require_one_batch(self, records: Buffer) -> None:
-        """Raises those errors that Kafka finds before it uses the log."""
+        """Raises the error that Kafka finds before it uses the log, if there is one."""
         try:
             only_batch(records, self._context.api_version)
         except RefusedRecords as refusal:
@@ -344,7 +345,7 @@ def find_partition(topic: TopicProduceData, index: int, context: RequestContext,
 
 
 def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
-    """Returns the log start offset for errors with which Kafka reports it, and None for all other errors."""
+    """Returns the log start offset if Kafka's response contains it for this error, otherwise None."""
     if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
         return None
     return partition.log.log_start_offset

@@ -50,8 +50,8 @@ class TransactionalProduce:
         self._held: list[HeldBatch] = []
 
     def start_verification(self, request: ProduceRequest) -> None:
-        """Begins the verification. Raises KafkaError if the request is refused before anything has been requested or
-        written."""
+        """Begins the verification. Raises KafkaError if the request is refused before the coordinator has been
+        contacted and before any batch has been written."""
         pending = self._pending
         for topic in request.topic_data:
             pending.take_topic(topic, self._hold_batch)

@@ -4,7 +4,7 @@
 serving   starts and stops the registry of a broker
 topic     reads and writes the topic `_schemas`
 service   runs requests: decisions on the loop, one after another if they write; parsing in threads
-access    controls access with the broker's users and with the ACLs of the topic that a subject belongs to
+access    controls access with the ACLs of the topic that a subject belongs to
 routes    the HTTP interface
 values    encodes and decodes keys and values for the page and for records sent over HTTP
 """

@@ -61,10 +61,10 @@ SCHEMA_FIELDS: Final = frozenset(
 NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
-MAX_BODY_BYTES: Final = 4 << 20  # a schema takes more bytes as JSON
+MAX_BODY_BYTES: Final = 4 << 20  # more than a schema's own size limit, because JSON makes it longer
 # Size of the pieces of a long response; the loop serves other clients between two pieces.
 PIECE_CHARACTERS: Final = 64 << 10
-LARGE_BODY_BYTES: Final = 64 << 10  # bodies from this size on are parsed in a thread
+LARGE_BODY_BYTES: Final = 64 << 10  # larger bodies are parsed in a thread
 Handler = Callable[[web.Request, Rights], Awaitable[Json]]
 
 
@@ -342,8 +342,8 @@ class RegistryRoutes:
     async def _readable(
         self, rights: Rights, prefix: str, *, with_deleted: bool, deleted_only: bool = False
     ) -> list[str]:
-        """Returns the subjects that the client may read, sorted. The loop does this in slices, because there may be
-        many subjects."""
+        """Returns the subjects that the client may read, sorted. The subjects are searched in slices, because there may
+        be many of them."""
 
         names: list[str] = []
 

@@ -1,4 +1,5 @@
-"""Runs the requests of the registry: decisions on the loop, one after another if they write, and parsing in threads."""
+"""Runs the requests of the registry. Decisions are made on the loop, one after another if they write. Schemas are
+parsed in threads."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Threads that parse or compare schemas at the same time. The remaining threads are left for the broker. Large schemas
-# share a thread of their own, so that they only delay each other.
+# Maximum number of threads that parse or compare schemas at the same time. The remaining threads are left for the
+# broker. Large schemas have a separate thread, so that they only delay each other.
 THREADS: Final = 2
 THREADS_FOR_LARGE_SCHEMAS: Final = 1
 LARGE_BYTES: Final = 64 << 10
@@ -65,7 +66,7 @@ class RegistryService:
                 await self._gather(facts, missing)
 
     async def in_thread(self, job: Callable[[], T]) -> T:
-        """Runs a short job in a thread, after earlier requests that parse small schemas."""
+        """Runs a short job in a thread. The job waits in the same queue as requests that parse small schemas."""
         async with self._threads:
             return await in_thread(self._workers, job)
 

@@ -67,7 +67,7 @@ class RunningRegistry:
         self._bound = bound
         self.port: int = bound.getsockname()[1]
         self._authorizer = authorizer
-        # The permissions of the registry's clients have already been checked.
+        # This client needs no permissions, because the registry checks the permissions of its own clients.
         self._client = client_of_the_broker(broker)
         registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
         self._topic = SchemaTopic(broker, self._client, registry.state.replay)

@@ -1,4 +1,4 @@
-"""The topic `_schemas`: creates it, writes to it, and follows its records.
+"""Creates the topic `_schemas`, writes to it, and follows its records.
 
 The registry is a client of its own broker. Another registry may have written to the topic earlier, or may write to it
 at the same time, so all records are replayed in the order of their offsets.

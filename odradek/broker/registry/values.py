@@ -1,4 +1,4 @@
-"""Encodes and decodes keys and values for the HTTP port, as far as a client's permissions allow."""
+"""Encodes and decodes keys and values for the HTTP port. A client can only use schemas that it may read."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from odradek.registry.schemas import ParsedSchema
 
 FORBIDDEN: Final = 403
-MAX_SCHEMAS: Final = 100  # maximum number of schemas parsed for one call
-# Maximum number of subjects with the same schema that are searched for one that the client may read.
+MAX_SCHEMAS: Final = 100  # maximum number of schemas parsed per call
+# Maximum number of subjects with the same schema that are searched for a subject that the client may read.
 MAX_SUBJECTS: Final = 1_000
 
 
@@ -95,8 +95,8 @@ class RegistryValues:
     async def _schema(self, schema_id: int, subject: str, rights: Rights | None) -> _UsableSchema:
         """Finds and parses a schema.
 
-        subject  the subject to report if it has the schema; otherwise, any subject with the schema that the client may
-                 read
+        subject  the subject to report if it has the schema and the client may read it; otherwise, any subject is
+                 reported that has the schema and that the client may read
         """
         unknown = DecodedContent(schema_id)
         registry = self._service.registry
@@ -135,7 +135,7 @@ def _schema_id(data: bytes) -> int | None:
 
 
 def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[str, int]]:
-    """Yields the subjects and versions that have a schema, starting with `subject`."""
+    """Yields the subjects and versions that have a schema. `subject` comes first if it has the schema."""
     for version in reversed(registry.state.versions(subject, with_deleted=True)):
         if version.schema_id == schema_id:
             yield subject, version.number
@@ -144,7 +144,7 @@ def _places(registry: Registry, schema_id: int, subject: str) -> Iterator[tuple[
 
 
 def _decoded(data: bytes, schema: _UsableSchema, left: DecodingBudget, limits: DecodingLimits) -> DecodedContent:
-    """Decodes one key or value, and deducts it from the budget that is left for the others."""
+    """Decodes one key or value, and deducts it from the budget `left`, which all keys and values of the call share."""
     content = schema.content
     if schema.parsed is None:
         return content

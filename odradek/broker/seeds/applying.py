@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.seed")
 
 TIMEOUT_MS: Final = 30_000
-PRODUCE_WITH_NAMES: Final = 12  # the last versions that identify topics by name
+PRODUCE_WITH_NAMES: Final = 12  # last versions of Produce, OffsetCommit and OffsetFetch that identify topics by name
 COMMIT_WITH_NAMES: Final = 9
 FETCH_OFFSETS_WITH_NAMES: Final = 9
 GROUP_KEY: Final = 0
@@ -104,8 +104,8 @@ async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
 
 
 async def apply_seed(broker: Broker, plan: SeedPlan, registry: RegistryService | None = None) -> Mapping[str, int]:
-    """Applies a seed. Returns how many topics, records and so on were missing and have been added. Raises SeedError,
-    KafkaError or CannotStart. The parts applied before the error remain.
+    """Applies a seed. Returns the numbers of topics, records and other resources that were missing and have been added.
+    Raises SeedError, KafkaError or CannotStart. The parts applied before the error remain.
 
     registry  the broker's schema registry, if it is already running
     """
@@ -174,7 +174,7 @@ class _Seeding:
         return len(missing)
 
     def _compare(self, topic: SeedTopic) -> None:
-        """Logs how an existing topic differs from the seed. The topic is left unchanged."""
+        """Logs how an existing topic differs from the seed. Does not change the topic."""
         image = self._broker.metadata.image
         count = len(image.topics[topic.name].partitions)
         if topic.partitions not in (DEFAULT, count):
@@ -306,7 +306,8 @@ class _Seeding:
 def _batches(
     seeded: Sequence[SeedRecord], partition_count: int, now_ms: int, empty: Container[int]
 ) -> dict[int, tuple[bytearray, int]]:
-    """Returns a batch and its number of records for each partition in `empty` that has records. Raises SeedError."""
+    """Returns one batch and its number of records for each partition in `empty` for which there are records. Raises
+    SeedError."""
     records: dict[int, list[NewRecord]] = defaultdict(list)
     for partition, record in _with_partitions(seeded, partition_count):
         if partition in empty:

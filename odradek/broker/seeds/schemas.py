@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 
 async def opened_registry(broker: Broker, client: InProcessClient) -> RegistryService:
-    """Reads the schemas of a broker whose registry is not running yet, because a registry starts when the broker
-    accepts clients. The registry replays its topic again when it starts. Raises CannotStart if the topic cannot be
-    created or read."""
+    """Reads the schemas of a broker whose registry is not running yet. The registry only starts when the broker accepts
+    clients, and then replays its topic again. Raises CannotStart if the topic cannot be created or read."""
     registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
     topic = SchemaTopic(broker, client, registry.state.replay)
     await topic.open()
@@ -49,8 +48,8 @@ class SchemaEncoder:
         self._workers = workers
 
     async def register(self, schemas: Sequence[SeedSchema]) -> int:
-        """Registers those schemas that their subjects do not have. Returns the number of new schemas. Raises SeedError
-        if a schema is invalid or is not compatible with earlier versions. May also raise KafkaError."""
+        """Registers the schemas that their subjects do not have yet. Returns the number of new schemas. Raises
+        SeedError if a schema is invalid or is not compatible with earlier versions. May also raise KafkaError."""
         count = 0
         for schema in schemas:
             try:
