@@ -24,5 +24,5 @@ def page() -> str:
 
 
 def served() -> dict[int, tuple[str, int, int]]:
-    """Returns name, lowest and highest version of each API by its key."""
+    """Returns (name, lowest version, highest version) of each API, by API key."""
     return {key.value: (key.kafka_name, each.min_version, each.max_version) for key, each in SERVED.items()}

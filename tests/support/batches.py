@@ -61,7 +61,8 @@ def batch_by(
 
 
 def changed(batch: bytes | bytearray, *, seal: bool = True, **fields: int) -> bytearray:
-    """Returns a copy of the batch with other values of header fields. Recomputes the CRC unless `seal` is False."""
+    """Returns a copy of the batch with the given values in its header fields. The CRC is computed again unless `seal`
+    is False or `fields` sets the CRC."""
     copy = bytearray(batch)
     for name, value in fields.items():
         at, packing = FIELDS[name]
@@ -78,14 +79,14 @@ def record(
     value: bytes | None = b"v",
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> bytes:
-    """Returns the bytes of one record, including the length in front."""
+    """Returns the bytes of one record, including its length prefix."""
     out = bytearray()
     append_record(out, offset_delta, timestamp_delta, key, value, headers)
     return bytes(out)
 
 
 def record_of(body: bytes) -> bytes:
-    """Returns a record that consists of these bytes, with their correct length in front."""
+    """Returns a record that consists of the given bytes and their correct length prefix."""
     out = bytearray()
     append_varint(out, len(body))
     return bytes(out) + body
@@ -101,7 +102,7 @@ def batch_of(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Returns a batch around any bytes. `payload` is compressed, unless `is_packed` is set because it is already
+    """Returns a batch around any bytes. `payload` is compressed unless `is_packed` says that it is already
     compressed."""
     header = BatchHeader(
         base_offset=0,

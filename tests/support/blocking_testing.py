@@ -16,7 +16,7 @@ WRAPPED = (Odradek, Cluster, Clock)
 
 
 class Blocking:
-    """Wraps an object of the asynchronous form. Its coroutines run on a loop in another thread."""
+    """Wraps an object of the asynchronous form. The object's coroutines run on a loop in another thread."""
 
     def __init__(self, one: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.one = one

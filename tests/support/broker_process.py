@@ -149,7 +149,7 @@ class BrokerProcess(Broker):
         return self._process.wait(timeout_s)
 
     def kill_while_starting(self, after_s: float) -> None:
-        """Starts the broker, and sends SIGKILL after this time, whether or not the broker is ready by then."""
+        """Starts the broker, and sends SIGKILL `after_s` seconds later, whether or not the broker is ready by then."""
         ready_file = self._launch()
         time.sleep(after_s)
         self._end(signal.SIGKILL)
@@ -217,8 +217,8 @@ class BrokerProcess(Broker):
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 
 
-# The script of the kit removes runs that ended more than a day ago. It fails if another call of the script removes them
-# at the same time.
+# The oracle kit's script removes runs that ended more than a day ago. If another call of the script removes them at the
+# same time, the script fails with this text in its output. The start is then tried again.
 FORGOTTEN = "broker.json'"
 ATTEMPTS = 3
 

@@ -1,5 +1,5 @@
 """Makes certificates for tests: a certificate authority, and the certificates that it issues. The keys use elliptic
-curves, because those are generated quickly.
+curves, because they are quick to generate.
 
 The certificates have the extensions that RFC 5280 requires. Many clients on Python 3.13 and later refuse certificates
 without these extensions.

@@ -18,8 +18,8 @@ HOSTS = ("localhost", "127.0.0.1")
 
 @cache
 def certificates(*clients: str) -> Path:
-    """Returns a directory with ca.pem, server.pem and a client-NAME.pem for each client, and with PKCS12 files of the
-    same contents."""
+    """Returns a directory with ca.pem, server.pem and a client-NAME.pem for each client, and with PKCS12 files that
+    have the same contents."""
     return another_authority(*clients)
 
 

@@ -42,7 +42,7 @@ class ManualTimer:
 
 
 class ManualTimers:
-    """Timers on the test's clock. `advance` fires the timers that are due in order, each at its own time."""
+    """Timers on the test's clock. `advance` fires due timers in order, each at its own time."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock if clock is not None else ManualClock()
@@ -59,7 +59,8 @@ class ManualTimers:
         return self._elapsed_ms
 
     def advance(self, ms: int) -> None:
-        """Advances the clock. If a timer arms another one that is due within `ms`, that one fires too."""
+        """Advances the clock by `ms`. If a timer that fires arms another one that is due within that time, the second
+        timer fires too."""
         end_ms = self._elapsed_ms + ms
         while self._timers and self._timers[0][0] <= end_ms:
             due_ms, _, timer = heapq.heappop(self._timers)

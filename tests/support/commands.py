@@ -15,7 +15,7 @@ from odradek.tools.commands.tree import run
 def command(
     *words: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `odradek` with these arguments. The environment is that of this process, extended by `environment`."""
+    """Runs `odradek` with the given arguments. The environment is that of this process, extended by `environment`."""
     output, errors = _stream(), _stream()
     usual, sys.stdin = sys.stdin, _stream(stdin)
     try:

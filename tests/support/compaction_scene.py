@@ -25,7 +25,7 @@ MEGABYTE = 1024 * 1024
 
 
 class CompactedLog:
-    """A log with `cleanup.policy=compact`. Time advances only when a test changes `now_ms`; every `append` writes its
+    """A log with `cleanup.policy=compact`. Time advances only when a test changes `now_ms`. Every `append` writes its
     own batch."""
 
     def __init__(self, config: LogConfig = COMPACT, disk: FakeDisk | None = None) -> None:
@@ -54,7 +54,7 @@ class CompactedLog:
         timestamps: Iterable[int] | None = None,
         log_append_time_ms: int | None = None,
     ) -> int:
-        """Appends a batch with these keys and values. Returns its base offset."""
+        """Appends a batch of records, each given as (key, value). Returns the batch's base offset."""
         times = list(timestamps) if timestamps is not None else [self.now_ms] * len(records)
         batch = build_batch(
             [NewRecord(octets(key), octets(value), at) for (key, value), at in zip(records, times, strict=True)],
@@ -89,7 +89,7 @@ class CompactedLog:
         self._on_disk.directory.write_checkpoints()
 
     def stop(self) -> None:
-        """Stops cleanly. The cleaner's checkpoint is written."""
+        """Writes the cleaner's checkpoint, and stops cleanly."""
         directory = self._on_disk.directory
         if self.cleaned_to is not None:
             directory.write_cleaner_offsets({("t", 0): self.cleaned_to})
@@ -128,7 +128,7 @@ class CompactedLog:
         )
 
     def clean(self) -> None:
-        """Runs one cleaning pass over the whole log."""
+        """Runs one cleaning pass over everything that may be cleaned now."""
         cleaner = self.start_pass()
         cleaner.build_offset_map()
         while (replacement := cleaner.clean_next()) is not None:
@@ -141,7 +141,7 @@ class CompactedLog:
     def clean_later(self, ms: int = DELETE_RETENTION_MS) -> None:
         """Advances the clock beyond the delete horizons that have been set so far, and runs a cleaning pass."""
         self.now_ms += ms
-        self.cleaned_to = None  # makes the cleaner process the whole log, as if new records had arrived
+        self.cleaned_to = None  # makes the whole log dirty, as if new records had arrived
         self.clean()
 
     # --- reading

@@ -70,7 +70,8 @@ class DeadLetterScene(TxnShareBroker):
     def produce_records(
         self, topic: str, *values: bytes, key: bytes | None = None, compression: Compression = Compression.NONE
     ) -> None:
-        """Produces the values in one batch. Each record has a header that no other record has."""
+        """Produces the values in one batch. Each record also has a header `h`, so that tests can check that copies do
+        not have it."""
         now_ms = self.clock.now_ms()
         records = [NewRecord(key, value, now_ms, (("h", b"own"),)) for value in values]
         self.partition(topic).append_now(

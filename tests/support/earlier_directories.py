@@ -16,7 +16,7 @@ QUEUE, OUTPUT, GROUP, TRANSACTIONAL_ID = "queue", "output", "workers", "worker-1
 
 
 def unpacked(name: str, to: Path) -> Path:
-    """Unpacks the directory with this name below `to`, and returns its path."""
+    """Unpacks the directory `name` below `to`, and returns its path."""
     found = to / name
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as archive:
         archive.extractall(found, filter="data")
@@ -24,13 +24,13 @@ def unpacked(name: str, to: Path) -> Path:
 
 
 def on_fake_disk(name: str) -> FakeDisk:
-    """Returns a fake disk with the directory of this name. All of its files are synced."""
+    """Returns a fake disk with the contents of the directory `name`. All files are synced."""
     with tempfile.TemporaryDirectory() as folder:
         return copied_from(unpacked(name, Path(folder)))
 
 
 def copied_from(directory: Path) -> FakeDisk:
-    """Returns a fake disk with the contents of a real directory. All of its files are synced."""
+    """Returns a fake disk with the contents of a real directory. All files are synced."""
     disk = FakeDisk()
     disk.make_directory(DATA)
     for path in sorted(directory.rglob("*")):

@@ -1,5 +1,5 @@
-"""Sets the number of examples that Hypothesis tries for each property: the same few in every run, or, with EXAMPLES=n,
-n times as many new examples."""
+"""Sets the number of examples that Hypothesis tries for each property. By default, every run tries the same few
+examples. With EXAMPLES=n for n > 1, a run tries n times as many new examples."""
 
 import os
 

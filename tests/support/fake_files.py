@@ -58,7 +58,7 @@ class File:
 
 @dataclass(slots=True)
 class NameChange:
-    """A change of names in one step: `removed` disappears and `added` appears."""
+    """An atomic change of names: `removed` disappears and `added` appears."""
 
     removed: str | None
     added: str | None

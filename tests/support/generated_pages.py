@@ -16,7 +16,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "presets.md": presets_page.page,
     "scenarios.md": scenarios_page.page,
 }
-# The code that a link names, and the page, possibly with an anchor, to which the link leads on the site.
+# For each code file that a link may name: the page, possibly with an anchor, to which the link leads on the site.
 WRITTEN_FROM: Mapping[str, str] = {
     "odradek/broker/api/served.py": "apis.md",
     "odradek/broker/control/odd/odd.py": "presets.md#lawful-but-rare",
@@ -25,6 +25,9 @@ WRITTEN_FROM: Mapping[str, str] = {
 
 
 def page_instead(text: str, code: str) -> str | None:
-    """Returns the page to which a link with this text leads on the site, instead of to a file of code. Returns None if
-    no page is written from this file, or if the text is the name of the file, because then the link is about code."""
+    """Returns the page that replaces the target `code` of a link on the site, or None if the link stays as it is.
+
+    A link stays as it is if no page is written from `code`, or if its text is a file name in backticks, because such a
+    link is about the code.
+    """
     return None if text.startswith("`") else WRITTEN_FROM.get(code)

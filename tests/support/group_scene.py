@@ -1,5 +1,5 @@
-"""Classic groups for tests: a core, its log in memory, a clock, and clients with pending requests, without sockets or
-event loop.
+"""Classic groups for tests: a core, its log in memory, a clock, and clients with pending requests. There are no sockets
+and no event loop.
 
 `Scene` does the work of `odradek.broker.coordinators.shard.Shard` step by step: it appends, replays, settles, arms
 timers and releases replies. Each record is encoded and decoded, so that every scene also tests what a restart reads.
@@ -121,8 +121,8 @@ class Scene:
         rebalance_timeout_ms: int = 60_000,
         version: int = 3,
     ) -> PendingRequest[JoinGroupResponse]:
-        """Sends JoinGroup v3, with which a member joins in a single request. `come` joins in two steps, as later
-        versions do."""
+        """Sends JoinGroup. The default is version 3, with which a new member joins in a single request. `come` also
+        settles the rebalance."""
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session_timeout_ms,
@@ -310,7 +310,8 @@ class Scene:
         return self.settle([each.answer for each in asked], group=group)
 
     def settle(self, joined: list[JoinGroupResponse], *, group: str = GROUP) -> list[str]:
-        """Sends SyncGroup for all members. Each member is assigned its member id, as bytes."""
+        """Sends SyncGroup for all members. Each member is assigned its member id, as bytes. Returns the member ids,
+        starting with the leader's."""
         leader = joined[0].leader
         members = [each.member_id for each in joined]
         assignments = {member: member.encode() for member in members}

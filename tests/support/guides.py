@@ -33,7 +33,7 @@ FILE_NAME = re.compile(
 )
 LANGUAGES = frozenset({"python", "sh", "text", "java", "go", "js", "rust", "json", "yaml", "xml"})
 DEFAULT_NAME = "program.py"
-# Commands on a page that are left out, because this machine may not have them.
+# Commands that are left out of the script, because this machine may not have them.
 ELSEWHERE = (
     "docker",
     "mvn",
@@ -87,7 +87,7 @@ def blocks(page: str) -> list[Block]:
 
 @cache
 def sources() -> tuple[str, ...]:
-    """Returns the texts of the files of which a block may be a part."""
+    """Returns the contents of the files that a block may quote."""
     folders = (REPOSITORY / "examples", REPOSITORY / "odradek")
     suffixes = {".py", ".java", ".go", ".mjs", ".rs", ".yml", ".xml"}
     return tuple(
@@ -132,7 +132,7 @@ def installed_by(block: Block) -> list[str]:
 
 
 def script(page: Sequence[Block]) -> str:
-    """Returns the script that a reader would paste. It prints a line before each block, by which its output can be
+    """Returns the script that a reader would paste. Before each block it prints a line at which the output can be
     split."""
     lines = ["set -e", "exec 2>&1"]
     for number, block in enumerate(page):
@@ -160,7 +160,8 @@ def _network() -> list[str]:
 
 
 def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment: str) -> list[str]:
-    """Runs the blocks in this directory, and returns the output of each block. Fails if a command fails."""
+    """Runs the blocks in `folder`, and returns the output of each block. Fails if a command fails or the time runs
+    out."""
     inherited = {name: os.environ[name] for name in ("LANG", "TMPDIR", "JAVA_HOME") if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with subprocess.Popen(

@@ -78,7 +78,7 @@ class InProcessBroker:
         return self.loop.run_until_complete(self.ask_on_loop(connection, request, version))
 
     def answer(self, connection: ConnectionInfo, request: Message, version: int, answer: type[M]) -> M:
-        """Like `ask`, but fails if the broker does not send a response of this type."""
+        """Like `ask`, but fails if the response is not of type `answer`."""
         found = self.ask(connection, request, version)
         assert isinstance(found, answer)
         return found

@@ -19,7 +19,7 @@ PASSWORD = "a password"
 
 
 class InProcessSaslBroker(InProcessBroker):
-    """A broker with accounts for these principals.
+    """A broker whose clients log in with SASL/PLAIN.
 
     principals  principals that have an account, such as `User:alice`
     """

@@ -62,7 +62,7 @@ def interleave(actors: Sequence[Actor], rng: Random) -> None:
     chosen: Actor | None = None
     while moving := [actor for actor in actors if not actor.is_over]:
         ready = [actor for actor in moving if actor.is_waiting(0)]
-        if not ready:  # One actor holds a lock that the other needs. The wait ends at a time limit.
+        if not ready:  # Every actor is in the middle of a step, or waits for a lock.
             moving[0].is_waiting(BLOCKED_AFTER_S)
             continue
         if chosen not in ready or rng.random() > stays:

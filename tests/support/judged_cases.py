@@ -1,4 +1,4 @@
-"""Cases for the judge's rules: for each rule a trace that keeps it and one that breaks it."""
+"""Builds cases for tests of the judge's rules. A case has a trace that keeps its rule, and one that breaks it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def produce(
     log_start: int = 0,
     topic_id: bytes = ZERO_UUID,
 ) -> None:
-    """Adds a Produce request of one batch to a partition, and its response with `error`.
+    """Adds a Produce request with one batch for a partition, and its response with `error`.
 
     lost  the response is lost
     """

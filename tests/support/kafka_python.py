@@ -23,9 +23,11 @@ def known_classes() -> dict[str, Any]:
 
 
 def their_field_of(field: Field, theirs: Any) -> Any:
-    """Returns kafka-python's field that corresponds to one of ours. kafka-python uses one name for three kinds of
-    authorized operations, which it decodes as sets of bits, and it uses a name in TxnOffsetCommit that Kafka 4.4
-    changed."""
+    """Returns kafka-python's field that corresponds to one of ours.
+
+    kafka-python uses a single name for three kinds of authorized operations, which it decodes as sets of bits. In
+    TxnOffsetCommit it uses a name that Kafka 4.4 changed.
+    """
     fields = {found._name: found for found in theirs.fields.values()}
     renamed = {"GenerationIdOrMemberEpoch": "GenerationId"}.get(field.name, field.name)
     if field.name.endswith("AuthorizedOperations"):
@@ -103,7 +105,7 @@ def _our_value(value: Any, field: Field, their_field: Any, schema: Schema, versi
 
 
 def values_of_ours(message: Message, schema: Schema, version: int) -> dict[str, Any]:
-    """Returns our message as a tree of the same form."""
+    """Returns our message as a tree in the form of `values_of_theirs`."""
     return _tree(message, schema.fields, schema, version)
 
 

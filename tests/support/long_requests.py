@@ -1,4 +1,4 @@
-"""Requests with very many entries. Each array of each API is filled with unknown, known or repeated entries."""
+"""Builds requests with very many entries. Each array of each API is filled with unknown, known or repeated entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KNOWN_PARTITIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class LongArray:
-    """An array of a request. `path` names the arrays that lead to it; each of the outer ones has one entry."""
+    """An array of a request. `path` names the arrays around it, from the outside in, and then the array itself."""
 
     api_key: ApiKey
     version: int
@@ -53,7 +53,7 @@ def _arrays(schema: Schema, fields: tuple[Field, ...], version: int) -> Iterator
 
 
 def long_request(array: LongArray, entries: int, kind: str) -> Message:
-    """Returns a request with this number of entries in the array."""
+    """Returns a request with `entries` entries in the array. Each array around it has one entry."""
     request = request_class(array.api_key.value)()
     schema = load(type(request).__module__.rpartition(".")[2])
     _fill(request, schema, schema.fields, array, array.path, entries, kind)

@@ -28,7 +28,7 @@ class ManualTick:
 
 
 class ManualWorkers:
-    """Threads whose jobs end when the test ends them."""
+    """A replacement for threads. A job runs when the test calls `finish_one` or `finish_all`."""
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = deque()

@@ -1,4 +1,4 @@
-"""A metadata image for tests of decisions, and the metadata shell on a disk in memory."""
+"""Builds metadata images for tests of decisions, and opens a broker's metadata on a disk in memory."""
 
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -49,7 +49,7 @@ def ids() -> Callable[[], bytes]:
 
 
 def image_with(*topics: str, partitions: int = 1) -> MetadataImage:
-    """Returns an image with one registered broker and these topics."""
+    """Returns an image with one registered broker and the given topics."""
     image = MetadataImage()
     image.replay(RegisterBrokerRecord(broker_id=NODE.node_id, broker_epoch=1, log_dirs=[NODE.directory_id]))
     apply(image, create(image, [NewTopic(name, partitions, 1) for name in topics]))
@@ -62,7 +62,7 @@ def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) ->
 
 
 def decided(steps: Steps[R]) -> R:
-    """Runs a decision to its end. A broker makes such a decision in slices."""
+    """Runs the steps of a decision, and returns the decision. A broker runs the steps in slices."""
     try:
         while True:
             next(steps)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 class FakeTransport(asyncio.Transport):
-    """Remembers the bytes that the connection writes, and its other calls. If `reads` is false, the client reads
-    nothing."""
+    """Records the bytes that the connection writes, and its other calls."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 50_000) -> None:
         super().__init__({"peername": (host, port)})
@@ -169,7 +168,7 @@ class DelayedAnswer:
 
 
 class Answering:
-    """Answers each frame with the next of `replies`. After the last one frames get no response."""
+    """Answers each frame with the next of `replies`. After the last reply, frames get no response."""
 
     logins = None
 
@@ -209,7 +208,8 @@ def dispatcher_with(
 
 
 def no_time_passes() -> float:
-    """A clock for turns of the loop that never advances, so that only the number of requests limits a turn."""
+    """Returns 0, as a clock that never advances. A turn of the loop is then limited only by the number of its
+    requests."""
     return 0.0
 
 
@@ -223,8 +223,8 @@ def server_with(
     authentication_timeout_ms: int | None = None,
     admissions: Admissions | None = None,
 ) -> Server:
-    """Returns a server that does not listen. Its handlers get `broker`, which only needs the attributes that they
-    use."""
+    """Returns a server that does not listen. Its handlers get `broker`, which only needs the attributes that the
+    handlers use."""
     requests = dispatcher_with(handlers, broker=broker, clock=clock)
     return server_around(
         requests, limits, timers, authentication_timeout_ms=authentication_timeout_ms, admissions=admissions

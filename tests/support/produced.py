@@ -1,6 +1,6 @@
 """A table of Produce requests and the broker's answers, checked against our validation and Apache Kafka.
 
-Every row was observed on Kafka 4.4.0. If Odradek's answer differs, the row also has Kafka's answer and the reason.
+Every case was observed on Kafka 4.4.0. If Odradek's answer differs, the case also has Kafka's answer and the reason.
 """
 
 import os
@@ -78,7 +78,7 @@ def key_message(count: int, *indexes: int) -> str:
 
 
 def requests(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about the frame, which the broker checks before it reads any batch."""
+    """Yields the cases about the frame, which the broker checks before it reads any batch."""
     good = good_batch(now_ms=now_ms)
     for version in range(3, 9):
         yield ProduceCase(f"one good batch in version {version}", good, E.NONE, version)
@@ -120,7 +120,7 @@ def requests(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def headers(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about the 61 bytes before the records."""
+    """Yields the cases about the header, which is the 61 bytes before the records."""
     good = good_batch(now_ms=now_ms)
     zstd = good_batch(compression=ZSTD, now_ms=now_ms)
     bad_crc = changed(good, crc=1)
@@ -166,12 +166,12 @@ def headers(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def sizes(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about `max.message.bytes` and `segment.bytes`, before and after compression."""
+    """Yields the cases about `max.message.bytes` and `segment.bytes`, before and after compression."""
 
     def sized(size: int, compression: Compression = NONE) -> bytearray:
         return build_batch([NewRecord(None, b"x" * size, now_ms)], compression=compression)
 
-    overhead = 200 - len(sized(100)) + 100  # number of bytes other than the value, in a batch of 200 bytes
+    overhead = 200 - len(sized(100)) + 100  # size of the value in a batch of 200 bytes
     yield ProduceCase("as large as allowed", sized(overhead), E.NONE, topic=SMALL)
     yield ProduceCase("one byte larger than allowed", sized(overhead + 1), E.MESSAGE_TOO_LARGE, topic=SMALL)
     yield ProduceCase("too large, with a wrong CRC", changed(sized(500), crc=1), E.MESSAGE_TOO_LARGE, topic=SMALL)
@@ -188,9 +188,9 @@ def sizes(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def decompressed_sizes(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about `max.decompressed.message.bytes` (docs/spec/kafka-4.4.md#s4-3, M1 to M3)."""
+    """Yields the cases about `max.decompressed.message.bytes` (docs/spec/kafka-4.4.md#s4-3, M1 to M3)."""
     limit = 1000
-    overhead = len(build_batch([NewRecord(b"k", bytes(900), now_ms)])) - 900 - 61 - 2  # The length field takes 2 bytes.
+    overhead = len(build_batch([NewRecord(b"k", bytes(900), now_ms)])) - 900 - 61 - 2  # the record's length: 2 bytes
     largest, too_large = bytes(limit - overhead), bytes(limit - overhead + 1)
     topic = {"max.decompressed.message.bytes": str(limit)}
 
@@ -220,7 +220,8 @@ def decompressed_sizes(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def records(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about records, in each compression. Kafka checks compressed records less thoroughly."""
+    """Yields the cases about records, once for each compression codec. Kafka checks compressed records less
+    thoroughly."""
     for codec in (NONE, *CODECS):
         yield from records_in(codec, now_ms)
 
@@ -295,7 +296,7 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[ProduceCase]:
 
 
 def packings(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about compressed data that cannot be decompressed, or whose compressed form is unusual."""
+    """Yields the cases about compressed data that cannot be decompressed, or whose compressed form is unusual."""
 
     def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> ProduceCase:
         batch = batch_of(packed, 2, compression=codec, is_packed=True, base_timestamp=now_ms)
@@ -320,7 +321,7 @@ def packings(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def keys(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows about keys, which compacted topics require."""
+    """Yields the cases about keys, which compacted topics require."""
     for codec in (NONE, GZIP):
 
         def row(name: str, payload: bytes, count: int, *indexes: int, codec: Compression = codec) -> ProduceCase:
@@ -425,7 +426,7 @@ def timestamps(now_ms: int) -> Iterator[ProduceCase]:
 
 
 def conversions(now_ms: int) -> Iterator[ProduceCase]:
-    """Yields rows for every compression that a topic can have, each with every compression that a producer can use."""
+    """Yields a case for every compression that a topic can have, with every compression that a producer can use."""
     for stored in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"):
         for codec in (NONE, *CODECS):
             batch = good_batch(compression=codec, now_ms=now_ms)

@@ -16,7 +16,8 @@ def parse(module: str, version: int, data: Buffer, position: int = 0) -> dict[st
 
 
 def build(module: str, version: int, tree: Mapping[str, Any]) -> bytes:
-    """Returns the bytes of a tree without the values that the version lacks. Raises construct.ConstructError."""
+    """Returns the bytes of a tree. Values of fields that the version lacks are left out. Raises
+    construct.ConstructError."""
     written: bytes = structure(module, version).build(tree)
     return written
 

@@ -15,7 +15,8 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    """Returns a request that writes one batch to one partition. From version 13 it identifies the topic by its id."""
+    """Returns a request that writes one batch to one partition. Versions 13 and later identify the topic by
+    `topic_id`."""
     data = PartitionProduceData(index=partition, records=records)
     named = TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])
     return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=[named])

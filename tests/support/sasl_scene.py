@@ -1,5 +1,4 @@
-"""A SASL listener without sockets, for tests. They drive its connections, advance its clock, and choose its
-mechanisms."""
+"""A SASL listener without sockets. Tests drive its connections, advance its clock, and choose its mechanisms."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ BOB = plain_token("bob", PASSWORDS["bob"])
 
 
 class Listener:
-    """A SASL listener of a broker that has only cluster metadata."""
+    """A SASL listener of a broker that has nothing but cluster metadata."""
 
     def __init__(self, offers: Offers | None = None, *, image: MetadataImage | None = None) -> None:
         self.offers = {"PLAIN": plain_offer()} if offers is None else offers  # Tests may change this table.

@@ -146,7 +146,7 @@ class Member:
         return response
 
     def fetch(self, *topic_ids: bytes, **how: Any) -> Any:
-        """Returns the response. If it has no error, the session epoch increases."""
+        """Sends a ShareFetch and returns the response. If the response has no error, the session epoch increases."""
         return self.fetched(self.begin_fetch(*topic_ids, **how), how.get("version", 2))
 
     def acquire(self, *topic_ids: bytes, **how: Any) -> list[tuple[int, int, int]]:

@@ -72,7 +72,7 @@ class Query:
         return self.drivers[-1]
 
     async def prepare(self, run: str, batch: int, partition: int, attempt: int = 0) -> Vote:
-        """Does the work of a task. Its producer is closed afterwards."""
+        """Does the work of a task, and returns the task's vote. The task's producer is closed afterwards."""
         name = self.sink.task_id(run, batch, partition, attempt, uuid.uuid4().hex[:8])
         async with Producer(
             bootstrap_servers=self.bootstrap, transactional_id=name, two_phase_commit=True, linger_ms=0
@@ -126,7 +126,8 @@ class Driver:
         )
 
     async def commit(self) -> None:
-        """Commits as Spark does: if the commit raises, it aborts; otherwise it records that the batch is done."""
+        """Commits as Spark does. If the commit raises an exception, the batch is aborted. Otherwise the batch is
+        recorded as done."""
         try:
             await self.sink.commit(self.votes, self.batch)
         except Exception:
@@ -139,7 +140,7 @@ class Driver:
         await self.commit()
 
     async def write_until(self, stop: Stop) -> None:
-        """Writes until the driver has stopped at this step."""
+        """Writes until the driver has stopped at the step of `stop`."""
         await self.prepare()
         self.committing = asyncio.create_task(self.commit())
         await asyncio.wait_for(stop.reached.wait(), 30)
@@ -158,7 +159,7 @@ class Driver:
 
 
 def rows(batch: int, partition: int) -> list[bytes]:
-    """Returns the values of a task. They are the same in each replay."""
+    """Returns the values that a task writes. A replay of the batch writes the same values."""
     return [b"%d.%d.%d" % (batch, partition, number) for number in range(ROWS)]
 
 

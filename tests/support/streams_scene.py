@@ -85,7 +85,7 @@ def topology(*subtopologies: wire.Subtopology, epoch: int = 0) -> wire.Topology:
 
 
 def _ended(result: ComputedTarget) -> Generator[None, None, ComputedTarget]:
-    """Returns a computation that ends at once with this result."""
+    """Returns a computation that ends at once with the given result."""
     return result
     yield
 

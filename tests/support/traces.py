@@ -47,7 +47,8 @@ class Trace:
         self.now_us += int(ms * 1000)
 
     def interleaved(self) -> Trace:
-        """Returns this trace with each request sent before the response to the previous request on its connection.
+        """Returns a copy of this trace in which each request is sent before the response to the previous request on its
+        connection arrives.
 
         The order of the requests and the order of the responses stay the same. A request follows the response to the
         request before the previous one.
@@ -111,7 +112,7 @@ class Peer:
         self.reply(exchange, request, version, answer)
 
     def ask_interleaved(self, *asked: Asked) -> None:
-        """Sends all these requests one after the other. Their responses follow in the same order."""
+        """Sends the requests one after the other, before any response. The responses follow in the same order."""
         sent = [
             (self.send(request, version, after_ms=0 if place else TURN_MS, behind=place > 0), request, version, answer)
             for place, (request, version, answer) in enumerate(asked)

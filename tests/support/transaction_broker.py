@@ -1,4 +1,4 @@
-"""A broker's partitions with both coordinators, as transaction handlers need them, without a socket.
+"""A broker without a socket: its partitions, and the group and transaction coordinators that transaction handlers use.
 
 The test controls disk, clock, timers, loop and threads. Logs are loaded at once, so that nothing waits for a loop.
 """
@@ -100,7 +100,8 @@ class Denying:
 
 
 class Blocks:
-    """Assigns producer ids from 1000 on. With `failure` set, the metadata log fails instead."""
+    """Allocates producer ids 1000, 2000 and so on, each as the start of a block. If `failure` is set, the allocation
+    fails."""
 
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
@@ -128,8 +129,8 @@ class EagerLog(CoordinatorLog):
 
 
 class MarkersThatMeet:
-    """A marker writer. The leaders of some partitions refuse their marker with an error code; the other leaders write
-    it."""
+    """A marker writer for which the leaders of some partitions refuse their marker with an error code. The other
+    leaders write their marker."""
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer

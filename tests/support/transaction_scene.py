@@ -1,10 +1,11 @@
-"""Transactional ids for tests: a core, its log in memory, a clock, and producers with requests, without sockets or
-event loop.
+"""Transactional ids for tests: a core, its log in memory, a clock, and producers with requests. There are no sockets
+and no event loop.
 
 `given(*records)` prepares the initial state from records of the log. The scene does the work of
 `odradek.broker.coordinators.shard.Shard` and `odradek.broker.coordinators.transaction_coordinator` step by step: it
 appends, replays, settles, arms timers, releases replies and allocates producer ids. Markers are written when the test
-writes them. Records are encoded and decoded, so that `restarted()` returns the state that a restart finds in the log.
+writes them. Records are encoded and decoded, so that `restarted()` returns the state that a restart finds in the
+log.
 """
 
 from __future__ import annotations
@@ -290,8 +291,8 @@ class Scene:
             self._settle(self.core.send_later(owed.transactional_id))
 
     def time_out(self) -> list[str]:
-        """Scans for transactions that have exceeded their timeout. Returns the transactional ids of those that it
-        aborts."""
+        """Scans for transactions that have exceeded their timeout. Returns the transactional ids whose transactions
+        were aborted."""
         aborted = []
         for transactional_id in self.core.timed_out(self.now_ms):
             try:
@@ -382,7 +383,7 @@ def given(
     config: TransactionConfig | None = None,
     now_ms: int = NOW_MS,
 ) -> Scene:
-    """Returns the scene of a core that has loaded these records."""
+    """Returns the scene of a core that has loaded the given records."""
     scene = Scene(
         transaction_version=transaction_version, coordinator_epoch=coordinator_epoch, config=config, now_ms=now_ms
     )

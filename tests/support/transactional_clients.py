@@ -1,5 +1,5 @@
-"""Transactional producers and consumers for tests, in which each request is one line. There are a broker and both
-coordinators, but no socket.
+"""Transactional producers and consumers for tests. They use a broker with both coordinators, but no socket. Each
+request is one line of a test.
 
 Requests and responses are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: TV1 clients
 add partitions themselves (Produce v11, EndTxn v4); with TV2 the broker adds them (Produce v12, EndTxn v5).
@@ -89,7 +89,7 @@ class Clients(TransactionBroker):
         self._settings = settings
         self._incarnation = incarnation
         self.leader_epoch = incarnation
-        self.topic("t", 2)  # This comes first, because loading discards the offsets of unknown topics.
+        self.topic("t", 2)  # This topic comes first, because loading discards the offsets of unknown topics.
         self.topic(GROUP_OFFSETS, cleanup_policy=frozenset({"compact"}))
         self.topic(TRANSACTION_STATE, cleanup_policy=frozenset({"compact"}))
 
@@ -412,7 +412,7 @@ class Answering:
     """A coordinator with scripted error codes. It answers at once, or when the test lets it."""
 
     def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
-        """codes  error code for each request; the last code answers all further requests"""
+        """Sets the error code for each request. The last code answers all further requests."""
         self._codes = list(codes)
         self._at_once = at_once
         self.requests: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []

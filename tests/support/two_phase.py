@@ -72,13 +72,14 @@ class TwoPhaseClient:
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
     def keep(self, transactional_id: str) -> Pair:
-        """Keeps the transaction as a recovery does. Returns the producer id and epoch that may end it from now on."""
+        """Keeps the transaction as a recovery does. Returns the producer id and epoch that may now end it."""
         kept = self.init(transactional_id, keep=True)
         assert kept.error_code == 0, kept
         return kept.producer_id, kept.producer_epoch
 
     def use_up_epochs(self, transactional_id: str, last_epoch: int, ahead: int = 500) -> None:
-        """Sends InitProducerId until the broker has assigned that epoch."""
+        """Sends InitProducerId until the broker has assigned `last_epoch`. Up to `ahead` requests are in flight at a
+        time."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000, enable2_pc=True
         )

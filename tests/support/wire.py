@@ -1,4 +1,4 @@
-"""A client for raw requests: it sends a request unchanged, and returns the response unchanged."""
+"""A client for raw requests. It sends a request unchanged, and returns the response unchanged."""
 
 import socket
 from typing import TypeVar, cast
@@ -16,7 +16,8 @@ class ClosedByBroker(Exception):
 
 
 class Wire:
-    """A connection. A test may send several requests before it reads; responses arrive in the order of the requests."""
+    """A connection for raw requests. A test may send several requests before it reads. Responses arrive in the order of
+    the requests."""
 
     def __init__(self, bootstrap: str, client_id: str | None = "wire", timeout_s: float = 20.0) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -71,7 +72,7 @@ class Wire:
         return self.read(size)
 
     def read(self, size: int) -> bytes:
-        """Returns this number of bytes. Raises ClosedByBroker or TimeoutError."""
+        """Reads exactly `size` bytes. Raises ClosedByBroker or TimeoutError."""
         parts = []
         while size:
             try:

@@ -23,7 +23,7 @@ class WrittenLog:
         self.roll()
 
     def roll(self) -> Path:
-        """Rolls a new active segment."""
+        """Starts a new active segment, and returns its path."""
         self.active = self.directory / f"{self.next_offset:020d}.log"
         self.active.touch()
         return self.active
@@ -83,7 +83,7 @@ class WrittenLog:
         return first
 
     def skip(self, offsets: int) -> None:
-        """Skips offsets, as compaction or a lost batch does."""
+        """Leaves out offsets, as compaction or a lost batch does."""
         self.next_offset += offsets
 
     def write(self, data: bytes | bytearray) -> None:
