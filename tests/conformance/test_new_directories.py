@@ -98,8 +98,8 @@ def finalised(broker: Broker) -> dict[str, int]:
 def test_a_new_directory_has_its_first_levels_in_a_snapshot_of_the_metadata_that_stays(
     made: Mapping[tuple[str, str], Path], name: str
 ) -> None:
-    """The first levels are in a snapshot, which the broker never deletes (P1 and P5). Like every file of Odradek, the
-    snapshot is accessible to its owner only. Unlike Kafka's snapshot, it is writable."""
+    """The first levels are in a snapshot, which is still there after the first start (P1 and P5). Like every file of
+    Odradek, the snapshot is accessible to its owner only. Unlike Kafka's snapshot, it is writable."""
     of_4_4, of_4_3 = made[name, REFERENCE], made[name, BEFORE]
     assert ((of_4_4 / SNAPSHOT).exists(), (of_4_4 / IN_ROOT).exists()) == (True, False)
     assert ((of_4_3 / SNAPSHOT).exists(), (of_4_3 / IN_ROOT).exists()) == (False, True)

@@ -1,4 +1,4 @@
-"""Like `tests.crash.copier`, with aiokafka: copies a topic in transactions until SIGTERM or SIGKILL.
+"""Copies a topic in transactions with aiokafka, until SIGTERM or SIGKILL. It works like `tests.crash.copier`.
 
 Its transactions commit offsets without naming the member, so it must be the only member of its group.
 """
@@ -70,7 +70,8 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_over = True
 
     async def on_partitions_revoked(self, revoked: object) -> None:
-        """Waits for the end of the transaction, because another member may continue after it."""
+        """Waits for the end of the transaction, because the next owner of a partition continues after the committed
+        offsets."""
         async with self._in_transaction:
             self._assignments += 1
 

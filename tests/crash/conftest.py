@@ -1,4 +1,5 @@
-"""A proxy for the storms, and fixtures of the storms over the exactly-once queue. Each test file defines `broker`."""
+"""Fixtures: the proxy of the storms, and the workers and the watcher of an exactly-once queue. Each test file defines
+`broker`."""
 
 from collections.abc import Iterator
 from pathlib import Path

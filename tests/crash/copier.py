@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import TopicPartition
 
 GAVE_UP_STATUS = 3
 PATIENCE_S = 5.0
-IDLE_S = 0.3  # If there is no new record for this long, a transaction ends early.
+IDLE_S = 0.3  # A transaction ends early if there is no new record for this long.
 RECONNECT = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 200,
@@ -34,8 +34,8 @@ RECONNECT = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The job of a copier. `aborts` is the share of transactions that the copier aborts without a reason; `seed`
-    decides which ones.
+    """The job of a copier. `aborts` is the share of transactions that the copier aborts without a reason. `seed`
+    determines which transactions these are.
 
     protocol  protocol of the group: classic or consumer
     instance  group.instance.id of a static member, or None
@@ -110,7 +110,7 @@ class Copier:
         self._is_over = True
 
     def _copy_some(self) -> None:
-        """Copies up to `per_transaction` records, or those that are available, in one transaction."""
+        """Copies up to `per_transaction` records in one transaction, or fewer if no more are available."""
         size, last_at = 0, time.monotonic()
         while size < self._job.per_transaction and not self._is_over:
             message = self._consumer.poll(0.05)

@@ -1,5 +1,4 @@
-"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of copiers and
-consumer."""
+"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of both."""
 
 import json
 import os

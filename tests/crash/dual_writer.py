@@ -1,8 +1,8 @@
-"""An application that writes to a database and to Kafka. A test can kill a process at a chosen step.
+"""An application that writes to a database and to Kafka. A test can kill its process at a chosen step.
 
-When it runs as a module, it is a nursery: for each job (a line of JSON on stdin) it forks an application and waits for
-its end. Forking saves the time for imports. The application reports its steps as lines of JSON on stdout. At a step
-where it must wait, it reads a line from stdin.
+When this file runs as a module, it is a nursery. For each job (a line of JSON on stdin), the nursery forks an
+application and waits for its end. Forking saves the time for imports. The application reports its steps as lines of
+JSON on stdout. At a step where it must wait, it reads a line from stdin.
 """
 
 import faulthandler
@@ -141,7 +141,7 @@ def say(event: str, **details: Any) -> None:
 
 
 def read_line() -> str:
-    """Reads exactly one line, because the rest belongs to another process. Returns an empty string at the end of the
+    """Reads exactly one line, because the next line is for another process. Returns an empty string at the end of the
     input."""
     line = b""
     while not line.endswith(b"\n"):

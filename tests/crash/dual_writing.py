@@ -46,7 +46,8 @@ ANSWERS = {
 
 
 class Nursery:
-    """Runs one application at a time. `events` has what the applications have reported, as events of the checker."""
+    """Runs one application at a time. `events` contains what the applications have reported, as events of the
+    checker."""
 
     def __init__(self, name: str, events: list[Event]) -> None:
         self._name = name

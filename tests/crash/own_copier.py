@@ -1,6 +1,7 @@
-"""Like `tests.crash.copier`, with Odradek's client: copies a topic in transactions until SIGTERM or SIGKILL.
+"""Copies a topic in transactions with Odradek's client, until SIGTERM or SIGKILL. It works like `tests.crash.copier`.
 
-It needs no workarounds. It asserts that every record arrives once between a start, a rebalance and a seek.
+Unlike that copier, it needs no workarounds. It asserts that no record arrives twice until the next start, rebalance or
+seek.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class OwnCopier:
         self._is_over = True
 
     async def _copy_some(self) -> None:
-        """Copies up to `per_transaction` records, or those that are available, in one transaction."""
+        """Copies up to `per_transaction` records in one transaction, or fewer if no more are available."""
         size, last_at = 0, time.monotonic()
         try:
             while size < self._job.per_transaction and not self._is_over:

@@ -21,8 +21,7 @@ class AcknowledgedRecord:
 
 @dataclass(slots=True)
 class Ledger:
-    """The results of one producer's records. `refused` contains errors, of which an idempotent producer should get
-    none."""
+    """The results of one producer's records. `refused` contains errors, which an idempotent producer should not get."""
 
     name: str
     acknowledged: list[AcknowledgedRecord] = field(default_factory=list)

@@ -1,8 +1,8 @@
 """The worker of examples/exactly_once_queue.py as a process that can be killed, and workers with intended mistakes.
 
-`python -m tests.crash.queue_worker` imports everything once, and then forks a worker for each line of its input: a JSON
-object with the fields of `Job`. It reports the start and the end of each worker. Workers keep a journal, one JSON line
-per event, so that even SIGKILL does not destroy the evidence.
+`python -m tests.crash.queue_worker` imports everything once, and then forks a worker for each line of its input. A line
+is a JSON object with the fields of `Job`. The process reports the start and the end of each worker. Workers keep a
+journal, one JSON line per event, so that even SIGKILL does not destroy the evidence.
 """
 
 import json
@@ -101,8 +101,8 @@ class JournallingWorker(Worker):
 
 
 class SlowWorker(JournallingWorker):
-    """Works as in the example, but sometimes takes longer than the locks of its jobs last. If this happens before it
-    has acknowledged the jobs, it must abort; if it happens before the commit, it is fenced."""
+    """Works as in the example, but sometimes takes longer than the lock duration of its jobs. If a lock expires before
+    the worker has acknowledged the jobs, it must abort. If a lock expires before the commit, the worker is fenced."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -163,7 +163,7 @@ class AcknowledgesBefore(WrongWorker):
 
 
 class StagesAndDies(WrongWorker):
-    """Dies after staging its acknowledgements, which is not a mistake if another worker replaces it."""
+    """Dies after staging its acknowledgements. This is not a mistake if another worker replaces it."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -173,8 +173,9 @@ class StagesAndDies(WrongWorker):
 
 
 class PoisonedWorker(JournallingWorker):
-    """Never finishes a job that `poison` names: it dies before or after it has staged the acknowledgement, or it aborts
-    and releases the job. The broker may deliver no job more often than POISON_LIMIT."""
+    """Never finishes a job for which `poison` returns a way. The worker dies before or after it has staged the
+    acknowledgement, or it aborts and releases the job. The broker must not deliver a job more often than POISON_LIMIT.
+    """
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         assert max(job.delivery_count for job in jobs) <= POISON_LIMIT

@@ -77,7 +77,8 @@ class Storm:
 
 @contextmanager
 def stormy(data_dir: Path, proxy: FlakyProxy, settings: Mapping[str, object]) -> Iterator[BrokerProcess]:
-    """Yields a broker whose listener STORM is reached only through the proxy. It keeps both ports when it restarts."""
+    """Yields a broker whose listener STORM is reached only through the proxy. The broker keeps both ports when it
+    restarts."""
     direct, storm = ReservedPort(), ReservedPort()
     listeners: dict[str, object] = {
         "listeners": f"DIRECT://127.0.0.1:{direct.number},STORM://127.0.0.1:{storm.number}",
@@ -91,7 +92,7 @@ def stormy(data_dir: Path, proxy: FlakyProxy, settings: Mapping[str, object]) ->
 
 
 def partitions_of_members(wire: Wire, group_id: str) -> Owned | None:
-    """Returns the partitions of a consumer group's members, or None while the group is not served."""
+    """Returns the partitions of a consumer group's members, or None while the broker does not serve the group."""
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
     (found,) = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
     if found.error_code != ErrorCode.NONE.value:
@@ -105,7 +106,7 @@ def partitions_of_members(wire: Wire, group_id: str) -> Owned | None:
 
 
 def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
-    """Returns the active tasks of a streams group's members, or None while the group is not served."""
+    """Returns the active tasks of a streams group's members, or None while the broker does not serve the group."""
     request = StreamsGroupDescribeRequest(group_ids=[group_id])
     (found,) = wire.ask(request, 1, StreamsGroupDescribeResponse).groups
     if found.error_code != ErrorCode.NONE.value:
@@ -120,7 +121,7 @@ def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
 
 class Owners(threading.Thread):
     """Repeatedly queries the broker for the owners. Records the partitions or tasks that two members own at the same
-    time, and those without an owner.
+    time, and the ones without an owner.
 
     The broker may be killed in the meantime. While it is not running, and while the group has no members, no partition
     or task counts as unowned.

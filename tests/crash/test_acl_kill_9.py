@@ -1,5 +1,5 @@
-"""ACLs change while the broker is killed: the rights are always those after some prefix of the changes, and no
-acknowledged change is lost.
+"""Tests of ACLs that change while the broker is killed. The rights are always those after some prefix of the changes,
+and no acknowledged change is lost.
 
 One change is in progress at a time, so that after each kill the ACLs have one of two states: with the change or without
 it. There are ROUNDS kills, at most 10. SEED repeats a run's choices (not its interleavings).

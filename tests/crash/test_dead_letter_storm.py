@@ -1,9 +1,9 @@
-"""A share group with a dead-letter queue, while workers and the broker are killed.
+"""Tests of a share group with a dead-letter queue, while workers and the broker are killed.
 
 In each of ROUNDS rounds (60 by default) some jobs are added, and at a random moment workers, the broker, or both are
-killed with SIGKILL and restarted. `Rejection` says how workers treat each job. Every job that was rejected, outside of
-a transaction or in one that committed, is in the queue at least once. No other job is in the queue: no job whose
-rejection was aborted, and no job that only has a result. SEED repeats a run's choices. Rules:
+killed with SIGKILL and restarted. `Rejection` determines how workers treat each job. A job is in the queue at least
+once if it was rejected outside of a transaction or in a transaction that committed. No other job is in the queue, not
+even if a rejection in an aborted transaction preceded its result. SEED repeats a run's choices. Rules:
 docs/spec/dead-letter-queues.md#s2, #s6.
 """
 

@@ -1,4 +1,5 @@
-"""A database and Kafka never diverge, whichever process is killed and at whichever step. Neither side decides alone.
+"""Tests that a database and Kafka never diverge, whichever process is killed and at whichever step. Neither side
+decides alone.
 
 ROUNDS rounds (200 by default, shared by the databases) each kill one victim (the application, the broker or the
 database) with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a second
@@ -69,7 +70,7 @@ class Round:
 
 
 def rounds(database: str, rng: Random) -> Iterator[Round]:
-    """Yields every victim at every step, in random order, again and again."""
+    """Yields every victim at every step in a random order, and repeats this order forever."""
     every = [Round(*each) for each in product(VICTIMS[database], (*WRITING, *RECOVERING), ("before", "after"))]
     rng.shuffle(every)
     return cycle(every)

@@ -1,5 +1,5 @@
-"""A copy made in transactions equals its source, with each record once and in order, whichever process is killed in the
-meantime.
+"""Tests that a copy made in transactions equals its source, with each record once and in order, whichever process is
+killed in the meantime.
 
 Copiers consume, transform and produce RECORDS records (100,000 with `make soak`), PER_TRANSACTION of them in each
 transaction, which also commits their offsets. The copiers abort some transactions at random. At 20, 40, 60 and 80 % of

@@ -1,10 +1,11 @@
-"""Every job of a queue gives exactly one result, whichever workers are killed, even if the broker is killed as well.
+"""Tests that every job of a queue gives exactly one result, whichever workers are killed, even if the broker is killed
+as well.
 
-The test runs ROUNDS rounds (200 by default) of examples/exactly_once_queue.py, and a tenth as many with workers that
-are slower than their locks. In each round some jobs are added, and at a random moment a worker, all workers, the
-broker, or a worker and the broker are killed with SIGKILL and restarted. At the end, and again after a restart, each
-job has one result, none is delivered again, the queue is empty, no transaction is open, and no acknowledgement is
-staged. SEED repeats a run's choices.
+The first test runs ROUNDS rounds (200 by default) of examples/exactly_once_queue.py. The second test runs a tenth as
+many with workers that are slower than their locks. In each round some jobs are added, and at a random moment a worker,
+all workers, the broker, or a worker and the broker are killed with SIGKILL and restarted. At the end, and again after a
+restart, each job has one result, no job is delivered again, the queue is empty, no transaction is open, and no
+acknowledgement is staged. SEED repeats a run's choices.
 """
 
 import os
@@ -61,13 +62,13 @@ def test_each_job_gives_one_result_whoever_is_killed(broker: Broker, workers: Wo
 def test_each_job_gives_one_result_although_workers_are_slower_than_their_locks(
     broker: Broker, workers: Workers, watcher: Watcher
 ) -> None:
-    """The broker ends their transactions, gives the jobs to other workers, and fences the slow ones."""
+    """The broker ends the transactions of slow workers, gives their jobs to other workers, and fences them."""
     share_group(broker.bootstrap, GROUP, share_record_lock_duration_ms=int(LOCK_S * 1000))
     run_rounds(max(ROUNDS // 10, 4), "slow", broker, workers, watcher, fenced=1)
 
 
 def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher: Watcher, *, fenced: int = 0) -> None:
-    """Runs rounds with kills, and then quiet ones until at least this number of workers has been `fenced`."""
+    """Runs rounds with kills, and then quiet rounds until at least `fenced` workers have been fenced."""
     print(f"SEED={SEED} {rounds} rounds of workers {kind}")
     rng = random.Random(SEED)
     began = time.monotonic()

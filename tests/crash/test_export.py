@@ -1,6 +1,7 @@
-"""An export to Parquet is killed with SIGKILL repeatedly while the log grows: the result has no gap and no duplicate.
+"""Tests that an export to Parquet has no gap and no duplicate although it is killed with SIGKILL repeatedly while the
+log grows.
 
-ROUNDS=50 python -m pytest tests/crash/test_export.py
+ROUNDS is the number of exports, which is 10 by default: `ROUNDS=50 python -m pytest tests/crash/test_export.py`.
 """
 
 from __future__ import annotations

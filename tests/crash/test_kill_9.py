@@ -1,4 +1,4 @@
-"""No acknowledged record is lost when the process is killed, at any moment and any number of times.
+"""Tests that no acknowledged record is lost when the process is killed, at any moment and any number of times.
 
 A broker on one data directory is killed ROUNDS times (50 by default), while idempotent producers with acks=all write, a
 group commits offsets, and topics are created. SEED repeats a run's choices (not its interleavings).
@@ -35,8 +35,8 @@ SETTINGS = {
 
 
 class Gardener(threading.Thread):
-    """Creates topics, and deletes every third of them. Remembers the changes that the broker confirmed. `created` has
-    the topics that are not deleted."""
+    """Creates topics, and deletes every third of them. Remembers the changes that the broker confirmed. `created`
+    contains the topics that are not deleted."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="gardener", daemon=True)
@@ -163,7 +163,7 @@ def test_what_was_acknowledged_is_there_once_and_in_order(broker: Broker) -> Non
 
 
 def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
-    """Returns a function that tells whether every producer has more acknowledged records than at the time of this
+    """Returns a function that returns whether every producer has more acknowledged records than at the time of this
     call."""
     before = [len(producer.ledger.acknowledged) for producer in producers]
 

@@ -1,8 +1,9 @@
-"""Clients register schemas while the broker is killed: ids stay unique, and no acknowledged schema is lost.
+"""Tests of clients that register schemas while the broker is killed. Ids stay unique, and no acknowledged schema is
+lost.
 
-Several clients register at a time, both schemas of their own and schemas that the others register too. After each kill,
-each acknowledged schema has its id and a version of its subject, and no id belongs to two schemas. There are ROUNDS
-kills, at most 20. SEED repeats a run's choices (not its interleavings).
+Several clients register schemas at the same time. Some schemas belong to a single client, and others are registered by
+all clients. After each kill, each acknowledged schema has its id and a version of its subject, and no id belongs to two
+schemas. There are ROUNDS kills, at most 20. SEED repeats a run's choices (not its interleavings).
 """
 
 from __future__ import annotations

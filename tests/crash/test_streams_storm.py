@@ -1,10 +1,9 @@
-"""Streams groups (KIP-1071) in a storm, while instances and the broker are killed with SIGKILL.
+"""Tests of streams groups (KIP-1071) in a storm, while instances and the broker are killed with SIGKILL.
 
 A proxy delivers requests late, twice or not at all, and loses responses. A watch queries the broker for the owner of
-each task, over a listener that the storm does not affect: no task may have two owners at a time, and none may be
-without an owner for longer than the rebalance timeout. Each of ROUNDS rounds (by default 8 of Kafka Streams and 15 of
-raw members) has a kill. SEED repeats a run's choices, though not its timing. Rules: docs/spec/streams-groups.md#s5-2,
-#s9.
+each task, over a listener that the storm does not affect. No task may have two owners at a time, or no owner for longer
+than the rebalance timeout. Each of ROUNDS rounds (by default 8 with Kafka Streams and 15 with raw members) has a kill.
+SEED repeats a run's choices, though not its timing. Rules: docs/spec/streams-groups.md#s5-2, #s9.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ PATIENCE_S = 120.0
 REBALANCE_TIMEOUT_S = 30.0
 VICTIMS = ("instance", "instance", "broker", "both")
 WORDS = ("to", "be", "or", "not", "that", "is")
-# A Java client keeps a connection on which a response arrives twice, and then assigns all later responses to the wrong
+# If a response arrives twice, a Java client keeps the connection, and then assigns all later responses to the wrong
 # requests.
 WAYS_OF_JAVA = RULES.keys() - {"doubled"}
 
@@ -240,8 +239,8 @@ def _owned(subtopology_id: str, partitions: list[int]) -> TaskIds:
 
 
 def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """The members send raw requests. Each one counts as a process of its own. There are standby tasks and a repartition
-    topic."""
+    """The members send raw requests. Each member counts as a separate process. There are standby tasks and a
+    repartition topic."""
     print(f"SEED={SEED} {RAW_ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, RAW_SETTINGS) as broker:

@@ -1,4 +1,4 @@
-"""A prepared transaction survives every kill -9 of the broker, and ends as the external coordinator decided.
+"""Tests that a prepared transaction survives every kill -9 of the broker, and ends as the external coordinator decided.
 
 The test runs ROUNDS transactions (12 by default) of one transactional id. In each round the broker is killed twice
 while it handles a chosen request. Then the application restarts and follows its notes. The test sends raw requests, so
@@ -127,7 +127,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def killed(broker: Broker, request: Callable[..., None], **details: bool) -> None:
-    """Kills the broker while it handles the request, or before it has received it; the test cannot know which."""
+    """Kills the broker while it handles the request, or before it has received it. The test cannot know which."""
     request(**details)
     broker.kill9()
     broker.start()

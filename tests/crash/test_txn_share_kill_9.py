@@ -1,6 +1,6 @@
-"""The broker is killed while acknowledgements of a share group are staged in a transaction (KIP-1289).
+"""Tests of a broker that is killed while acknowledgements of a share group are staged in a transaction (KIP-1289).
 
-The test uses a real client and a real data directory. `tests/simulation` crashes at every call to the disk. Rules:
+The tests use a real client and a real data directory. `tests/simulation` crashes at every call to the disk. Rules:
 docs/spec/share-groups.md#s5-12, #s5-3 (T8).
 """
 

@@ -1,4 +1,4 @@
-"""Data directories after a clean stop, as bytes. They are small, and have something of every kind."""
+"""Data directories after a clean stop, as bytes. They are small, but contain files and records of every kind."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -103,7 +103,8 @@ def stopped_log(fill: Callable[[LogOnDisk], None], config: LogConfig) -> Stopped
 
 
 def transactions(given: LogOnDisk) -> None:
-    """Writes overlapping aborted transactions, a committed one, idempotent records, and one that stays open."""
+    """Writes overlapping aborted transactions, a committed transaction, idempotent records, and a transaction that
+    stays open."""
     for epoch in range(3):
         given.log.assign_leader_epoch(epoch)
         given.append(10, transactional=True, sequence=2 * epoch, records=2, timestamp=NOW_MS - 900 + epoch)
@@ -124,7 +125,7 @@ def trimmed(given: LogOnDisk) -> None:
 
 
 def compacted() -> StoppedDirectory:
-    """Returns a log that was cleaned once, with an aborted transaction and a tombstone, and then written again."""
+    """Returns a log that was cleaned once, with an aborted transaction and a tombstone, and then continued."""
     given = CompactedLog()
     given.log.assign_leader_epoch(3)
     for number in range(9):
@@ -171,7 +172,8 @@ def start_broker(disk: FakeDisk) -> StartResult:
 
 
 def broker_with_everything() -> StoppedDirectory:
-    """Returns a committed, an aborted and an open transaction, each with an offset of a group."""
+    """Returns the directory of a broker with a committed, an aborted and an open transaction, each with an offset of a
+    group."""
     stage = Stage(settings={"transactional_id_expiration_ms": "600000000"})
     stage.init()
     for number, ending in enumerate((True, False, None)):
@@ -186,7 +188,8 @@ def broker_with_everything() -> StoppedDirectory:
 
 
 def broker_with_metadata_snapshots() -> StoppedDirectory:
-    """Returns two snapshots, and a log that starts at the end of the older one, as Kafka leaves them."""
+    """Returns the directory of a broker with two metadata snapshots. The metadata log starts at the end of the older
+    one, as in Kafka."""
     stage = Stage()
     log = stage.broker.log_directory.logs[CLUSTER_METADATA, 0]
     portion = b"".join(log.reader.scan(0))

@@ -11,7 +11,8 @@ Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
 class Producer(NamedTuple):
-    """A producer's state. `last` has sequence, offset and offset delta of the batch that a retry would repeat."""
+    """A producer's state. `last` contains the sequence, offset and offset delta of the batch that a retry would
+    repeat."""
 
     producer_epoch: int
     coordinator_epoch: int | None
@@ -82,7 +83,7 @@ def producer_of(log: Log, producer_id: int) -> Producer:
 
 
 def committed_records(log: Log, stored: list[tuple[bytes, BatchHeader, int]]) -> list[Record]:
-    """Returns the committed records as consumers determine them: an aborted transaction extends from its first offset
+    """Returns the committed records as consumers determine them. An aborted transaction extends from its first offset
     to its marker."""
     end_offset = log.last_stable_offset
     aborted = sorted(log.reader.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])

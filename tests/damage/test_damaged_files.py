@@ -1,7 +1,9 @@
-"""Damages every file that a start trusts after a clean stop: each byte is flipped, and the file is cut at each length.
+"""Tests of damage to every file that a start trusts after a clean stop. Each byte is flipped, and the file is truncated
+at each length.
 
 A start reaches the same result as without the damage, or refuses with a message that names the file. `make damage`
-tries every byte and every length. Otherwise DAMAGE is the number of each to try per file, and DAMAGE_SEED chooses them.
+tries every byte and every length. Otherwise DAMAGE is the number of bytes and of lengths to try per file, and
+DAMAGE_SEED chooses them.
 """
 
 import logging

@@ -104,7 +104,7 @@ ABILITIES: Final[dict[str, Callable[[], None]]] = {
 def import_system(platform: str) -> None:
     """Imports `odradek.system` as on another platform."""
     for name in ("asyncio", "select", "shutil", "socket", "subprocess", "tempfile"):
-        import_module(name)  # these look at the platform themselves
+        import_module(name)  # these modules check the platform themselves
     real, sys.platform = sys.platform, platform
     try:
         for name in ("files", "key_file", "processes", "sockets"):
@@ -180,13 +180,13 @@ def be_windows() -> None:
     import odradek.system.sockets
 
     odradek.system.sockets.NO_LINGERING = struct.pack("ii", 1, 0)  # type: ignore[misc]  # as this kernel wants it
-    del sys.modules["_winapi"], sys.modules["msvcrt"]  # other modules look whether they exist
+    del sys.modules["_winapi"], sys.modules["msvcrt"]  # other modules check whether they exist
     take_the_c_library()
     rename_as_windows_does()
 
 
 def hide(name: str) -> None:
-    """Makes a function of `os` fail if the product calls it. Tests may use it."""
+    """Makes a function of `os` fail if the product calls it. Tests can still call it."""
     real = getattr(os, name)
     if not callable(real):
         return
@@ -200,7 +200,8 @@ def hide(name: str) -> None:
 
 
 def rename_as_windows_does() -> None:
-    """A directory cannot be renamed while one of its files is open. `os.rename` replaces nothing."""
+    """Makes the product's renames work as on Windows. A directory cannot be renamed while one of its files is open, and
+    `os.rename` does not replace an existing file."""
     rename, replace, listdir, readlink = os.rename, os.replace, os.listdir, os.readlink
 
     def check(source: Any) -> None:

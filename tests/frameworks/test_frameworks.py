@@ -1,4 +1,4 @@
-"""Kafka Streams, Flink, Spring and Connect run unmodified on this broker and write each record exactly once.
+"""Tests that Kafka Streams, Flink, Spring and Connect run unmodified on this broker and write each record exactly once.
 
 With BROKER=kafka, the same tests run against Kafka.
 """

@@ -1,8 +1,8 @@
-"""Clients and serializers for Confluent's registry work unmodified with this broker's schema registry.
+"""Tests that clients and serializers for Confluent's registry work unmodified with this broker's schema registry.
 
 Each program registers a schema that refers to another one, and then a second version. The registry refuses a third
-version because it cannot read data of the second. Then the program writes and reads a record with its serializers. It
-does all of this for each of Avro, JSON Schema and Protobuf that its client supports.
+version because it cannot read data of the second. Then the program writes and reads a record with its serializers. The
+program does all of this for each of Avro, JSON Schema and Protobuf that its client supports.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def test_the_serializers_of_a_client_register_evolve_and_are_understood(
 
 
 def as_shown(kind: str) -> object:
-    """Returns the decoded record in JSON. Protobuf's JSON represents 64-bit numbers as strings."""
+    """Returns the JSON that `odradek consume` should print for ORDER. Protobuf's JSON represents 64-bit integers as
+    strings."""
     if kind != "PROTOBUF":
         return ORDER
     return {"id": "7", "price": {"currency": "EUR", "units": "12"}, "note": "gift"}

@@ -1,5 +1,5 @@
-"""Kafka's own smoke test of Kafka Streams passes with `group.protocol=streams` and exactly-once processing while its
-instances are killed.
+"""Tests that Kafka's own smoke test of Kafka Streams passes with `group.protocol=streams` and exactly-once processing
+while its instances are killed.
 
 The driver and the application come from Kafka's system tests on Maven Central. They use a dozen topics, windows, table
 joins and suppressed results. Kafka 4.4.0 was published without its tests. With BROKER=kafka, the same test runs against
