@@ -3,8 +3,9 @@
 This module has no side effects, and is imported when a client first needs it. With `odradek.advertise=arrival`, a
 client is given the address that it connected to, because it can reach that address again. This does not work for a
 client that connected through a published port of a container. In this case the broker sees the container's own address,
-which the client may not be able to reach. The client is on another network, or its connection appears to come from the
-gateway of one of the container's networks. It is given `odradek.advertise.published` instead.
+which the client may not be able to reach. The broker assumes this case if the client is on another network, or if its
+connection appears to come from the gateway of one of the container's networks. It then gives the client the address in
+`odradek.advertise.published` instead.
 
     address of the client                         address that the client is given
     loopback, or on one of this host's networks   the address that it connected to

@@ -79,12 +79,12 @@ class PythonLoggers:
 
 
 def level_name(level: int) -> str:
-    """Returns Kafka's name for the highest of its levels that is not above this level."""
+    """Returns the name of Kafka's highest level that is not above this level."""
     return max((value, name) for name, value in LEVELS.items() if value <= max(level, 1))[1]
 
 
 def alter_levels(loggers: Loggers, changes: Sequence[SettingChange], *, validate_only: bool) -> None:
-    """Changes all of these levels, or none if a change is invalid. Raises KafkaError with Kafka's codes and
+    """Makes all of the changes, or none of them if one is invalid. Raises KafkaError with Kafka's codes and
     messages."""
     known = loggers.levels()
     new_levels: dict[str, int] = {}

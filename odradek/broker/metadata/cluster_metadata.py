@@ -186,7 +186,7 @@ class ClusterMetadata:
         stores_pending: Callable[[], Steps[bool]] = nothing_pending,
     ) -> "Steps[ClusterMetadata]":
         """Opens the metadata log, or creates it in a new directory. Then registers this process as a broker and makes
-        it the leader of its partitions.
+        the broker the leader of its partitions.
 
         Blocks while it waits for the disk. When all steps are done, `image` is complete and `config` contains its
         dynamic values.

@@ -114,7 +114,7 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
-        self.names_by_collision_key: dict[str, str] = {}  # the topic names that exist, for the check for collisions
+        self.names_by_collision_key: dict[str, str] = {}  # topic names, to detect names that collide
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a missing feature has level 0
         self.acknowledges_in_transactions = False

@@ -7,7 +7,7 @@ chore                 interval                                      visits
 retention             log.retention.check.interval.ms               segments by time and size, and below the log start
 producer expiry       producer.id.expiration.check.interval.ms      producers idle for producer.id.expiration.ms
 flush by time         log.flush.scheduler.interval.ms               logs not synced for flush.ms
-recovery points       log.flush.offset.checkpoint.interval.ms       the checkpoint files, all three together
+checkpoints           log.flush.offset.checkpoint.interval.ms       the checkpoint files, all three together
 compaction            log.cleaner.backoff.ms                        compacted topics, the dirtiest log first
 """
 

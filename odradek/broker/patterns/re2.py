@@ -37,7 +37,7 @@ WORK_PER_STEP: Final = 50  # units of work between two pauses of `steps`, which 
 BITS_PER_UNIT: Final = 4_096
 # 4 MiB of cached results per pattern; the cache is cleared when it is full.
 MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024
-ENTRY_BITS: Final = 1_024  # size of a cache entry in memory without its integer
+ENTRY_BITS: Final = 1_024  # size in bits of a cache entry without its integers
 MAX_REMEMBERED_CHARS: Final = 512
 
 END: Final = 0  # the position that is reached when the pattern has matched

@@ -69,8 +69,8 @@ def fast_path(
 
 @dataclass(slots=True)
 class CachedPartition:
-    """A partition, and a response for it that contains placeholders for the numbers. Requests of one version identify
-    the partition by the same bytes."""
+    """A partition, and a response for it that contains placeholders for the numbers. All requests of one version
+    identify the partition by the same bytes, so these bytes are the key in the cache."""
 
     partition: Partition
     answer: bytes

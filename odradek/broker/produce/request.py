@@ -272,7 +272,7 @@ class PendingProduce:
         outcome: JobResult[AcceptedBatch],
     ) -> None:
         """Continues on the loop after the check. The partition may have changed during the check, so the rules that the
-        thread used are compared with the current ones. The log then checks sequences, epochs and the guard."""
+        thread used are compared with the current rules. The log then checks sequences, epochs and the guard."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

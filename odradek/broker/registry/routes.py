@@ -61,7 +61,7 @@ SCHEMA_FIELDS: Final = frozenset(
 NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
-MAX_BODY_BYTES: Final = 4 << 20  # more than a schema's own size limit, because JSON makes it longer
+MAX_BODY_BYTES: Final = 4 << 20  # larger than the limit for a schema, because JSON makes a schema longer
 # Size of the pieces of a long response; the loop serves other clients between two pieces.
 PIECE_CHARACTERS: Final = 64 << 10
 LARGE_BODY_BYTES: Final = 64 << 10  # larger bodies are parsed in a thread

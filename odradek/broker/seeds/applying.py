@@ -1,4 +1,4 @@
-"""Applies a seed as a client of the broker itself, either while the broker starts or to a running control cluster.
+"""Applies a seed to a broker that is starting, or to a running control cluster, by sending requests inside the broker.
 
 A seed adds what is missing and does not change what exists, so it can be applied at every start:
 
@@ -94,7 +94,7 @@ COORDINATOR_NOT_READY: Final = frozenset(
 
 async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
     """Applies the seed of a broker that is starting. Raises CannotStart if a part of the seed cannot be applied. The
-    parts applied before the error remain, and the next start applies the rest."""
+    parts applied before the error remain, and the next startup applies the rest."""
     try:
         added = await apply_seed(broker, plan)
     except (SeedError, KafkaError) as error:

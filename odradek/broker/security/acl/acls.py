@@ -138,7 +138,7 @@ class AclFilter(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether all numbers are known."""
+        """Whether this release knows all of the numbers."""
         return (
             self.resource in RESOURCES
             and self.pattern in PATTERNS

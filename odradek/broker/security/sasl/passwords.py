@@ -1,6 +1,6 @@
 """Checks user names and passwords outside of SASL, for HTTP Basic authentication with the broker's users.
 
-These are the users of the mechanism PLAIN, and the users with SCRAM credentials. Source: RFC 7617, 2.
+The broker's users are the users of the mechanism PLAIN, and the users with SCRAM credentials. Source: RFC 7617, 2.
 """
 
 from __future__ import annotations

@@ -258,8 +258,8 @@ class HandshakeSlots(Generic[K]):
         return self._count
 
     def occupy(self, key: K, address: str) -> K | None:
-        """Adds a handshake. If all slots were taken, returns the handshake to abort, which has been removed; otherwise
-        returns None."""
+        """Adds a handshake. If all slots were occupied, removes another handshake and returns it, so that the caller
+        can abort it. Otherwise returns None."""
         given_up: K | None = None
         if self._count >= self._most:
             busiest = max(self._by_address, key=lambda one: len(self._by_address[one]))

@@ -24,7 +24,7 @@ class DelegationToken:
     max_ms: int  # time after which the token can no longer be renewed
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Returns whether the principal may renew and expire the token. The owner, the requester and the renewers
+        """Returns whether the principal may renew and expire the token. Only the owner, the requester and the renewers
         may."""
         return principal in (self.owner, self.requester, *self.renewers)
 
