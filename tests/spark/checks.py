@@ -22,8 +22,8 @@ from tests.support.broker_process import Broker
 from tests.support.spark_queries import committed_values
 from tests.support.spark_session import is_late
 
-ROWS = 40  # number of rows of a batch
-PATIENCE_S = 250.0  # for work that takes seconds on an idle machine
+ROWS = 40  # rows per batch
+PATIENCE_S = 250.0  # limit for work that takes seconds on an idle machine
 STARTS = 4
 LATE_STARTS = 10
 
@@ -80,7 +80,8 @@ class Numbers:
             self._forget_late(query)
 
     def run_until(self, what: str, condition: Callable[[], bool], plan: Plan | None = None) -> Any:
-        """Starts the query once. Returns it when the condition holds or the query has failed."""
+        """Starts the query, and returns it when the condition holds or the query has failed. Starts it again if it
+        failed only because the machine was slow."""
         while True:
             query = self.start(plan)
             wait_for(what, lambda query=query: condition() or not query.isActive, PATIENCE_S)  # type: ignore[misc]
@@ -88,7 +89,7 @@ class Numbers:
                 return query
 
     def go_on(self, what: str, condition: Callable[[], bool]) -> None:
-        """Waits until the running query meets the condition, and checks that it has not failed."""
+        """Waits until the condition holds, and checks that the running query has not failed."""
         wait_for(what, lambda: condition() or not self.query.isActive, PATIENCE_S)
         if is_late(self.query):
             self.run_until(what, condition)
@@ -103,8 +104,8 @@ class Numbers:
         return True
 
     def check(self) -> int:
-        """Recovers the query, then checks that each number of the decided batches was written once and that no
-        transaction is open.
+        """Stops the query and recovers its sink. Then checks that each number of the decided batches was written once,
+        and that no transaction is open.
 
         Returns the last decided batch.
         """
@@ -113,7 +114,7 @@ class Numbers:
 
 
 def finished(start: Callable[[], Any]) -> Any:
-    """Starts a query with Trigger.AvailableNow, and returns it when it has read everything or has failed."""
+    """Starts a query with Trigger.AvailableNow, and returns it when it has read all records or has failed."""
     for _ in range(LATE_STARTS):
         query = start()
         wait_for("the end of the query", lambda query=query: not query.isActive, PATIENCE_S)  # type: ignore[misc]

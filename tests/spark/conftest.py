@@ -28,14 +28,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def workers_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the file with the standard error output of the driver and the workers."""
+    """Returns the file that receives the standard error output of the driver and the workers."""
     return tmp_path_factory.mktemp("workers") / "log"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, workers_log: Path) -> Iterator[Any]:
     """Yields a session with the master `local[2,4]`, because plain `local[2]` never retries a task."""
-    # Failed writes are remembered in TMPDIR.
+    # The sink remembers failed writes in TMPDIR.
     os.environ.update(environment(tmp_path_factory.mktemp("spark")), TMPDIR=str(tmp_path_factory.mktemp("tmp")))
     with standard_error_in(workers_log):
         session = new_session("local[2,4]", {"spark.jars": ",".join(map(str, AVRO_JARS))})

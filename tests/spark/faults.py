@@ -1,8 +1,7 @@
-"""The format `odradek-faulty`: the same source and sink, with a fault at one step, in any process that reaches the
-step.
+"""The Spark format `odradek-faulty`. Its source and sink are those of `odradek`, but with a fault at a planned step.
 
-The option `fault` contains the plan. A fault happens once, or as often as the plan allows. Each time it creates a mark
-in the plan's directory, so that the test notices it.
+The fault happens in whichever process reaches the step. The option `fault` contains the plan. A fault happens once, or
+as often as the plan allows. Each fault creates a mark in the plan's directory, so that the test notices it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FORMAT = "odradek-faulty"
 PATIENCE_S = 600.0
 POLL_S = 0.01
 
-# The kind of fault: an exception, the end of the process, or a pause until the test continues the process.
+# The kinds of fault: an exception, the end of the process, or a pause until the test calls `Plan.go_on`.
 RAISE, EXIT, WAIT = "raise", "exit", "wait"
 
 
@@ -46,8 +45,10 @@ class Plan:
     """The place, kind and number of planned faults.
 
     at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS`
+    how        kind of the fault: RAISE, EXIT or WAIT
+    marks      directory of the marks
     batch      batch of the stream, or None for any batch
-    number     index of the transaction that is being ended
+    number     index of the transaction that the commit is ending
     partition  partition of the task, or None for any partition
     attempt    attempt of the task, or None for any attempt
     times      maximum number of faults
@@ -78,7 +79,7 @@ class Plan:
         Path(self.marks, "go-on").touch()
 
     def happen(self) -> None:
-        """Carries out the fault in the process that has reached the step."""
+        """Carries out the fault in this process, unless it has already happened as often as planned."""
         if not self._is_next():
             return
         if self.how == EXIT:
@@ -90,9 +91,9 @@ class Plan:
             time.sleep(POLL_S)
 
     def _is_next(self) -> bool:
-        """Creates the next mark, and returns whether the fault may happen once more.
+        """Creates the next mark, and returns True. Returns False if the fault has already happened as often as planned.
 
-        A mark is complete from the moment it appears, because the test may read it immediately.
+        A mark appears with its complete content, because the test may read it immediately.
         """
         mark = Path(self.marks, f"process-{os.getpid()}-{uuid.uuid4().hex}")
         mark.write_text(str(os.getpid()), encoding="ascii")
@@ -142,7 +143,9 @@ class Probe:
         return self.plan.batch in (None, batch)
 
 
-_probes: dict[str, Probe] = {}  # The probes of this commit worker. The sink keeps the probe with which it was created.
+# The probe of each plan in this commit worker, by directory of the marks. The worker keeps a sink for later batches,
+# and the sink keeps its first probe.
+_probes: dict[str, Probe] = {}
 
 
 class FaultyStreamWriter(StreamWriter):
@@ -151,7 +154,7 @@ class FaultyStreamWriter(StreamWriter):
         super().__init__(options, observe=probe.commit, observe_task=probe.task)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """Commits. If the worker has to pause, it ignores SIGHUP, because otherwise it would end with its JVM."""
+        """Commits the batch. A worker that is to pause ignores SIGHUP, because otherwise it would end with its JVM."""
         held = self._held()
         held.batch = batchId
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if held.plan.how == WAIT else signal.SIG_DFL)

@@ -1,6 +1,6 @@
-"""A source can shrink in several ways since its checkpoint, and a query reports each of them. With failOnDataLoss=true
-the query fails and names the lost records. With failOnDataLoss=false it warns and continues with the remaining records
-(docs/using-spark.md#when-records-are-lost).
+"""Tests that a query reports the records that its source has lost since the checkpoint, in each way in which a source
+can shrink. With failOnDataLoss=true the query fails and names the lost records. With failOnDataLoss=false it warns and
+continues with the remaining records (docs/using-spark.md#when-records-are-lost).
 
 Starting a query is slow, so each query covers all ways that can be detected at the same time.
 """
@@ -29,12 +29,12 @@ FOR_EVER, FOR_AN_HOUR = {"retention.ms": "-1"}, "3600000"
 
 
 class NotWritten(Exception):
-    """The sink's failure, after which the batch is planned but not done."""
+    """Raised by the sink. The batch is then planned but not done."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A query on all topics whose names start with `name`, across all its starts."""
+    """A query on all topics whose names start with `name` and a hyphen. It keeps its values over restarts."""
 
     spark: Any
     broker: Broker
@@ -44,7 +44,11 @@ class Reading:
     values: list[bytes] = field(default_factory=list)
 
     def run(self, *, fails: bool, is_written: bool = True) -> Any:
-        """Runs the query until it has read everything, and returns it."""
+        """Runs the query until it has read all records or has failed, and returns it.
+
+        fails       value of failOnDataLoss
+        is_written  False if the sink is to fail
+        """
 
         def write(frame: Any, batch: int) -> None:
             if not is_written:
@@ -92,7 +96,7 @@ class Reading:
         return [f"{self.name}-{name}" for name in names]
 
     def read(self, *names: str) -> list[str]:
-        """Creates these topics with three records each, and reads them."""
+        """Creates topics with three records each, reads them with the query, and returns their names."""
         topics = self.names(*names)
         for topic in topics:
             self.create(topic, configs=FOR_EVER)
@@ -103,7 +107,7 @@ class Reading:
         return topics
 
     def warnings(self) -> list[str]:
-        """Returns the losses in its topics about which the query has warned."""
+        """Returns the losses in this query's topics that the workers have warned about."""
         lost = [line.partition("records were lost: ")[2] for line in self.workers_log.read_text().splitlines()]
         return [each for each in lost if self.name in each]
 
@@ -112,8 +116,8 @@ class Reading:
         assert "NotWritten" in str(self.run(fails=True, is_written=False).exception())
 
 
-# Ways in which a topic shrinks after three records of partition 0 were read. Each function returns the reported loss
-# and the values that remain.
+# Ways in which a topic shrinks after three records of partition 0 were read. Each function returns the loss that the
+# query must report, and the values that remain.
 
 
 def recreate_topic(q: Reading, topic: str, *values: bytes, partitions: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""`format("odradek").option("path", …)` lets Spark read a broker's records from the broker's directory."""
+"""Tests that Spark reads a broker's records from the broker's directory, with `format("odradek").option("path", …)`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_filters_leave_out_files_where_query_and_session_say_so(spark: Any, dire
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         few = files(spark, directory, subscribe="filed", pushFilters="true").load().where(wanted)
-        assert few.rdd.getNumPartitions() == 1  # of two partitions
+        assert few.rdd.getNumPartitions() == 1  # The topic has two partitions.
         assert sorted(row.offset for row in few.collect()) == list(range(10))
         frame = files(spark, directory, subscribe="filed").load()
         assert (frame.where(wanted).count(), frame.count()) == (10, ROWS)

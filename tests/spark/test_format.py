@@ -1,4 +1,5 @@
-"""`format("odradek")` in a Spark session: sources and sinks, batch and streaming queries, and commits that fail."""
+"""Tests of `format("odradek")` in a Spark session: sources and sinks, batch and streaming queries, and commits that
+fail."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ BEGUN_MS = time.time_ns() // 1_000_000  # a recent time, because retention delet
 
 
 def written(broker: Broker, topic: str, *, rows: int = ROWS, start: int = 0) -> list[bytes]:
-    """Writes and returns committed rows. The function also writes the same number of rows in a transaction that is
-    aborted."""
+    """Writes rows in a committed transaction, and returns their values. Also writes as many rows in an aborted
+    transaction."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()
         for commit in (True, False):
@@ -64,7 +65,7 @@ def committed(broker: Broker, topic: str) -> Counter[bytes]:
 
 
 def test_a_worker_that_plans_loads_neither_arrow_nor_the_client() -> None:
-    """Spark starts a worker for every planning call, and a query starts only when all of them have answered."""
+    """A query starts only when the worker of each planning call has responded, so large imports would delay it."""
     script = (
         "import sys, pyspark_odradek, odradek.spark.sink\n"
         "print([name for name in ('pyarrow', 'numpy', 'odradek.client.producer') if name in sys.modules])"
@@ -162,7 +163,8 @@ def test_a_key_that_was_first_written_without_rows_is_remembered(spark: Any, bro
 
 
 def test_two_simultaneous_writes_under_one_key_write_once(spark: Any, broker: Broker, output: str) -> None:
-    """The write that is decided first wins. The other one finds either its transactions aborted or the decision."""
+    """The write that is decided first succeeds. The other write finds its transactions aborted, or finds the
+    decision."""
     frame = spark.range(ROWS, numPartitions=2).selectExpr("concat('v', id) value")
 
     def attempt() -> None:
@@ -285,7 +287,7 @@ def test_a_stream_waits_for_enough_offsets_or_long_enough(
 
 
 def stream(spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, **options: str) -> Any:
-    """Copies a topic to another one, until all existing records are read."""
+    """Starts a query that copies the existing records of a topic to another topic."""
     source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     return (
         spark.readStream.format("odradek")
@@ -317,7 +319,7 @@ def test_a_stream_is_written_exactly_once_over_restarts(
 def test_a_batch_that_was_decided_before_spark_noted_it_is_not_written_twice(
     spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
 ) -> None:
-    """After a crash between the decision and Spark's commits/N, the batch runs again with new tasks."""
+    """Simulates a crash between the decision and Spark's file `commits/N`. The batch then runs again with new tasks."""
     expected = Counter(b"out-" + value for value in written(broker, topic))
     first = finished(lambda: stream(spark, broker, topic, output, checkpoint))
     for noted in sorted(Path(checkpoint, "commits").glob("*"), key=lambda path: path.name)[-1:]:

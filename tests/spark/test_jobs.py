@@ -1,4 +1,5 @@
-"""Jobs on log directories, run as commands: export, diff and profile."""
+"""Tests of the commands `odradek spark export`, `diff` and `profile`, on log directories and on a topic of a
+cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ HOUR_MS = 60 * 60 * 1_000
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Returns a log of two partitions, with 58 committed and 10 aborted records, and 2 records in open transactions."""
+    """Returns the directory of a topic with two partitions, 58 committed and 10 aborted records, and 2 records in open
+    transactions."""
     for partition in (0, 1):
         log = WrittenLog(tmp_path / "data", "orders", partition)
         for hour in range(4):

@@ -1,5 +1,5 @@
-"""When a query is stopped in the middle of a batch, the listener ends the transactions that this run has left open, and
-no others (T8)."""
+"""Tests that the listener ends the transactions that a run has left open when its query is stopped in the middle of a
+batch, and that it ends no other transactions (T8)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.spark.faults import FORMAT, WAIT, Plan
 from tests.support.broker_process import Broker
 
 TASKS = 2
-LAST_BATCH = 1  # the last batch that is finished before the query is stopped
-PATIENCE_S = 120.0  # for work that takes a second on an idle machine
+LAST_BATCH = 1  # the last batch that is done before the query is stopped
+PATIENCE_S = 120.0  # limit for work that takes a second on an idle machine
 
 
 @pytest.fixture
 def plan(marks: str) -> Plan:
-    """Makes both tasks pause after they have prepared their transactions.
+    """Returns a plan by which both tasks pause after they have prepared their transactions.
 
-    If one of them returned, Spark's abort would know the run and would also end the other task's transaction.
+    If one task returned, Spark's abort would know the run, and would end the transaction of the other task as well.
     """
     return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1, partition=None, times=TASKS)
 
@@ -99,8 +99,8 @@ def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers,
 def test_workers_whose_python_lacks_odradek_are_told_of_in_one_line(
     tmp_path: Path, script: str | None, reason: str
 ) -> None:
-    """The message fits on one line and names the remedy, which is needed when PYSPARK_PYTHON is not set and Spark uses
-    the `python3` from the PATH."""
+    """The message fits on one line, and tells the user to set PYSPARK_PYTHON. If it is not set, Spark uses the
+    `python3` from the PATH."""
     python = tmp_path / "python3"
     if script is not None:
         python.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,4 +1,4 @@
-"""A query survives one fault at each step of a task and of a commit, if it is restarted when it fails
+"""Tests that a query survives one fault at each step of a task and of a commit, if it is restarted when it fails
 (docs/spec/spark.md#s2). Each row is in the output once, and no open transaction blocks readers.
 
 | rows of the rule book | faults in these tests |
@@ -35,7 +35,7 @@ from tests.support.spark_session import use_in_this_thread
 
 TASK_STEPS = ["BEGUN", "OPENED", "WRITTEN", "PREPARED"]
 COMMIT_STEPS = ["BEGUN", "LEASED", "LISTED", "APPENDED", "DECIDED", "ENDING", "ENDING+", "FINISHED"]
-TASKS_ARE_TRIED = 4  # by the master local[2,4]
+TASKS_ARE_TRIED = 4  # number of attempts with the master local[2,4]
 
 
 def at_commit(step: str, how: str, marks: str) -> Plan:
@@ -182,8 +182,8 @@ def left_open(broker: Broker, prefix: str) -> list[str]:
 def test_a_write_fails_and_leaves_nothing_open_of_the_task_that_is_still_writing(
     spark: Any, broker: Broker, output: str, marks: str, step: str
 ) -> None:
-    """All attempts of one task fail while the other task is still running, so Spark's abort receives no vote from
-    it."""
+    """All attempts of one task fail while the other task is still running, so Spark's abort receives no vote from the
+    running task."""
     plan = Plan(f"task.{step}", WAIT, marks, batch=None, partition=1)
     frame = spark.range(2, numPartitions=2).select(fails_after(f"{marks}/fault-0")("id").alias("value"))
     servers = {"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "transactionalIdPrefix": output}

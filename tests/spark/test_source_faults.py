@@ -1,5 +1,5 @@
-"""Every committed record is read once, whatever fails while a query reads. A query reports records that are no longer
-in the log."""
+"""Tests that a query reads every committed record once, whatever fails meanwhile, and that it reports records that are
+no longer in the log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A Spark session with Spark's own Kafka connector, in the virtual environment that `make test-spark-connector`
-creates."""
+"""Fixtures for a Spark session with Spark's own Kafka connector. The session runs in the virtual environment that
+`make test-spark-connector` creates."""
 
 from __future__ import annotations
 

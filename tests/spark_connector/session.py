@@ -1,8 +1,7 @@
-"""A Spark 4.2 session with Spark's own Kafka connector. It executes the commands that it reads from stdin, one JSON
-object per line.
+"""A Spark 4.2 session with Spark's own Kafka connector. It executes the commands that it reads from standard input, one
+JSON object per line, and answers each command with one line of JSON.
 
-It runs in a separate virtual environment that contains only pyspark: `python session.py FOLDER_OF_JARS`. It answers
-each command with one line of JSON.
+It runs as `python session.py FOLDER_OF_JARS` in a separate virtual environment that contains only pyspark.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ ACTIONS: dict[str, Callable[..., object]] = {"read": read, "tasks": tasks, "writ
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Spark talks
+    os.dup2(2, 1)  # Spark writes to standard output.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = ",".join(str(path) for path in sorted(Path(sys.argv[1]).glob("*.jar")))
     spark = (

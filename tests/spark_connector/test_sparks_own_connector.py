@@ -1,4 +1,4 @@
-"""Spark's own Kafka source and sink work with this broker without modification (docs/spec/spark.md#s5)."""
+"""Tests that Spark's own Kafka source and sink work with this broker without modification (docs/spec/spark.md#s5)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TRANSACTIONS = 20
 ABORTED = {3, 7, 11, 12, 19}
 ROWS = 50  # rows per transaction
 PARTITIONS = 3
-BEGUN_MS = time.time_ns() // 1_000_000 + 1_800_000  # later than the markers, which ListOffsets finds too
+BEGUN_MS = time.time_ns() // 1_000_000 + 1_800_000  # later than the markers, because ListOffsets also finds markers
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 @pytest.fixture(scope="session")
 def filled(broker: Broker) -> str:
-    """A topic with 15 committed and 5 aborted transactions. Each transaction writes to all partitions."""
+    """Returns a topic with 15 committed and 5 aborted transactions. Each transaction writes to all partitions."""
     topic = create_topic(broker.bootstrap, "filled", partitions=PARTITIONS)
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id="filler") as producer:
         producer.init_transactions()

@@ -1,4 +1,4 @@
-"""One broker for all tests. Drivers and executors run in separate processes."""
+"""One broker and one cluster for all tests. Drivers and executors run in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark driver in a separate process: `python -m tests.spark_faults.driver JOB`, where JOB is a Job in JSON.
+"""A Spark driver in a separate process: `python -m tests.spark_faults.driver JOB`, where JOB is a Job as JSON.
 
 It writes the numbers of `tests.spark.checks.Numbers` until a batch is done, or copies a topic to its end. It writes a
 report to a file.
@@ -24,12 +24,13 @@ FAILED = 7
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the driver does. `report` is the file to which it first writes its process ids and the query's id, and later
-    how the query ended.
+    """What a driver writes, where, and until when.
 
+    report      file to which the driver writes its process ids, then the query's id, and at last how the query ended
+    plan        fields of the planned fault
     last_batch  the query is stopped when this batch is done
-    shuffled    number of tasks to which the rows are shuffled
-    source      a topic that is read to its end, instead of the numbers; the query then ends by itself
+    shuffled    number of tasks to which the rows are shuffled, or 0 for no shuffle
+    source      topic to copy instead of writing numbers; the query then ends by itself
     rows        rows per batch, or offsets per batch if there is a source
     """
 

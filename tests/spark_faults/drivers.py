@@ -1,4 +1,4 @@
-"""Spark drivers, and a standalone cluster, as processes that a test can kill."""
+"""Runs Spark drivers and a standalone cluster as processes that a test can kill."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WORKERS = ("127.0.0.2", "127.0.0.3")  # Spark regards these addresses as two hos
 WORKER_MEMORY = "700M"
 DAEMON_MEMORY = "128m"
 LATE_STARTS = 10
-APPLICATION = "--app-id"  # in an executor's command line; its value starts with the time
+APPLICATION = "--app-id"  # an option in an executor's command line; its value starts with the time
 
 
 class Driver:
-    """The driver of one start of a query."""
+    """The driver process of one start of a query."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         self.job = job
@@ -152,7 +152,7 @@ class Cluster:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._home = Path(environment["SPARK_HOME"])
-        # Each worker has its own address.
+        # Each worker has its own address, given by `--host`.
         self._environment = {name: value for name, value in environment.items() if name != "SPARK_LOCAL_IP"}
         self._processes: list[subprocess.Popen[bytes]] = []
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -171,8 +171,8 @@ class Cluster:
             wait_for(f"the worker on {host}", lambda host=host: self._is_up(host), PATIENCE_S)  # type: ignore[misc]
 
     def executors(self) -> list[int]:
-        """Returns the process ids of the newest application's executors. Those of a killed driver survive for a
-        moment."""
+        """Returns the process ids of the newest application's executors. The executors of a killed driver survive for a
+        moment, so there may be several applications."""
         workers = {process.pid for process in self._processes[1:]}
         found: dict[str, list[int]] = {}
         for folder in Path("/proc").iterdir():

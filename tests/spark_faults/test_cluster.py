@@ -1,7 +1,8 @@
-"""Executors of a standalone cluster are killed, frozen or too slow (T4 to T6; docs/spec/spark.md#s2).
+"""Tests that each row is written once if executors of a standalone cluster are killed, frozen or too slow (T4 to T6;
+docs/spec/spark.md#s2).
 
-In each case the first attempt of a task has prepared its transaction, but its vote never arrives. Therefore another
-attempt is decided.
+In each case the first attempt of a task has prepared its transaction, but its vote never arrives, so the decision
+contains another attempt.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EXECUTORS = {
     "spark.executor.cores": "1",
     "spark.task.maxFailures": "8",
 }
-# Spark considers an executor dead after this time without a heartbeat.
+# With these settings, Spark soon considers an executor without heartbeats dead.
 DEAD_SOON = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "20000",
@@ -89,7 +90,7 @@ def test_an_executor_that_is_frozen_while_its_worker_goes_on(
 def test_a_copy_of_a_task_that_loses_to_speculation(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
-    """The slow copy has prepared its transaction, and is paused until the query is over."""
+    """The slow copy has prepared its transaction, and is paused until the query has ended."""
     query = start(SPECULATION)
     driver = query.start_until_fault("task.PREPARED", WAIT, batch=BATCH, attempt=0, last_batch=LAST_BATCH)
     ended = query.finished(driver)
@@ -99,7 +100,8 @@ def test_a_copy_of_a_task_that_loses_to_speculation(
 
 
 def check(query: Query, broker: Broker, output: str) -> None:
-    """Checks that each row was written once, and that the decision contains another attempt and dooms the first one."""
+    """Checks that each row was written once, and that the decision contains another attempt and dooms the first
+    attempt."""
     sink = Sink("spark", query.id())
     decided = asyncio.run(decision_of(broker.bootstrap, sink, BATCH))
     tasks = [task_of(part.transactional_id) for part in decided.parts]

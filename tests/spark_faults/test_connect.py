@@ -1,4 +1,4 @@
-"""Source, sink and listener work with Spark Connect, whose client has no JVM of its own."""
+"""Tests that the source, the sink and the listener work with Spark Connect, whose client has no JVM."""
 
 from __future__ import annotations
 

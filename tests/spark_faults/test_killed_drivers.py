@@ -1,5 +1,5 @@
-"""Drivers are killed with SIGKILL at each step, one after another, and two drivers run at the same time (D1 to D7, D2z
-and W1 of the rule book).
+"""Tests that each row is written once if drivers are killed at each step, one after another, or if two drivers run at
+the same time (D1 to D7, D2z and W1 of the rule book).
 
 The commit worker of a killed driver stays paused, and continues when the next driver is in the middle of its own batch.
 ROUNDS drivers are killed in a row. The default is 2; 8 covers each step.

@@ -1,8 +1,9 @@
-"""A query on a standalone cluster copies RECORDS records between topics, while its driver, its executors and the broker
-are killed KILLS times in total. Each record must be in the output once. A consumer of another library checks this, and
-so does `odradek spark exactly-once` if there are many records.
+"""Tests that a query on a standalone cluster copies each record once, while its driver, its executors and the broker
+are killed.
 
-`make soak-spark` uses 100,000 records and 30 kills. SEED repeats the random choices of a run, but not its timing.
+RECORDS is the number of records, and KILLS is the total number of kills. A consumer of another library compares the
+topics. If there are many records, `odradek spark exactly-once` compares them too. `make soak-spark` uses 100,000
+records and 30 kills. SEED repeats the random choices of a run, but not its timing.
 """
 
 from __future__ import annotations
@@ -41,20 +42,22 @@ KILLS = int(os.environ.get("KILLS") or 3)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 BATCHES = 4 * KILLS
 VICTIMS = ("driver", "executor", "broker")
-COMPARED = 10_000  # minimum number of records for running the command, which has its own tests
+# With at least this many records, `odradek spark exactly-once` runs too. Other tests cover the command with few
+# records.
+COMPARED = 10_000
 PER_TRANSACTION = 100
-ABORTED = 5  # One of this many transactions is aborted first.
+ABORTED = 5  # One in this many transactions is first written and aborted.
 
 
 class Copy:
-    """The query. It is restarted whenever it has failed, as an operator would do."""
+    """A query that is restarted whenever it has failed, as an operator would do."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
         self.driver = query.start()
 
     def is_over(self) -> bool:
-        """Returns whether everything has been read and written."""
+        """Returns whether the query has copied all records."""
         told = self.driver.report()
         return "over" in told and told["error"] is None
 
@@ -88,7 +91,7 @@ def test_each_record_is_written_once_whatever_is_killed(
         for number, victim in enumerate(victims):
             batch = BATCHES * number // KILLS
             copy.runs_until(f"batch {batch}", lambda batch=batch: query.last_done() >= batch)  # type: ignore[misc]
-            # a random moment within a batch, before the query is over
+            # Wait for a random moment within the batch.
             until_s = time.monotonic() + rng.uniform(0.0, 1.0)
             copy.runs_until("a moment", lambda: time.monotonic() > until_s or query.last_done() > batch)  # noqa: B023
             killed[victim] += kill(victim, copy, cluster, broker, rng)
@@ -112,7 +115,7 @@ def test_each_record_is_written_once_whatever_is_killed(
 
 
 def filled(bootstrap: str, topic: str) -> None:
-    """Writes RECORDS committed records. Every fifth transaction is written twice, and aborted the first time."""
+    """Writes RECORDS committed records. Every fifth transaction is written twice, and is aborted the first time."""
     with Producer(bootstrap_servers=bootstrap, transactional_id="filler") as producer:
         producer.init_transactions()
         for number, first in enumerate(range(0, RECORDS, PER_TRANSACTION)):
@@ -130,7 +133,7 @@ def filled(bootstrap: str, topic: str) -> None:
 
 
 def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.Random) -> bool:
-    """Kills a process. Returns False if the query was already over."""
+    """Kills the driver, an executor or the broker. Returns False if the query was already over."""
     copy.runs_until("an executor", cluster.executors)
     if copy.is_over():
         return False

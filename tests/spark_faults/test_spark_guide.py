@@ -1,4 +1,5 @@
-"""The commands and programs of docs/using-spark.md work when a reader pastes them (tests/support/guides.py)."""
+"""Tests that the commands and programs of docs/using-spark.md work when a reader pastes them
+(tests/support/guides.py)."""
 
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.support.spark_session import AVRO_JARS
 
 PAGE = blocks("docs/using-spark.md")
 TIMEOUT_S = 900
-# A shuffle has 200 tasks by default, and each starts workers in Python.
+# By default a shuffle has 200 tasks, and each task starts Python workers, which is slow.
 DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
 
 
