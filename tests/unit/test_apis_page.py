@@ -1,4 +1,5 @@
-"""The page Served APIs of the documentation's site, the table of served APIs and Kafka's own list of APIs agree."""
+"""Tests that the page Served APIs of the documentation's site, the table of supported APIs and Kafka's own list of APIs
+agree."""
 
 import json
 

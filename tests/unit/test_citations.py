@@ -1,4 +1,5 @@
-"""Code, tests and docs refer to the rule book and to each other. Every target of a reference exists."""
+"""Tests that the target of every reference in code, tests and docs exists, whether it is a rule, a page, a file or a
+name."""
 
 import ast
 import io
@@ -18,14 +19,15 @@ CODE = ("odradek", "tests", "examples")
 
 CITATION = re.compile(r"docs/spec/[\w.-]+\.md(?:#[\w-]*)?")
 CITED_PAGE = re.compile(r"docs/spec/[\w.-]+\.md")
-SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # a section of a page that the same file names by its path
-# A file by its path from the root of the repository, as pages and docstrings name it.
+# A section without a page. The file must also cite the page by its path.
+SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")
+# Matches the path of a file from the root of the repository, as pages and docstrings contain it.
 FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")
-# A file by the end of its path, as in `partitions/partition.py`.
+# Matches the end of a file's path, such as `partitions/partition.py`.
 SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
-# A module, or a name in a module, as in `odradek.broker.broker.Broker`.
+# Matches a module, or a name in a module, such as `odradek.broker.broker.Broker`.
 DOTTED = re.compile(r"`(odradek(?:\.\w+)+)`")
-# Files that only exist elsewhere: programs for readers to copy, and code of client projects.
+# Files that are not in the repository: programs for readers to copy, and code of client projects.
 ELSEWHERE = frozenset(
     {
         "enrich.py",
@@ -60,7 +62,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def anchors_in(page: str) -> frozenset[str]:
-    """Returns the anchors of the text of a page: the explicit ones, and those that GitHub derives from headings."""
+    """Returns the anchors in the text of a page: explicit anchors, and those that GitHub derives from headings."""
     text = without_code(page)
     found = set(EXPLICIT_ANCHOR.findall(text))
     for line in text.splitlines():
@@ -75,7 +77,8 @@ def without_code(text: str) -> str:
 
 
 def missing(target: str, page: Path) -> bool:
-    """Returns whether a link in `page` leads nowhere. `target` is relative to the page: a file, `#anchor`, or both."""
+    """Returns whether a link in `page` leads nowhere. `target` is the link's target, relative to the page: a file,
+    `#anchor`, or a file with `#anchor`."""
     path, _, anchor = target.partition("#")
     file = page.parent / path if path else page
     return not file.exists() or (anchor != "" and anchor not in anchors(file))
@@ -129,15 +132,16 @@ def prose(file: Path) -> str:
 
 
 def described_files() -> Iterator[Path]:
-    """Yields hand-written code and the pages about the present: not the changelog, past decisions, or the rules."""
+    """Yields hand-written code, and the pages that describe the present. Leaves out the changelog, decisions (ADRs),
+    and the rule book."""
     yield from (file for file in code_files() if "messages" not in file.parts)
     yield from (page for page in pages() if page.name != "CHANGELOG.md" and page.parent.name not in ("adr", "spec"))
 
 
 @cache
 def paths_of_files() -> frozenset[str]:
-    """Returns each file of the repository by its path, and by each end of its path that starts with a folder or its
-    name."""
+    """Returns the path of each file of the repository, and each end of the path that starts with a folder or is the
+    file's name."""
     roots = (*CODE, "pyspark_odradek", "bench", "docs", "docker", "native", ".ci")
     found = [named(file) for root in roots for file in (REPOSITORY / root).rglob("*") if file.suffix in (".py", ".js")]
     found += [path.name for path in REPOSITORY.glob("*.py")]
@@ -145,7 +149,7 @@ def paths_of_files() -> frozenset[str]:
 
 
 def names_nothing(dotted: str) -> bool:
-    """Returns whether a dotted path below `odradek` leads to no module, or to a name that its module lacks.
+    """Returns whether a dotted path that starts with `odradek` leads to no module, or to a name that the module lacks.
 
     Names of settings also start with `odradek`. They are not paths, and are not reported.
     """

@@ -1,4 +1,5 @@
-"""The command line: the arguments that `serve` accepts, and its messages for invalid arguments."""
+"""Tests of the command line: the arguments that `serve` accepts, its messages for invalid arguments, and the process
+that it starts."""
 
 import json
 import os
@@ -161,7 +162,7 @@ def test_ephemeral_directories_of_processes_that_were_killed_are_removed(
 
 
 class Serving:
-    """A process that runs `odradek serve`, started in the same way as by a user."""
+    """A process that runs `odradek serve`, started as a user would start it."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.ready_file = folder / "ready.json"
@@ -173,7 +174,7 @@ class Serving:
             text=True,
         )
         assert self.process.stdout is not None
-        # This line arrives when the broker accepts connections. It is empty if the process has ended.
+        # The line arrives when the broker accepts connections. It is empty if the process has ended.
         self.line = self.process.stdout.readline()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
@@ -232,7 +233,7 @@ def test_the_line_says_what_the_http_port_serves(tmp_path: Path) -> None:
 def test_the_page_takes_a_free_port_if_the_default_one_is_taken(tmp_path: Path) -> None:
     kafka = ReservedPort()
     with ExitStack() as stack:
-        with suppress(OSError):  # Another process has the port, which is just as good.
+        with suppress(OSError):  # another process may have the port already, which serves the same purpose
             stack.enter_context(socket.create_server(("127.0.0.1", 9644)))
         broker = Serving(tmp_path, "--port", str(kafka.number), "--ephemeral")
         port = json.loads(broker.ready_file.read_text())["http_port"]

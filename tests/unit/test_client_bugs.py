@@ -1,4 +1,4 @@
-"""Each client bug in `client_bugs.py` is demonstrated with old releases, or has a reason why it is not.
+"""Tests that each client bug in `client_bugs.py` is demonstrated with old releases, or has a reason why not.
 
 A row of tests/client_lab demonstrates a bug: either an application sees the bug, or a rule of the judge is broken.
 """
@@ -25,7 +25,8 @@ NAME = re.compile(r"(?:([\w.-]+/[\w.-]+))?#(\d+)")
 
 
 def names(told: str) -> Iterator[str]:
-    """Yields the names of bugs. `project#1, #2` names two bugs of a project, and text without a number is one name."""
+    """Yields the names of the bugs in a text. `project#1, #2` names two bugs of a project, and a text without a number
+    is a single name."""
     project = ""
     for found in NAME.finditer(told):
         project = found[1] or project

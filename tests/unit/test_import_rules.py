@@ -1,5 +1,5 @@
-"""Rules for imports: the packages that each package may import (CONTRIBUTING.md), and the modules that must not be
-imported before the first connection."""
+"""Tests of the rules for imports: which packages each package may import (CONTRIBUTING.md), which modules must not be
+imported before the first connection, and which functions of the system only some files may use."""
 
 import ast
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# The layers below `odradek/`. Everything else there is for users: client, dual write, Spark, tools.
+# The layers of `odradek/`, from low to high. All other packages there are for users: client, dual write, Spark, tools.
 LAYERS = ("schemas", "system", "protocol", "files", "control_calls", "registry", "seeds", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "system", "protocol"},
     "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "system", "protocol"},
 }
-# Folders and files of odradek/. Each entry imports only itself and earlier entries, including imports for types.
+# Folders and files of odradek/, in order. Each entry imports only itself and earlier entries, including imports for
+# types.
 ODRADEK_ORDER = (
     "schemas",
     "system",
@@ -47,14 +48,15 @@ ODRADEK_ORDER = (
     "cli.py",
     "__main__.py",
 )
-# Files in which the command line, or the image, starts a broker or refers to its start.
+# Files with which the command line or the image starts a broker, or that refer to its start.
 STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "odradek/tools/container/health.py")
 
-# Folders and files of broker/. Each entry imports only itself and earlier entries, including imports for types.
+# Folders and files of broker/, in order. Each entry imports only itself and earlier entries, including imports for
+# types.
 BROKER_ORDER = (
     "runtime",  # clock, threads, responses that are completed later
     "patterns",
-    "api",  # code that every API shares
+    "api",  # code that all APIs share
     "configuration",
     "network",
     "security",  # decisions, and the shells named below
@@ -82,7 +84,8 @@ BROKER_ORDER = (
 
 # Cores make decisions. They learn about events only through their arguments.
 CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares.core"))
-# The files of broker/security/ only make decisions, except for these, which read files, use sockets, or log.
+# The files of broker/security/ only make decisions. These files are exceptions, because they read files, use sockets,
+# or log.
 SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",
@@ -134,7 +137,7 @@ SLOW_TO_IMPORT = (
     "xxhash",
     "cryptography",
 )
-# the version of the release, which any file may import from odradek/__init__.py
+# The version of the release. Any file may import it from odradek/__init__.py.
 VERSION = ("odradek", "odradek.__version__")
 BUILT_IN_NAMES = sys.stdlib_module_names
 LIBRARIES = {
@@ -165,7 +168,7 @@ OPTIONAL = {
     "proto_schema_parser",
     "antlr4",  # comes with proto-schema-parser
     "pytest",  # loads odradek/testing/pytest_plugin.py itself
-}  # These come with an extra. Code that needs them is imported only when it is used.
+}  # These libraries come with an extra. Code that needs them is imported only when it is used.
 
 
 def modules(*packages: str) -> Iterator[Path]:
@@ -175,7 +178,8 @@ def modules(*packages: str) -> Iterator[Path]:
 
 
 def package_of(module: str) -> str:
-    """Returns the layer of one of our modules, `odradek` if it is in none, and the first name of other modules."""
+    """Returns the layer of a module in `odradek`, or `odradek` if the module is in no layer. Returns the first name of
+    any other module."""
     names = module.split(".")
     return names[1] if names[0] == "odradek" and len(names) > 1 and names[1] in LAYERS else names[0]
 
@@ -186,7 +190,8 @@ def named(path: Path) -> str:
 
 @cache
 def imports(path: Path) -> tuple[tuple[str, int], ...]:
-    """Returns the full names of imported modules with their lines, wherever the file imports them, including types."""
+    """Returns the full name of each imported module or object, with the line of the import. Includes imports inside
+    functions and for types."""
     found: list[tuple[str, int]] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -284,8 +289,8 @@ def test_in_security_only_shells_have_a_clock_a_file_or_a_socket() -> None:
 
 @cache
 def imports_within(*packages: str) -> dict[str, dict[str, int]]:
-    """Returns for each file the imported files of these packages with the line: at the top, in a function, or for
-    types."""
+    """Returns, for each file in these packages, the files in these packages that it imports, with the line of the
+    import. Includes imports inside functions and for types."""
     files = {
         path.relative_to(REPOSITORY).with_suffix("").as_posix().replace("/", "."): path for path in modules(*packages)
     }
@@ -297,7 +302,8 @@ def imports_within(*packages: str) -> dict[str, dict[str, int]]:
 
 
 def place_in_broker(file: str) -> str:
-    """Returns the folder below broker/ (for shares/: core or leader), or the file itself if it is in no folder."""
+    """Returns the folder of broker/ that contains the file (for shares/: core or leader), or the file itself if it is
+    in no folder."""
     below = file.split("/")[2:]
     return "/".join(below[: 2 if below[0] == "shares" else 1])
 
@@ -326,12 +332,13 @@ def test_the_folders_of_odradek_import_one_another_in_their_order_only() -> None
 
 @cache
 def rooms() -> list[str]:
-    """Returns the folders with files of code. Folders such as `shares/` that only group others do not count."""
+    """Returns the folders that contain files of code. Folders such as `shares/`, which only contain other folders, do
+    not count."""
     return sorted({named(path.parent) for path in modules(*PACKAGES) if path.name != "__init__.py"})
 
 
 def within(folder: str, file: str) -> str | None:
-    """Returns the place below `folder` to which a file belongs, a folder or a file; None for a file elsewhere."""
+    """Returns the folder or file below `folder` to which `file` belongs, or None if `file` is elsewhere."""
     if not file.startswith(f"{folder}/"):
         return None
     parts = file.removeprefix(f"{folder}/").split("/")
@@ -344,7 +351,7 @@ def within(folder: str, file: str) -> str | None:
 
 
 def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Returns the pairs (importing place, imported place) that lie on a cycle, or between two cycles."""
+    """Returns the pairs (importing place, imported place) that lie on a cycle, or on a path between two cycles."""
     while True:
         importing, imported = {first for first, _ in pairs}, {second for _, second in pairs}
         left = {(first, second) for first, second in pairs if second in importing and first in imported}
@@ -355,7 +362,8 @@ def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", rooms())
 def test_no_two_places_of_a_folder_import_each_other_by_any_detour(folder: str) -> None:
-    """An `__init__` does not count, because it only lists what a package exports."""
+    """Tests that there is no cycle of imports. An `__init__` does not count, because it only lists what a package
+    exports."""
     pairs = set()
     for file, imported_at in imports_within(*PACKAGES).items():
         here = within(folder, file)
@@ -383,7 +391,7 @@ def test_protocol_files_and_storage_know_no_event_loop() -> None:
     assert breaches == []
 
 
-# Modules and functions that only some systems have. `odradek.system` has a function for each, with a fallback.
+# Modules and functions that only some systems have. `odradek.system` has a replacement for each, with a fallback.
 OF_SOME_SYSTEMS = frozenset(
     {
         *("fcntl", "msvcrt", "resource", "termios", "_winapi"),  # modules
@@ -397,7 +405,7 @@ OF_SOME_SYSTEMS = frozenset(
 ONLY_THERE = {
     "odradek/tools/commands/interruption.py": {"os.killpg", "signal.SIGKILL", "sys.platform"},  # groups of processes
     "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # a process that forks
-    # Files that a job writes in one go, and that have to survive a power failure.
+    # Files that a job writes in one go, and that must survive a power failure.
     "odradek/spark/jobs/export_plan.py": {"os.fsync"},
     "odradek/spark/jobs/parquet.py": {"os.fsync"},
 }
@@ -430,25 +438,25 @@ def test_protocol_reads_no_clock_and_no_randomness() -> None:
     assert breaches == []
 
 
-# A cluster under test has its own clock and timers (docs/testing.md), which code with another clock would ignore.
+# A cluster under test has its own clock and timers (docs/testing.md). Code that used another clock would ignore them.
 # `perf_counter` only measures the broker's own work. HTTP uses the system's time.
 CLOCKS = ("odradek/broker/runtime/clock.py", "odradek/broker/runtime/controlled_time.py")
 CLOCK_MODULES = frozenset({"time", "datetime"})
 OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now", "utcnow", "today"})
 OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at", "sleep", "Timer"})
 BY_THE_SYSTEM = {
-    "odradek/broker/broker.py": {"time"},  # the monotonic time of a broker that gets no clock
-    # the start time of certificates, which clients check
+    "odradek/broker/broker.py": {"time"},  # monotonic time for a broker that gets no clock
+    # the time when certificates become valid, which clients check
     "odradek/broker/control/clusters/chosen_listeners.py": {"now"},
-    "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, for which exchanges are kept
+    "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, which limits how long exchanges are kept
     "odradek/broker/control/http/live_recording.py": {"wait_for"},  # HTTP
     "odradek/broker/control/nodes/nodes.py": {"sleep"},  # waits for the disk
     # a caller's timeout, and the pause between requests
     "odradek/broker/control/presets/preset_client.py": {"sleep", "timeout"},
-    # the real arrival times of bytes
+    # the real times at which bytes arrive
     "odradek/broker/control/recording/recorder.py": {"call_later", "monotonic_ns", "time_ns"},
     "odradek/broker/control/http/request_events.py": {"sleep"},  # HTTP
-    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # a caller's timeout, and the pause between looks
+    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # a caller's timeout, and the pause between checks
     "odradek/broker/http/connections.py": {"sleep"},  # HTTP
     "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action repeats its request
     "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
@@ -463,8 +471,8 @@ BY_THE_SYSTEM = {
 
 
 def clocks_in(source: str) -> set[str]:
-    """Returns the names of the system's clocks and timers that the source uses. `asyncio.sleep(0)` is only a turn of
-    the loop."""
+    """Returns the names of the system's clocks and timers that the source uses. `asyncio.sleep(0)` does not count,
+    because it only yields to the loop."""
     found: set[str] = set()
     nodes = list(ast.walk(ast.parse(source)))
     turns = {id(each.func) for each in nodes if isinstance(each, ast.Call) and ast.unparse(each) == "asyncio.sleep(0)"}
@@ -519,7 +527,7 @@ OPTIONAL_PARTS = ("odradek.seeds", "yaml", "odradek.registry", "odradek.broker.r
 
 
 def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
-    """The process itself lists its modules, after a complete start and stop."""
+    """Tests the imports of a separate process, which prints its modules after a complete start and stop."""
     script = (
         "import os, signal, sys, tempfile, threading\n"
         "from pathlib import Path\n"
@@ -539,7 +547,7 @@ def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
     assert done.stdout.splitlines()[-1:] == ["0 []"], done.stdout + done.stderr
 
 
-@pytest.mark.linux  # For other systems, tests/elsewhere imports asyncio.
+@pytest.mark.linux  # for other systems, tests/elsewhere imports asyncio first
 @pytest.mark.parametrize("module", ["odradek.client", "odradek.client.sync"])
 def test_the_client_comes_without_the_broker_and_without_anything_slow(module: str) -> None:
     unwanted = (*SLOW_TO_IMPORT, "uvloop", "odradek.broker", "odradek.storage")

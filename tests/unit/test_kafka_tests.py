@@ -1,4 +1,4 @@
-"""The classes of Kafka's test jars that `python -m tests.client_lab.foreign_suites kafka` runs."""
+"""Tests which classes of Kafka's test jars `python -m tests.client_lab.foreign_suites kafka` runs."""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +14,8 @@ VARIANT = "SmokeTest$WithAssignmentBatchingDisabledTest"
 
 @pytest.fixture
 def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kafka_tests.KafkaTests:
-    """Returns test jars whose classes contain only the words by which test classes are recognised."""
+    """Creates test jars, and returns a `KafkaTests` for them. Their classes contain only the words by which test
+    classes are recognised."""
     classes = {
         "kafka-tools": {"ToolTest": NEEDS_CLUSTER, "ToolTest$Answer": b"", "HelpTest": b""},
         STREAMS: {

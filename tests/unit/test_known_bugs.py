@@ -1,4 +1,5 @@
-"""Each known bug of a broker has a test: the test of the rule that the bug broke is marked with the bug's number.
+"""Tests that each known bug of a broker has a test. The test of the rule that the bug broke is marked with the bug's
+number.
 
 The numbers refer to a list of bugs in Kafka, in other brokers with its protocol, and in this broker.
 """
@@ -10,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-NUMBERS = {*range(1, 63), 82}  # all bugs up to 62; of the later bugs, only those about Kafka 4.4
+# All bugs up to number 62. Of the later bugs, only those in Kafka 4.4.
+NUMBERS = {*range(1, 63), 82}
 
 
 def marked(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields the numbers of known bugs in a test file, each with the name of its test."""
+    """Yields the numbers of the known bugs that a test file covers, each with the name of the test."""
     text = path.read_text(encoding="utf-8")
     if "known_bug" not in text:
         return

@@ -1,4 +1,4 @@
-"""Lines of the log, in the format for people and in the format for programs."""
+"""Tests of the lines of the log, in the format for people and in the format for programs."""
 
 import io
 import json
@@ -20,7 +20,7 @@ def _as_before() -> Iterator[None]:
 
 def said(log_format: str, environ: dict[str, str] | None = None) -> str:
     stream = io.StringIO()
-    logging.root.handlers.clear()  # One of the handlers would treat every traceback as a bug.
+    logging.root.handlers.clear()  # one of the handlers would treat every traceback as a bug
     set_up_logging(stream, log_format, environ or {})
     logger = logging.getLogger("odradek.transactions")
     logger.debug("not shown unless asked for")

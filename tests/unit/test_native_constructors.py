@@ -1,4 +1,4 @@
-"""The constructors that mypyc compiles are the ones that `dataclasses` would generate at run time."""
+"""Tests that the constructors that mypyc compiles are the ones that `dataclasses` would generate at run time."""
 
 import ast
 import dataclasses
@@ -114,7 +114,8 @@ def test_a_written_constructor_makes_what_the_generated_one_does(source: str) ->
             hash(one)
 
 
-# The compiled constructor assigns attributes in C. In Python a frozen class would refuse these assignments.
+# The compiled constructor assigns attributes in C. In Python, a frozen class would refuse these assignments, so the
+# class is only parsed here.
 def test_a_frozen_one_is_written_too() -> None:
     assert methods(with_constructors(START + FROZEN), "Point").keys() == {"__init__", "is_flat"}
 
@@ -144,7 +145,7 @@ def test_lines_keep_their_numbers() -> None:
         ("(slots=True)", ""),
         ("slots=True", "slots=True, kw_only=True"),
         ("slots=True", "slots=True, order=True"),
-        ("seen: list[int]", "seen: list[int] | None"),  # None is a valid value of its own
+        ("seen: list[int]", "seen: list[int] | None"),  # None is a valid value of this field
         ("repr=False", "init=False"),
         ("x: int", "x: ClassVar[int]"),
         ("is_flat", "__post_init__"),

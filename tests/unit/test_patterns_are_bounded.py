@@ -1,9 +1,9 @@
-"""Python's `re` can take forever on a text of forty characters. This test lists every use of `re`, and the reason why
-its time is bounded.
+"""Tests that every use of Python's `re`, which can take forever on a text of forty characters, is listed here with the
+reason why its time is bounded.
 
 Patterns from outside, and patterns of settings that are matched with data from clients, use
-`odradek.broker.patterns.re2`. A new use of `re`, or another pattern, fails the test until its row says why the time is
-bounded. Consider who writes the pattern, who writes the text, and what a text costs that almost matches.
+`odradek.broker.patterns.re2`. A new use of `re`, or a changed pattern, fails the test until its row says why the time
+is bounded. Consider who writes the pattern, who writes the text, and how long a text takes that almost matches.
 """
 
 import ast
@@ -16,8 +16,8 @@ OF_FNMATCH = {"fnmatch", "fnmatchcase", "translate", "filter"}
 
 
 def uses() -> Iterator[tuple[str, str]]:
-    """Yields the file and the pattern of each use of `re` and `fnmatch` in the product. A pattern that is not a plain
-    text is given as its expression."""
+    """Yields the file and the pattern of each use of `re` and `fnmatch` in the product. If the pattern is not a
+    literal, yields the source of its expression."""
     for path in sorted([*(ROOT / "odradek").rglob("*.py"), *(ROOT / "pyspark_odradek").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
@@ -39,7 +39,7 @@ def shown(pattern: ast.expr) -> str:
     return f"expression {ast.unparse(pattern)}"
 
 
-# Who can write the pattern and the text, and why this is harmless.
+# Reasons why a pattern is harmless: who can write the pattern and the text, and who would have to wait.
 OWN = "pattern and text are our own: schemas, assets of the page, names of files that we have made"
 OWN_PROCESS = "a command, client or job of the person who wrote the pattern: it keeps nobody else waiting"
 ADMINISTRATOR = "the text is a setting of the broker, and whoever may change it may also stop the broker"
@@ -145,7 +145,7 @@ USES: Mapping[str, Mapping[str, str]] = {
             '[ \\t\\n\\r]*+(?:([{}\\[\\],:])|("[^"\\\\\\x00-\\x1f]*+(?:\\\\(?:["\\\\/b'
             'fnrt]|u[0-9a-fA-F]{4})[^"\\\\\\x00-\\x1f]*+)*+")|(?:-?(?:0|[1-9]'
             "[0-9]*+)(?:\\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
-        ): ONE_PASS,  # also possessive
+        ): ONE_PASS,  # this pattern is also possessive
     },
     "odradek/protocol/java_properties.py": {
         (
@@ -246,7 +246,7 @@ def test_every_use_of_a_backtracking_matcher_is_known_to_be_bounded() -> None:
 
 
 def test_patterns_that_a_client_can_write_are_not_given_to_it() -> None:
-    """In the broker, a pattern that is computed at run time is never matched, or is matched only with settings."""
+    """Tests that a pattern that the broker computes at run time is never matched, or is matched only with settings."""
     expressions = {
         (path, why)
         for path, rows in USES.items()

@@ -1,4 +1,5 @@
-"""The page Presets of the documentation's site lists the presets, the rare answers, and bugs that exist."""
+"""Tests that the page Presets of the documentation's site lists all presets, rare answers, and ways to reproduce a
+bug."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""Prose wraps at 120 characters, so that a diff shows the changed sentence. For code, ruff checks this (E501).
+"""Tests that prose wraps at 120 characters, so that a diff shows the changed sentence. For code, ruff checks this
+(E501).
 
 Tables, code blocks and headings cannot wrap. Neither can a single word, such as a link.
 """
@@ -13,7 +14,7 @@ WIDTH = 120
 
 
 def too_wide(text: str) -> Iterator[int]:
-    """Yields the numbers of the lines of a Markdown page that could be wrapped but are not."""
+    """Yields the numbers of lines of a Markdown page that are too wide and could be wrapped."""
     in_code = False
     for number, line in enumerate(text.splitlines(), start=1):
         if line.lstrip().startswith("```"):

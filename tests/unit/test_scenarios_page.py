@@ -1,5 +1,5 @@
-"""Each numbered scenario of the rule book has tests with its number, and the page Scenarios of the site lists them. The
-same applies to each row of the page about Kafka 4.4.
+"""Tests that each numbered scenario of the rule book has tests with its number, and that the page Scenarios of the site
+lists them. The same applies to each row of the page about Kafka 4.4.
 
 `COMPLETE` names the pages of the rule book (docs/spec/README.md) whose scenarios all have tests.
 """
@@ -24,11 +24,11 @@ from tests.support.scenarios_page import (
 )
 from tests.unit.test_citations import LINK
 
-# The pages with a test for every scenario. The other pages list the tests that they have so far.
+# Pages with a test for every scenario. Of the other pages, only some scenarios have tests.
 COMPLETE = ("transactions", "consumer-groups", "share-groups", "dead-letter-queues", "streams-groups")
-# Rows of Kafka 4.4 without a test of Odradek alone. Most of them were only read, or need several nodes.
+# Rows about Kafka 4.4 without a test of Odradek alone. Most of them were found only by reading, or need several nodes.
 NOT_TESTED = {"U5", "M5", "C5", "O1", "O4"}
-# Rows of Kafka 4.4 without a test that asks a running Kafka.
+# Rows about Kafka 4.4 without a test that sends requests to a running Kafka.
 UNASKED_SCENARIOS = {"U5", "M5", "C5", "T11", "S12", "O1", "O2", "O4"}
 
 

@@ -1,4 +1,4 @@
-"""Both forms of `odradek.testing` have the same names."""
+"""Tests that both forms of `odradek.testing`, with asyncio and blocking, have the same names."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def test_the_package_gives_the_form_on_asyncio() -> None:
         _ = odradek.testing.Kafka
 
 
-@pytest.mark.linux  # For other systems, tests/elsewhere imports asyncio.
+@pytest.mark.linux  # for other systems, tests/elsewhere imports asyncio first
 def test_the_blocking_form_loads_no_asyncio() -> None:
     said = subprocess.run(
         [sys.executable, "-c", "import sys, odradek.testing.sync; print('asyncio' in sys.modules)"],

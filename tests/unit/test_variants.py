@@ -43,13 +43,14 @@ def test_every_module_of_compiled_toml_is_of_the_same_variant() -> None:
 
 
 def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None:
-    """mypyc looks up these types where it creates the class, even if only an annotation names them. It does not find
-    `object`."""
+    """Tests that the types of fields exist at run time. mypyc looks them up where it creates the class, even if only an
+    annotation names them. It does not find `object`."""
     assert [found for path in build().modules() for found in unknown_types(path)] == []
 
 
 def test_nothing_that_was_set_to_none_is_read_again_after_a_call() -> None:
-    """mypyc assumes that the attribute is still None, and raises TypeError if the call has changed it."""
+    """Tests a mistake of mypyc: it assumes that the attribute is still None, and raises TypeError if the call has
+    changed the attribute."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in believed_to_be_none(source)] == []
 
@@ -69,7 +70,7 @@ def test_what_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) ->
 
 
 def test_each_name_of_an_error_has_one_type() -> None:
-    """mypyc gives the name in `except … as error` its first type throughout the whole function."""
+    """Tests a limit of mypyc: it gives the name in `except … as error` its first type throughout the whole function."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in errors_of_two_types(source)] == []
 
@@ -88,8 +89,9 @@ def errors_of_two_types(source: str) -> Iterator[str]:
 
 
 def test_no_function_refers_to_itself() -> None:
-    """A nested function that contains another one, or that a sibling names, refers to itself in mypyc. Each call leaves
-    it, with everything that it refers to, to the garbage collector, which rarely runs."""
+    """Tests that no function leaves garbage. In mypyc, a nested function refers to itself if it contains another
+    function, or if a sibling names it. After each call, the garbage collector, which rarely runs, has to free the
+    function and everything it refers to."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in left_to_the_collector(source)] == []
 
@@ -98,7 +100,7 @@ def left_to_the_collector(source: str) -> Iterator[str]:
     functions = ast.FunctionDef | ast.AsyncFunctionDef
     module = ast.parse(source)
     imports = [each for node in module.body if isinstance(node, ast.ImportFrom) for each in node.names]
-    # A function of the module also counts as a sibling if the outer function names it first.
+    # If the outer function names a function of the module first, that function also counts as a sibling.
     unseen = {each.asname or each.name for each in imports} | {
         each.name for each in module.body if isinstance(each, functions)
     }
@@ -134,12 +136,12 @@ def test_a_function_that_refers_to_itself_is_found(body: str, found: list[str]) 
 
 
 def believed_to_be_none(source: str) -> Iterator[str]:
-    """Yields line and attribute of each read that follows `self.x = None` and then a call, in the order of the
+    """Yields the line and the attribute of each read that follows `self.x = None` and then a call, in the order of the
     lines."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr | ast.stmt)]
-            unset: dict[str, bool] = {}  # whether something was called since, by attribute
+            unset: dict[str, bool] = {}  # by attribute: whether there has been a call since it was set to None
             for node in sorted(nodes, key=lambda node: (node.end_lineno, node.end_col_offset, node.col_offset)):
                 if isinstance(node, ast.Call | ast.Await):
                     unset = dict.fromkeys(unset, True)
@@ -179,7 +181,8 @@ def is_of_fields(node: ast.ClassDef) -> bool:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Returns a copy of the sources. Beside one module there is an extension module that no Python can load."""
+    """Returns the folder of a copy of the sources. Beside one module, the copy has an extension module that no Python
+    can load."""
     source = Path(odradek.__file__).parent
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "schemas", "messages")
     shutil.copytree(source, tmp_path / "odradek", ignore=ignored)

@@ -1,4 +1,5 @@
-"""Each break on the page docs/verdicts.md has been examined, and the program that writes the page omits no break."""
+"""Tests that each break on the page docs/verdicts.md has been examined, and that the program that writes the page omits
+no break."""
 
 from __future__ import annotations
 

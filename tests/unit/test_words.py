@@ -1,4 +1,4 @@
-"""A class name has one meaning in the product.
+"""Tests that a class name has one meaning in the product.
 
 If several files define the same name, the table gives the reason why each file has its own class.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED = REPOSITORY / "odradek" / "protocol" / "messages"
 
-# Class names with one meaning in several files, and why each file has its own class.
+# Class names that have the same meaning in several files, and why each file has its own class.
 ONE_MEANING: Mapping[str, str] = {
     **dict.fromkeys(
         ("Admin", "Consumer", "Producer", "ShareConsumer", "Odradek"), "the client with asyncio, and without"
@@ -49,7 +49,7 @@ ONE_MEANING: Mapping[str, str] = {
 
 @cache
 def modules() -> Mapping[str, ast.Module]:
-    """Returns the hand-written files of the product by their paths."""
+    """Returns the syntax trees of the product's hand-written files, by path."""
     paths = sorted((REPOSITORY / "odradek").rglob("*.py"))
     return {
         path.relative_to(REPOSITORY).as_posix(): ast.parse(path.read_text())
@@ -59,7 +59,7 @@ def modules() -> Mapping[str, ast.Module]:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the node and all statements below it, without their expressions, which are most of a tree."""
+    """Yields the node and all statements below it. Skips their expressions, which are most of a tree."""
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):

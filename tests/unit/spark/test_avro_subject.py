@@ -1,4 +1,4 @@
-"""The versions of a subject as schemas for Spark. The test does not need pyspark."""
+"""Tests of the versions of a subject as schemas for Spark. The tests do not need pyspark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MONEY = '{"type": "fixed", "name": "shop.Money", "size": 4}'
 
 
 class Registry(SchemaRegistryClient):
-    """A registry whose versions are given by subject and number."""
+    """A client of a schema registry that returns the given versions, which are identified by subject and version
+    number."""
 
     def __init__(self, versions: dict[tuple[str, int], dict[str, Any]], deleted: tuple[int, ...] = ()) -> None:
         super().__init__(RegistryAddress("http://registry"))
@@ -44,7 +45,8 @@ def version(schema_id: int, schema: str, **more: object) -> dict[str, Any]:
 
 
 def unwrapped(subject: AvroSubject) -> tuple[dict[int, object], object]:
-    """Returns the writers' schemas by id and the reader's schema, without the record around each."""
+    """Returns the writers' schemas by id, and the reader's schema. Each schema is unwrapped from the record that
+    contains it."""
     writers = {each: json.loads(text)["fields"][0]["type"] for each, text in subject.writers.items()}
     return writers, json.loads(subject.reader)["fields"][0]["type"]
 

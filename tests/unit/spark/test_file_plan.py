@@ -1,4 +1,5 @@
-"""The parts of a directory that a query reads, and the records that it finds there. The tests need no JVM."""
+"""Tests of the parts of a directory that a query reads, and of the records that it finds there. The tests need no
+JVM."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from tests.support.written_log import WrittenLog, flip
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Creates t-0 with the offsets 0 to 29, a second apart, ten per batch, in three segments; t-1 with 2 records; and
-    u-0 with 1 record."""
+    """Creates three partitions. t-0 has the offsets 0 to 29, a second apart, in three segments with one batch of ten
+    records each. t-1 has 2 records, and u-0 has 1 record."""
     first = WrittenLog(tmp_path)
     for number in range(3):
         if number:
@@ -205,7 +206,7 @@ class StringContains(EqualTo): ...
         ([EqualTo(("topic",), "t"), EqualTo(("topic",), "u")], {}),
         ([GreaterThan(("offset",), 27), LessThanOrEqual(("offset",), 28)], {"t-0": [28]}),
         ([StringContains(("value",), "x"), EqualTo(("headers", "key"), "x"), EqualTo(("topic",), "u")], {"u-0": [0]}),
-        # A timestamp excludes parts of files. The remaining records must be filtered.
+        # A timestamp excludes only parts of files, so the remaining records must be filtered.
         (
             [GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(NOW_MS / 1000 + 21, UTC))],
             {"t-0": span(20, 30)},

@@ -1,4 +1,4 @@
-"""Applications can import the names in docs/using-spark.md. The test does not need pyspark."""
+"""Tests that applications can import the names in docs/using-spark.md. The tests do not need pyspark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMPORT = re.compile(r"^from (odradek\.spark\.\w+) import (.+)$", re.MULTILINE)
 
 
 def documented() -> list[tuple[str, str]]:
-    """Returns (module, name) of the imports in the examples of the guide."""
+    """Returns the module and the name of each import in the examples of the guide."""
     text = (REPOSITORY / "docs" / "using-spark.md").read_text(encoding="utf-8")
     return [(module, name.strip()) for module, names in IMPORT.findall(text) for name in names.split(",")]
 

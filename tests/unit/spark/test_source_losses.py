@@ -1,5 +1,5 @@
-"""All ways in which a stream's input can shrink between two batches. The source refuses them like Spark's own
-source."""
+"""Tests of all ways in which a stream's input can shrink between two batches, which the source reports as Spark's own
+source does, and of options that are refused or ignored."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_an_option_that_names_some_partitions_only_is_refused(name: str, is_stre
         pytest.skip("a stream has no end")
     options = SourceOptions.read(SERVERS | {name: '{"t": {"0": 5}}'}, is_stream=is_stream)
     bound = options.starting if name.startswith("starting") else options.ending
-    with pytest.raises(OptionError, match=r"missing.*partition=1"):  # The error comes before any request.
+    with pytest.raises(OptionError, match=r"missing.*partition=1"):  # the error is raised before any request is sent
         OffsetReader(options).resolve(bound, [A, B])
 
 

@@ -1,4 +1,5 @@
-"""An export has each record once: after any crash, with two exports at a time, and while the log grows."""
+"""Tests that an export contains each record once: after any crash, with two exports at a time, and while the log
+grows."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def log(tmp_path: Path) -> WrittenLog:
 
 
 def written(data: Path) -> WrittenLog:
-    """Writes records of three days, and of aborted transactions, in three segments."""
+    """Writes records of several days, and records of aborted and committed transactions, in three segments."""
     log = WrittenLog(data)
     for day in (2, 1, 0):
         log.append(3, at_ms=NOW_MS - day * DAY_MS)
@@ -68,7 +69,7 @@ def exported(log: WrittenLog, out: Path, observe: Observe = observe_nothing, **s
 
 
 def committed(log: WrittenLog) -> Counter[int]:
-    """Counts the offsets that readers of committed records see. The log is read in chunks, which no export does."""
+    """Counts the offsets that a read_committed reader sees. The reader reads the log in chunks, unlike an export."""
     read = export_source(input_of(f"{log.data}/t"))
     bounds = read.bounds()
     return Counter(
@@ -80,7 +81,7 @@ def committed(log: WrittenLog) -> Counter[int]:
 
 
 def rows(out: Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows that a reader of such a directory finds without any knowledge of exports."""
+    """Yields the rows that a reader finds in such a directory if it knows nothing about exports."""
     for path in out.glob("topic=*/**/*.parquet"):
         yield from pq.ParquetFile(path).read().to_pylist()
 
@@ -140,7 +141,7 @@ def test_an_open_transaction_is_exported_when_it_has_ended(log: WrittenLog, tmp_
 
 
 def test_a_crash_at_any_step_leaves_neither_a_hole_nor_a_record_twice(tmp_path: Path) -> None:
-    """The log grows before the export continues."""
+    """Tests a crash at each step. The log grows before the export continues."""
     for number in range(100):
         out, log = tmp_path / f"out-{number}", written(tmp_path / f"data-{number}")
         steps = itertools.count()
@@ -182,7 +183,7 @@ def test_two_crashes_in_a_row_at_any_two_steps(tmp_path: Path) -> None:
 
 
 def test_two_exports_at_once_write_the_same_plan(log: WrittenLog, tmp_path: Path) -> None:
-    """The second export starts, and ends, at each step of the first."""
+    """Tests a second export that starts and ends at each step of the first one."""
     for number in itertools.count():
         out = tmp_path / f"out-{number}"
         steps = itertools.count()

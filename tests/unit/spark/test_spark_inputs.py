@@ -1,4 +1,5 @@
-"""The input argument of a Spark job: its accepted forms, and the errors if there is nothing to read."""
+"""Tests of the input argument of a Spark job, of the errors if there is nothing to read, and of the texts that jobs
+print."""
 
 import argparse
 import io

@@ -1,4 +1,4 @@
-"""The page of a profile has the right content, and needs no other file."""
+"""Tests that the page of a profile has the right contents, and needs no other file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def a_profile() -> Profile:
 
 
 class Reader(HTMLParser):
-    """Collects opening and closing tags, and the text outside of styles."""
+    """Collects opening and closing tags, attributes, and the text outside of styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Rows of a Spark task: the partition of each row, and a digest that does not depend on the order of the rows."""
+"""Tests of the rows of a Spark task: the partition of each row, a digest that does not depend on the order of the rows,
+and the options of the source."""
 
 import pickle
 import random
@@ -63,7 +64,7 @@ def test_columns_that_cannot_be_written_are_refused(columns: dict[str, list[obje
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_keys_and_values_may_be_of_the_large_types_of_arrow(kind: str, large: bool) -> None:
-    """Spark creates these types with `spark.sql.execution.arrow.useLargeVarTypes`."""
+    """Tests the large types, which Spark uses if `spark.sql.execution.arrow.useLargeVarTypes` is set."""
     of_kind = {"string": (pa.string(), pa.large_string()), "binary": (pa.binary(), pa.large_binary())}[kind]
     column = pa.array([b"a", b"b"]).cast(of_kind[large])
     header = pa.struct(
@@ -124,8 +125,8 @@ def test_the_digest_covers_every_column() -> None:
 
 
 def test_the_digest_leaves_out_what_does_not_change_a_record() -> None:
-    """The digest excludes the partition that was drawn for a row without a key, and the difference between null and
-    empty headers."""
+    """Tests that the digest excludes the partition that was chosen at random for a row without a key, and the
+    difference between null and empty headers."""
     plain = digest_of_columns({"value": [b"v"]}, seed=1)
     assert {digest_of_columns({"value": [b"v"]}, seed) for seed in range(2, 20)} == {plain}
     assert digest_of_columns({"value": [b"v"], "partition": [None]}) == plain
@@ -138,7 +139,8 @@ FIRST_DIGEST = 8550815191753442549  # computed by the release that did not store
 
 
 def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
-    """Ledgers of that release contain the digest, and rows are still compared with it."""
+    """Tests a digest in the form in which an earlier release stored it in ledgers. Rows are still compared with such
+    digests."""
     batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
     (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
     assert found.first_digest() == FIRST_DIGEST
@@ -174,7 +176,7 @@ def test_the_digest_tells_rows_apart() -> None:
     assert len({digest(rows) for rows in different}) == len(different)
 
 
-# Options and offsets.
+# Options and offsets
 
 
 def test_defaults_are_those_of_sparks_kafka_source_but_for_the_isolation() -> None:
@@ -221,7 +223,7 @@ def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], 
 
 @pytest.mark.parametrize("which", ["starting", "ending"])
 def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
-    """Spark's Kafka source allows this too."""
+    """Tests the timestamp 0, which Spark's Kafka source allows too."""
     options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
     bound = options.starting if which == "starting" else options.ending
     assert bound.timestamp_ms == 0

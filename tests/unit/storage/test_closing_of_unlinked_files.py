@@ -1,5 +1,5 @@
-"""Closing the last descriptor of an unlinked file waits until its pages are freed. The event loop must not do this, nor
-the garbage collector, which runs in the loop's thread."""
+"""Tests that the last descriptor of an unlinked file is closed outside the event loop, because closing it waits until
+the file's pages are freed. The garbage collector must not close it either, because it runs in the loop's thread."""
 
 from weakref import WeakKeyDictionary
 
@@ -11,7 +11,7 @@ UNIQUE = "0123456789abcdef" * 2
 
 
 class WatchedDisk(FakeDisk):
-    """A disk that records the names that were unlinked while a file with that name was open."""
+    """A disk that records the names of unlinked files, and of those that were still open when they were unlinked."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Kafka's cleaner left its input (`.deleted`) beside its output. Odradek's cleaner creates the same bytes from this
-input."""
+"""Tests that Odradek's cleaner creates the same bytes as Kafka's cleaner from the same input. Kafka's cleaner left the
+input (`.deleted`) beside its output."""
 
 from pathlib import Path
 

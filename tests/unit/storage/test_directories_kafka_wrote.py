@@ -1,4 +1,4 @@
-"""Data directories of a real Apache Kafka: Odradek opens them, and finds the contents that Kafka sees."""
+"""Tests that Odradek opens data directories of a real Apache Kafka, and finds the contents that Kafka sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.oracle import acknowledged, directories, dump, dump_kinds, ne
 pytestmark = needs_oracle
 
 STOPPED = [name for name in directories() if served(name)["end"] == "stop"]
-# DumpLogSegments fails on the torn segments of that directory.
+# DumpLogSegments fails on the torn segments of the directory that is left out.
 UNEDITED = [name for name in directories() if name != "unclean-torn"]
 DUMPED_FILE = re.compile(r"Dumping (\S+)/(\d{20})\.\w+")
 
@@ -39,7 +39,7 @@ def opened(name: str, tmp_path: Path) -> LogDirectory:
 
 
 def ranges(offsets: list[int]) -> list[list[int]]:
-    """Returns the ranges as [[first, last], …]."""
+    """Returns ascending offsets as ranges in the form [[first, last], …]."""
     found: list[list[int]] = []
     for offset in offsets:
         if found and found[-1][1] == offset - 1:
@@ -50,7 +50,8 @@ def ranges(offsets: list[int]) -> list[list[int]]:
 
 
 def readable(log: Log, *, committed: bool) -> list[int]:
-    """Returns the offsets of the data records that a consumer of this isolation level gets, computed as clients do."""
+    """Returns the offsets of the data records that a consumer with this isolation level gets. The offsets are
+    determined as clients determine them."""
     end_offset = log.last_stable_offset if committed else log.high_watermark
     aborted = sorted(log.reader.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])
     open_aborted: set[int] = set()
@@ -70,7 +71,7 @@ def readable(log: Log, *, committed: bool) -> list[int]:
 
 
 def described(entry: ProducerEntry) -> dict[str, int]:
-    """Returns the producer as DescribeProducers shows it, with -1 as on the wire."""
+    """Returns the producer as DescribeProducers describes it. Missing values are -1, as in the response."""
 
     def wire(value: int | None) -> int:
         return -1 if value is None else value
@@ -149,11 +150,11 @@ def test_what_kafka_acknowledged_before_it_was_killed_is_there(tmp_path: Path) -
         assert numbers["flood", line["partition"]][line["offset"]] == line["n"]
 
 
-# --- File by file, compared with the output of DumpLogSegments.
+# File by file, compared with the output of DumpLogSegments
 
 
 def dumped(name: str, kind: str) -> Iterator[tuple[str, int, list[str]]]:
-    """Yields directory, base offset and printed lines of every file of a kind."""
+    """Yields the directory, the base offset and the printed lines of every file of this kind."""
     if kind not in dump_kinds(name):
         return
     current: tuple[str, int, list[str]] | None = None
@@ -174,8 +175,11 @@ def numbers_in(line: str) -> list[int]:
 
 
 def printed_entries(lines: list[str], zeros: list[int]) -> list[list[int]]:
-    """Returns the entries of an index. DumpLogSegments prints preallocated space as one entry of zeros if nothing
-    precedes it, and fails on an index without entries."""
+    """Returns the entries of an index that DumpLogSegments printed, without the zeros of preallocated space.
+
+    If an index has preallocated space but no entries, DumpLogSegments prints one entry of zeros. It fails on an index
+    without entries and without preallocated space.
+    """
     entries = [numbers_in(line) for line in lines if line.startswith(("offset:", "timestamp:"))]
     return [entry for entry in entries if entry != zeros]
 
@@ -233,7 +237,7 @@ def test_producer_snapshots_are_read_as_kafka_reads_them_and_written_back(name: 
 
 
 def printed_snapshot_entry(entry: ProducerEntry) -> str:
-    """Returns the line that DumpLogSegments prints."""
+    """Returns the line that DumpLogSegments prints for this entry."""
     first_offset = entry.current_txn_first_offset
     line = (
         f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
@@ -252,8 +256,8 @@ def printed_snapshot_entry(entry: ProducerEntry) -> str:
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_indexes_built_from_the_log_are_the_bytes_that_kafka_wrote_while_appending(name: str, tmp_path: Path) -> None:
-    """Compacted topics are excluded, because Kafka writes their indexes batch by cleaned batch. An active segment that
-    Kafka could not close lacks the last entry of its time index, and its files are preallocated."""
+    """Tests all topics except compacted ones, because Kafka writes their indexes batch by cleaned batch. If Kafka could
+    not close an active segment, the segment's time index lacks its last entry, and its index files are preallocated."""
     path = unpack(name, tmp_path)
     disk = RealDisk()
     for topic, facts in served(name)["topics"].items():

@@ -1,4 +1,4 @@
-"""The real disk: its methods keep their promises on a real file system."""
+"""Tests that the methods of the real disk keep their promises on a real file system."""
 
 import errno
 import os
@@ -24,8 +24,8 @@ from odradek.system.files import NOWAIT
 
 
 def read_cached(file: RealFile, size_bytes: int, position: int) -> Buffer:
-    """Reads without waiting for the disk. A system without NOWAIT refuses this, so the file is then read with
-    waiting."""
+    """Reads without waiting for the disk. A system without NOWAIT refuses such a read, so this function then reads
+    normally."""
     try:
         return file.read_cached_at(size_bytes, position)
     except WouldBlock:
@@ -60,7 +60,7 @@ def test_a_write_that_does_not_fit_raises_after_what_did_fit(tmp_path: Path) -> 
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
         with pytest.raises(OSError) as failure:  # noqa: PT011  # the code is looked at
-            file.write_at([b"x" * 80, b"y" * 80], 0)  # The kernel writes only 100 bytes, and reports this.
+            file.write_at([b"x" * 80, b"y" * 80], 0)  # the kernel writes only 100 bytes, and reports this
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -194,7 +194,7 @@ def test_what_is_created_is_for_its_owner_alone(
         os.umask(before)
 
 
-@pytest.mark.linux  # Windows does not rename a directory while one of its files is open.
+@pytest.mark.linux  # Windows does not rename a directory while one of its files is open
 def test_changes_of_names_are_noted(tmp_path: Path) -> None:
     disk, at = ChangeTrackingDisk(), str(tmp_path)
     disk.write_bytes(f"{at}/before", b"1")

@@ -1,4 +1,5 @@
-"""A log whose files are a copy of a known log starts in the state that recovery would find, without being read."""
+"""Tests that a log whose files are a copy of a known log starts in the state that recovery would find, without being
+read."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def copied_states(given: LogOnDisk) -> dict[tuple[str, int], CopiedLogState]:
 
 
 def with_transactions() -> LogOnDisk:
-    """Returns a log with three transactions: one is aborted, one committed, and one open."""
+    """Returns a log with three transactions, one each aborted, committed and open."""
     given = LogOnDisk(config=INDEXED)
     given.log.assign_leader_epoch(3)
     for sequence in range(4):
@@ -39,11 +40,11 @@ def with_transactions() -> LogOnDisk:
 
 
 def stopped_and_gone_on() -> LogOnDisk:
-    """Returns a log that has grown since its clean stop, from which it has index files and a snapshot."""
+    """Returns a log that has grown after a clean restart. The clean stop left its index files and a snapshot."""
     given = with_transactions().closed_and_opened()
     given.log.assign_leader_epoch(6)
     given.append(7, sequence=4)
-    assert given.log.segments[0].offset_index  # The index was read from its file.
+    assert given.log.segments[0].offset_index  # the index was read from its file
     assert given.log.segments[0].time_index
     return given
 

@@ -1,4 +1,4 @@
-"""The start offset of each leader epoch."""
+"""Tests of the start offset of each leader epoch."""
 
 import pytest
 

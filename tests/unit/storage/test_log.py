@@ -1,4 +1,4 @@
-"""One log: appending in steps, rolling, reading by offset and by time."""
+"""Tests of one log: appending in steps, rolling, reading by offset and by time, and closing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bases(given: LogOnDisk) -> list[int]:
     return [segment.base_offset for segment in given.log.segments]
 
 
-# --- Appending.
+# Appending
 
 
 def test_offsets_and_leader_epoch_are_written_into_the_batch_and_its_crc_stays_right() -> None:
@@ -109,7 +109,7 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
         LogOnDisk(config=replace(TWO_BATCHES, segment_bytes=BATCH_BYTES - 1)).append()
 
 
-# --- rolling
+# Rolling
 
 
 def test_a_segment_rolls_when_the_next_batch_does_not_fit() -> None:
@@ -204,7 +204,7 @@ def test_jitter_makes_segments_roll_earlier() -> None:
         .create_log("u", 0, None, given.config, now_ms=0)
     )
     jittered.append(build_batch([NewRecord(None, b"", 0)]), now_ms=0)
-    jittered.append(build_batch([NewRecord(None, b"", 1_001)]), now_ms=0)  # This log rolls by age, with jitter.
+    jittered.append(build_batch([NewRecord(None, b"", 1_001)]), now_ms=0)  # this log rolls by age, with jitter
     jittered.append(build_batch([NewRecord(None, b"", 1_001 + 801)]), now_ms=0)
     jittered.write_staged()
     assert [segment.base_offset for segment in jittered.segments] == [0, 1, 2]
@@ -243,11 +243,12 @@ def test_what_is_written_during_a_sync_is_not_counted_as_synced() -> None:
     assert (given.log.synced_offset, given.log.log_end_offset) == (1, 2)
 
 
-# --- reading
+# Reading
 
 
 def big_log(*, cached: bool) -> LogOnDisk:
-    """Returns a log with nine batches in five segments, read from the tail cache or from the files."""
+    """Returns a log with nine batches in five segments. Reads come from the tail cache if `cached`, and from the files
+    otherwise."""
     given = LogOnDisk(config=TWO_BATCHES)
     given.directory._tail_cache = TailCache(10_000 if cached else 0)
     given.log = given.directory.create_log("u", 0, None, TWO_BATCHES, now_ms=NOW_MS)
@@ -260,9 +261,9 @@ def big_log(*, cached: bool) -> LogOnDisk:
 @pytest.mark.parametrize(
     ("start", "max_bytes", "first", "size_bytes"),
     [
-        (0, 10_000, 0, 2 * BATCH_BYTES),  # A read covers one segment, as in Kafka.
+        (0, 10_000, 0, 2 * BATCH_BYTES),  # a read covers one segment, as in Kafka
         (0, 100, 0, 100),
-        (0, 1, 0, BATCH_BYTES),  # A read returns at least one batch.
+        (0, 1, 0, BATCH_BYTES),  # a read returns at least one batch
         (1, 10_000, 1, BATCH_BYTES),
         (8, 10_000, 8, BATCH_BYTES),
         (9, 10_000, None, 0),
@@ -357,7 +358,7 @@ def test_a_file_that_is_gone_is_a_storage_error() -> None:
         log.reader.read(2, max_bytes=100)
 
 
-# --- reading by time
+# Reading by time
 
 
 def timed(*timestamps: int, config: LogConfig = TWO_BATCHES) -> LogOnDisk:
@@ -404,7 +405,7 @@ def test_an_empty_log_has_no_largest_timestamp() -> None:
     assert LogOnDisk().log.reader.offset_of_max_timestamp() is None
 
 
-# --- closing
+# Closing
 
 
 def test_nothing_is_appended_to_a_log_that_is_closed_or_deleted() -> None:

@@ -1,4 +1,4 @@
-"""A data directory: its lock, its contents, and its checkpoints."""
+"""Tests of a data directory: its lock, its ids and releases, its partitions, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_checkpoints_that_were_overtaken_are_not_written() -> None:
     given = LogOnDisk()
     given.append(records=5)
     given.sync()
-    slow = given.directory.checkpoint()  # A thread is about to write this checkpoint.
+    slow = given.directory.checkpoint()  # a thread is about to write this checkpoint
     given.directory.delete_log("t", 0, UNIQUE)
     given.directory.create_log("t", 0, b"another-topic-id", LogConfig(), now_ms=NOW_MS)
     slow.run()
@@ -258,7 +258,7 @@ def test_a_directory_that_a_thread_could_not_make_is_tried_again_and_then_refuse
     disk = FakeDisk()
     directory = LogDirectory.open(disk, "/data", NODE)
     new = directory.prepare([("t", 0, TOPIC_ID), ("t", 1, TOPIC_ID), ("t", 2, TOPIC_ID)])
-    disk.fail(2, Fault.ENOSPC)  # the call that writes the first log's metadata
+    disk.fail(2, Fault.ENOSPC)  # the call that writes the first log's partition.metadata
     new.make()
     directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
     assert directory.topic_id_of("t", 0) == TOPIC_ID
@@ -275,7 +275,8 @@ def test_a_thread_makes_no_directory_whose_name_a_deleted_partition_may_still_ha
     given.append()
     given.directory.write_checkpoints()
     given.directory.delete_log("t", 0, UNIQUE)
-    given.directory.prepare([("t", 0, TOPIC_ID)]).make()  # The checkpoint still has the recovery point of the old log.
+    # The checkpoint still has the recovery point of the old log.
+    given.directory.prepare([("t", 0, TOPIC_ID)]).make()
     assert not given.disk.exists("/data/t-0")
     log = given.directory.create_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
     assert log.log_end_offset == 0
@@ -308,7 +309,8 @@ def test_cleaner_offsets_are_kept_beside_them() -> None:
 
 @pytest.mark.parametrize("logs", [3, 20])
 def test_every_log_is_safe_once_the_directory_is_closed(logs: int) -> None:
-    """A few logs are synced one by one. Many logs are synced with their whole file system."""
+    """Tests few and many logs. Few logs are synced one at a time, and many logs are synced with their whole file
+    system."""
     disk = FakeDisk()
     directory = LogDirectory.open(disk, "/data", NODE)
     for at in range(logs):

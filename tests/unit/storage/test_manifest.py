@@ -1,4 +1,4 @@
-"""The manifest of a clean stop: the conditions under which it is valid, and the entries that a second stop keeps."""
+"""Tests of the manifest of a clean stop: when it is valid, and which entries a second stop keeps."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def filled() -> LogOnDisk:
 
 
 def flip(given: LogOnDisk | CompactedLog, path: str) -> bytes:
-    """Changes a byte of a file. Returns the previous content."""
+    """Changes one byte of a file. Returns the previous contents."""
     data = given.disk.read_bytes(path)
     given.disk.write_bytes(path, bytes([data[0] ^ 1]) + data[1:])
     return data

@@ -1,4 +1,5 @@
-"""Reads whose bytes the kernel sends. Large reads leave their bytes in the file, and the same bytes are sent."""
+"""Tests of reads whose bytes the kernel sends. A large read returns a reference to the file, which stands for the same
+bytes."""
 
 import pytest
 
@@ -13,7 +14,8 @@ HALF_SLICE = NewRecord(None, bytes(MIN_SLICE_BYTES // 2), NOW_MS)
 
 
 def large_log(*, cached: bool) -> LogOnDisk:
-    """Returns a log twice as large as the largest read, cached or on the disk."""
+    """Returns a log that is about twice as large as the smallest read that the kernel sends. Its records are in the
+    tail cache if `cached`, and only in the files otherwise."""
     given = LogOnDisk()
     given.directory._tail_cache = TailCache() if cached else TailCache(0)
     given.log = given.directory.create_log("u", 0, None, given.log.config, now_ms=NOW_MS)

@@ -1,4 +1,5 @@
-"""Compacted segments replace the old ones, even if a crash happens at any call to the disk."""
+"""Tests that compacted segments replace the old ones completely or not at all, even if a crash happens at any call to
+the disk."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ NEW = [1, 3, 4, 5, 6]
 
 
 def four_segments() -> LogOnDisk:
-    """Returns a log with the base offsets 0, 2, 4 and 6. All segments but the last are synced, as compaction
-    requires."""
+    """Returns a log with segments at the base offsets 0, 2, 4 and 6. All segments but the last are synced, as
+    compaction requires."""
     given = LogOnDisk(config=CONFIG)
     for _ in range(7):
         given.append()
@@ -32,8 +33,8 @@ def four_segments() -> LogOnDisk:
 
 
 def cleaned(given: LogOnDisk, keep: list[int], base_offset: int) -> Segment:
-    """Returns a `.cleaned` segment with the batches of these offsets. The segment and its indexes are durable, as after
-    a cleaning pass."""
+    """Returns a `.cleaned` segment with the batches at the offsets in `keep`. The segment and its indexes are durable,
+    as after a cleaning pass."""
     segment = Segment.new(given.disk, given.log.directory, base_offset, now_ms=NOW_MS, file_suffix=".cleaned")
     segment.create_file()
     for portion in given.log.reader.scan(0):
@@ -143,7 +144,7 @@ def test_after_a_crash_the_log_is_the_old_or_the_new_one(shape: Callable[[LogOnD
 
 
 def read_one_by_one(log: Log) -> list[int]:
-    """Reads all records one by one, with the help of the indexes."""
+    """Returns the offsets of all records. Reads one batch at a time, and finds each batch through the offset index."""
     found: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:

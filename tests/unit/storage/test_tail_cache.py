@@ -1,4 +1,4 @@
-"""The most recently appended batches of all logs share one memory budget."""
+"""Tests of the cache of recently appended batches, whose memory budget all logs share."""
 
 from random import Random
 
@@ -32,10 +32,10 @@ def read(tail: LogTail, start: int, end: int | None, max_bytes: int) -> tuple[by
         (12, None, 100, b"cc", 107),
         (10, 12, 100, b"aaabbbb", 100),
         (10, 11, 100, b"aaa", 100),
-        (10, None, 5, b"aaabb", 100),  # The last batch is cut off.
+        (10, None, 5, b"aaabb", 100),  # the last batch is cut off
         (10, None, 7, b"aaabbbb", 100),
         (10, None, 8, b"aaabbbbc", 100),
-        (10, None, 2, b"aaa", 100),  # The first batch is returned completely.
+        (10, None, 2, b"aaa", 100),  # the first batch is returned completely
         (11, None, 0, b"bbbb", 103),
         (10, 12, 8, b"aaabbbb", 100),
     ],
@@ -100,7 +100,7 @@ def test_the_budget_holds_and_every_read_is_right_whatever_happens(seed: int) ->
     cache = TailCache(budget_bytes=random.choice([500, 5_000, 50_000]))
     tails = [cache.new_tail() for _ in range(3)]
     files = [b"" for _ in tails]
-    starts = [[0] for _ in tails]  # positions of batches by their offset
+    starts = [[0] for _ in tails]  # by log: the position of the batch at each offset, and the end
     for _ in range(3_000):
         which = random.randrange(3)
         tail = tails[which]

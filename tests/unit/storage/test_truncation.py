@@ -1,4 +1,5 @@
-"""Truncating a log at an offset, as an unclean election does: the result is a log that never had the later records."""
+"""Tests that truncating a log at an offset, as an unclean election does, leaves a log that never had the later
+records."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def test_what_the_log_does_not_have_is_refused_and_nothing_changes() -> None:
         with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
             truncated(given, offset)
     assert given.log.offline_reason is None
-    # The offset is within the only batch, so the log is empty and starts at this offset.
+    # The offset is within the only batch, so the truncated log is empty and starts at this offset.
     assert truncated(given, 2).log_end_offset == 2
 
 

@@ -1,4 +1,4 @@
-"""The report of a failed test says if its broker was killed."""
+"""Tests that the report of a failed test says whether a signal killed the test's broker."""
 
 import subprocess
 import sys

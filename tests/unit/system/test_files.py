@@ -1,4 +1,5 @@
-"""File operations keep the same promises on every system. `make test-elsewhere` runs these tests with the fallbacks."""
+"""Tests that file operations keep the same promises on every system. `make test-elsewhere` runs these tests with the
+fallbacks."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Facts that the system provides about processes. `make test-elsewhere` runs these tests with the fallbacks."""
+"""Tests of the functions for processes, signals and event loops. `make test-elsewhere` runs these tests with the
+fallbacks."""
 
 import asyncio
 import os
@@ -48,7 +49,7 @@ def test_more_files_can_be_opened_afterwards() -> None:
 @pytest.mark.parametrize("has_handlers", [True, False], ids=["handlers of the loop", "a socket"])
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handlers: bool) -> None:
-    """The test uses a process of its own, because signal handlers stay installed."""
+    """Runs the test in a new process, because signal handlers stay installed."""
     script = (
         "import asyncio, os, signal, sys, threading\n"
         "from odradek.system.processes import new_asyncio_loop, on_stop\n"
@@ -68,7 +69,8 @@ def test_each_signal_to_stop_reaches_the_loop(number: signal.Signals, has_handle
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no other signals")
 def test_other_signals_do_not_stop_the_loop() -> None:
-    """Python writes the numbers of all handled signals into the socket."""
+    """Tests a socket that also gets other signals, because Python writes the numbers of all handled signals into the
+    socket."""
     script = (
         "import asyncio, signal, threading\n"
         "from odradek.system.processes import new_asyncio_loop, on_stop\n"

@@ -1,4 +1,4 @@
-"""The check that clients can reach a listener at the address that they are given."""
+"""Tests of the check whether clients can reach a listener at its advertised address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every method of `odradek.testing` has its row in the table of control calls, and every row has its method."""
+"""Tests that every method of `odradek.testing` has its row in the table of control calls, and that every row has its
+method."""
 
 import ast
 from collections import defaultdict
@@ -12,7 +13,7 @@ from odradek.testing import asynchronous, sync
 
 ROWS = {name: row for name, row in vars(table).items() if isinstance(row, ControlCall)}
 CLASSES = ("Odradek", "Cluster", "Clock")
-# Methods that make no call themselves, or that can make any call.
+# methods that make no call themselves, or that can make any call
 WITHOUT_A_ROW = {
     *("Odradek.start", "Odradek.stop", "Odradek.call", "Odradek.stream"),
     *("Cluster.call", "Cluster.check_faults"),
@@ -20,7 +21,7 @@ WITHOUT_A_ROW = {
 
 
 def calls_made() -> dict[str, set[str]]:
-    """Returns, by row of the table, the public methods of the blocking form that name the row."""
+    """Returns, by row of the table, the public methods of the blocking form that refer to the row."""
     made: dict[str, set[str]] = defaultdict(set)
     for found in ast.parse(Path(sync.__file__).read_text(encoding="utf-8")).body:
         if not isinstance(found, ast.ClassDef) or found.name not in CLASSES:

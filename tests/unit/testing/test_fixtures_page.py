@@ -1,4 +1,4 @@
-"""docs/fixtures.md names every method of every fixture, and no others."""
+"""Tests that docs/fixtures.md names every method of every fixture, and no others."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,8 @@ from odradek.testing import sync
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/fixtures.md").read_text(encoding="utf-8")
-# By language: the pattern for the declaration of a method or field with a given name, and for that of any public one.
+# By language: two patterns, for the declaration of a method or field with a given name, and for the declaration of any
+# public method or field.
 LANGUAGES = {
     "Go": (
         "go/odradek/odradek.go",

@@ -1,4 +1,4 @@
-"""The partitions that a driver's connections still fetch, with sessions and without."""
+"""Tests which partitions a driver's connections still fetch, with and without fetch sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek acls` turns its arguments into ACLs."""
+"""Tests that `odradek acls` turns its arguments into ACLs."""
 
 from __future__ import annotations
 

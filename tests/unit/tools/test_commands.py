@@ -1,4 +1,4 @@
-"""Options and errors of commands, before and after a request to a cluster."""
+"""Tests of the commands' options, output and errors."""
 
 import io
 import json

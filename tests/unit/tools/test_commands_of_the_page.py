@@ -1,4 +1,4 @@
-"""`odradek` accepts the commands that the page shows for changes."""
+"""Tests that `odradek` accepts the commands that the page shows for changes."""
 
 import re
 import shlex
@@ -16,7 +16,8 @@ STARTS_A_BROKER = "odradek serve "
 
 
 def with_values(value: Callable[[str], str]) -> list[str]:
-    """Returns the commands in the page's scripts. `value` replaces each part such as ${name}, which scripts fill in."""
+    """Returns the commands in the page's scripts. `value` returns a replacement for each placeholder such as ${name},
+    which the scripts fill in."""
     texts = [path.read_text() for path in sorted(ASSETS.rglob("*.js"))]
     found = {
         PLACEHOLDER.sub(lambda each: value(each[0]), command) for text in texts for command in COMMAND.findall(text)

@@ -1,4 +1,4 @@
-"""The page Commands of the documentation's site contains the help of the commands."""
+"""Tests that the page Commands of the documentation's site contains the help of the commands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`odradek control` turns the arguments of a command line into the values of the call's fields."""
+"""Tests that `odradek control` turns the arguments of a command line into the values of the call's fields."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ BY_ACTION = {call.action: call for call in CALLS if call.action is not None}
 
 
 def made(*words: str) -> tuple[str, str, object]:
-    """Returns method, path and body of the call for these arguments."""
+    """Returns the method, the path and the body of the call for these arguments."""
     parser = argparse.ArgumentParser()
     configure(parser)
     call = BY_ACTION[words[0]]

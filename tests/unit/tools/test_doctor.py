@@ -1,4 +1,4 @@
-"""The conclusions that `odradek doctor` draws from its findings."""
+"""Tests of the findings of `odradek doctor`, and of the conclusions that it draws from them."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""`odradek inspect` shows the acknowledgements staged in transactions (docs/formats/share-group-state.md)."""
+"""Tests that `odradek inspect` shows the acknowledgements staged in transactions
+(docs/formats/share-group-state.md)."""
 
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import PendingRange, Resolution, ResolvedRange, SharePartitionKey, ShareUpdate

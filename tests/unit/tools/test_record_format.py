@@ -1,4 +1,4 @@
-"""One record per line, in the format of kcat."""
+"""Tests of records as text: one record per line in the format of kcat, or as JSON."""
 
 import json
 

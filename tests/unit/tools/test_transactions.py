@@ -1,4 +1,4 @@
-"""The output of commands about transactions, for the responses of a cluster."""
+"""Tests of how long the commands about transactions say that a transaction has been open."""
 
 from odradek.client.administration.transactions import TransactionDescription
 from odradek.client.common.values import TopicPartition
@@ -9,6 +9,6 @@ def test_a_transaction_is_open_from_its_start_until_all_its_partitions_have_thei
         return TransactionDescription("pay", 1, "any", 7, 0, 60_000, started_ms, partitions)
 
     assert described(1_000, TopicPartition("t", 0)).open_for_ms(1_500) == 500
-    assert described(1_000, TopicPartition("t", 0)).open_for_ms(900) == 0  # The other machine's clock is ahead.
+    assert described(1_000, TopicPartition("t", 0)).open_for_ms(900) == 0  # the other machine's clock is ahead
     assert described(1_000).open_for_ms(1_500) is None
     assert described(None).open_for_ms(1_500) is None

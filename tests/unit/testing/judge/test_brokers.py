@@ -1,4 +1,5 @@
-"""Requests between brokers, in a recording in front of Apache Kafka, do not count as a client's."""
+"""Tests that requests between brokers, in a recording in front of Apache Kafka, do not count as requests of a
+client."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.support.traces import Trace
 
 
 def clients(*requests: tuple[Message, int]) -> int:
-    """Returns the number of clients that are judged if these requests arrive on one connection."""
+    """Returns the number of clients that the judge finds if these requests arrive on one connection."""
     trace = Trace()
     peer = trace.connect()
     peer.ask(ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.1"), 4)

@@ -1,5 +1,5 @@
-"""Comparison of responses: values that the protocol leaves open may differ, and every other difference is reported with
-its field."""
+"""Tests of the comparison of responses. Values that the protocol leaves open may differ, and every other difference is
+reported with its field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek certs` creates what is missing or expires soon, and leaves the rest unchanged."""
+"""Tests that `odradek certs` creates certificates that are missing or expire soon, and leaves all others unchanged."""
 
 import os
 import ssl

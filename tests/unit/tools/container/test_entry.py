@@ -1,4 +1,5 @@
-"""The meaning of the words that follow the image's name in `docker run`."""
+"""Tests of the image's entry point: the meaning of the words after the image's name in `docker run`, the health check,
+and start scripts."""
 
 import os
 import subprocess
@@ -84,9 +85,9 @@ def test_a_missing_secret_is_refused_with_the_place_where_it_is_looked_for() -> 
 @pytest.mark.parametrize(
     "awaited",
     [
-        r".*Transitioning from RECOVERY to RUNNING.*",  # Testcontainers for Java and Go wait for this line.
-        r".*\[KafkaServer id=\d+\] started.*",  # Testcontainers for Python waits for this line with ZooKeeper.
-        r".*Kafka Server started.*",  # Testcontainers for Python waits for this line with KRaft.
+        r".*Transitioning from RECOVERY to RUNNING.*",  # Testcontainers for Java and Go wait for this line
+        r".*\[KafkaServer id=\d+\] started.*",  # Testcontainers for Python waits for this line with ZooKeeper
+        r".*Kafka Server started.*",  # Testcontainers for Python waits for this line with KRaft
     ],
 )
 def test_the_log_has_the_line_that_testcontainers_wait_for(awaited: str) -> None:
@@ -125,7 +126,7 @@ def test_the_command_says_whether_the_broker_is_ready(tmp_path: Path, capsys: py
     with BrokerProcess(tmp_path / "data") as broker:
         assert isinstance(broker, BrokerProcess)
         port = broker.ready["http_port"]
-        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).close()  # The first request loads the HTTP server.
+        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).close()  # the first request loads the HTTP server
         assert cli(["health", "--http-port", str(port)]) == 0
     assert run("health", KAFKA_ODRADEK_HTTP_PORT="1").returncode == 1
 

@@ -1,4 +1,4 @@
-"""The image's environment: the variables of apache/kafka, and the image's own defaults."""
+"""Tests of the image's environment: the variables of apache/kafka, and the image's own defaults."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +28,7 @@ def completed(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING, **
 
 
 def settings(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> dict[str, str]:
-    """Returns the broker's settings for these environment variables and this properties file."""
+    """Returns the broker's settings if the image gets these environment variables and this properties file."""
     config, _ = configure(in_file, completed(given, in_file).variables, {})
     return config.given_settings
 
@@ -48,7 +48,7 @@ def test_what_is_given_wins_over_a_default_in_the_environment_and_in_the_file(va
     value = {"KAFKA_LISTENERS": "PLAINTEXT://:1", "KAFKA_ODRADEK_ADVERTISE": "listeners"}.get(variable, "given")
     assert settings({variable: value})[setting] == value
     assert settings({}, {setting: value})[setting] == value
-    assert settings({variable: value}, {setting: "PLAINTEXT://:2"})[setting] == value  # A variable overrides the file.
+    assert settings({variable: value}, {setting: "PLAINTEXT://:2"})[setting] == value  # a variable overrides the file
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_variables_are_mapped_as_apache_kafka_does(variables: dict[str, str], ex
 def test_listeners_follow_from_advertised_listeners(advertised: str, listeners: str) -> None:
     assert completed({"KAFKA_ADVERTISED_LISTENERS": advertised}).variables["KAFKA_LISTENERS"] == listeners
     assert completed({}, {"advertised.listeners": advertised}).variables["KAFKA_LISTENERS"] == listeners
-    # In a compose file, an empty variable counts as not set.
+    # A compose file may set a variable to the empty string. The variable then counts as not set.
     given = {"KAFKA_ADVERTISED_LISTENERS": advertised, "KAFKA_LISTENERS": ""}
     assert completed(given).variables["KAFKA_LISTENERS"] == listeners
     assert "KAFKA_LISTENERS" not in completed({"KAFKA_ADVERTISED_LISTENERS": advertised}, {"listeners": "x"}).variables

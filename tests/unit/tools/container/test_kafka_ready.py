@@ -1,4 +1,4 @@
-"""`cub kafka-ready`, which start-up jobs for Confluent's images call before anything else."""
+"""Tests of `cub kafka-ready`, which start-up jobs for Confluent's images call before anything else."""
 
 import pytest
 

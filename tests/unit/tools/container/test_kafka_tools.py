@@ -1,4 +1,4 @@
-"""Kafka's scripts in health checks and start-up jobs, and the commands that replace them."""
+"""Tests of the commands that replace Kafka's scripts in health checks and start-up jobs."""
 
 import shlex
 from pathlib import Path
@@ -125,7 +125,7 @@ def test_a_script_is_a_command(script: str, command: str) -> None:
     tool, *words = shlex.split(script)
     (call,) = translated(tool, words)
     assert (call.words, call.stdin) == (shlex.split(command), None)
-    parser(call.words[0]).parse_args(call.words)  # The command exists, and has these options.
+    parser(call.words[0]).parse_args(call.words)  # the command exists and has these options
 
 
 def test_a_password_goes_to_standard_input_and_quotas_are_another_command() -> None:

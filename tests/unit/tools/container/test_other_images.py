@@ -1,5 +1,5 @@
-"""Compose files for bitnami/kafka, cp-kafka and confluent-local: their variables result in the same settings as in
-those images, and the log names the variables that have no effect."""
+"""Tests of compose files for bitnami/kafka, cp-kafka and confluent-local. Their variables result in the same settings
+as in those images, and the log names the variables that have no effect."""
 
 import subprocess
 from collections.abc import Collection, Mapping
@@ -50,7 +50,7 @@ def test_an_environment_gives_the_settings_that_it_gave_there(kind: str, shape: 
     expected = shape["settings"]
     assert {name: config.given_settings.get(name) for name in expected} == expected
     idle = [f"these settings have no effect in this broker: {shape['idle']}"] if "idle" in shape else []
-    assert list(warnings) == idle  # In particular, no setting is unknown.
+    assert list(warnings) == idle  # in particular, no setting is unknown
     for text in shape.get("warnings", ()):
         assert any(text in line for line in found.warnings), found.warnings
     assert bool(found.warnings) == ("warnings" in shape)
@@ -184,7 +184,7 @@ def test_another_form_of_add_scram_is_refused(added: str) -> None:
 
 
 def test_kafka_storage_hands_users_to_the_broker(tmp_path: Path) -> None:
-    """`run` of Confluent's images sources `configure`, to which Testcontainers appends such lines."""
+    """Tests `configure`, which `run` of Confluent's images sources, and to which Testcontainers appends such lines."""
     configure_script = tmp_path / "configure"
     configure_script.write_text(
         (REPOSITORY / "docker/rootfs/etc/confluent/docker/configure").read_text()

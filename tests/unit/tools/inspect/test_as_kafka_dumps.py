@@ -1,4 +1,5 @@
-"""Every file of the recorded directories is shown with the same contents as in DumpLogSegments."""
+"""Tests that `odradek inspect` shows every file of the recorded directories with the same contents as
+DumpLogSegments."""
 
 import json
 import re
@@ -15,7 +16,7 @@ from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_
 
 NAMES = directories() if IS_THERE else []
 CLEAN = [name for name in NAMES if not name.startswith("unclean")]
-UNEDITED = [name for name in NAMES if name != "unclean-torn"]  # DumpLogSegments fails on its torn segments.
+UNEDITED = [name for name in NAMES if name != "unclean-torn"]  # DumpLogSegments fails on the torn segments
 FIXED_KINDS = ("index", "timeindex", "txnindex", "snapshot")
 DECODED_KINDS = ("transaction-state", "offsets", "share-group-state", "metadata", "metadata-snapshot")
 FIELD = re.compile(r"(?P<name>\w+): (?:OptionalLong\[(?P<optional>\d+)\]|(?P<value>\S+))")
@@ -23,14 +24,14 @@ pytestmark = needs_oracle
 
 
 def dumped(name: str, kind: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the path below the directory and the lines of each file."""
+    """Yields, for each file, its path below the directory and the lines that DumpLogSegments printed."""
     parts = re.split(r"^Dumping (\S+)\n", dump(name, kind), flags=re.MULTILINE)[1:]
     for path, text in zip(parts[::2], parts[1::2], strict=True):
         yield path, text.splitlines()
 
 
 def numbers(text: str) -> dict[str, str]:
-    """Returns the values that DumpLogSegments prints as `name: value`, without empty ones."""
+    """Returns the values that DumpLogSegments prints as `name: value`, without empty values."""
     found = {match["name"]: match["optional"] or match["value"] for match in FIELD.finditer(text)}
     return {name: value for name, value in found.items() if value != "OptionalLong.empty"}
 
@@ -56,10 +57,11 @@ def test_nothing_in_a_directory_of_kafka_is_unknown_or_damaged(name: str, tmp_pa
 def test_indexes_and_snapshots_hold_what_the_tool_prints(name: str, kind: str, tmp_path: Path) -> None:
     directory = unpack(name, tmp_path)
     for path, lines in dumped(name, kind):
-        if "-delete/" in path:  # DumpLogSegments prints preallocated zeros as entries.
+        if "-delete/" in path:  # DumpLogSegments prints preallocated zeros as entries
             continue
         theirs = [numbers(line) for line in lines if re.match(r"(offset|timestamp|version|producerId): ", line)]
-        # Kafka preallocates the indexes of active segments. For an empty one, DumpLogSegments prints one entry.
+        # Kafka preallocates the indexes of active segments. For an empty index, DumpLogSegments prints one entry of
+        # zeros.
         theirs = [found for found in theirs if "0" not in (found.get("position"), found.get("timestamp"))]
         ours = [shown_as_by_the_tool(entry) for entry in entries(directory / path) if entry.kind != "producer snapshot"]
         for row, found in zip(ours, theirs, strict=True):

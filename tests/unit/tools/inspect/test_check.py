@@ -1,4 +1,4 @@
-"""`odradek inspect check` finds each kind of planted damage at its place, and nothing else."""
+"""Tests that `odradek inspect check` finds each kind of planted damage at its place, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ ONGOING, COMPLETE_COMMIT = 1, 4
 
 @pytest.fixture
 def log(tmp_path: Path) -> WrittenLog:
-    """Writes a valid log: transactions of two producers and plain records, in two segments, with the offsets 0 to
-    16."""
+    """Writes a valid log with the offsets 0 to 16 in two segments. It contains transactions of two producers, and plain
+    records."""
     log = WrittenLog(tmp_path / "data")
     log.transaction(PRODUCER, commit=True, records=2)
     log.transaction(OTHER, commit=False, records=2)
@@ -88,7 +88,7 @@ def test_a_compacted_log_has_gaps_and_no_finding(log: WrittenLog) -> None:
     checkpoint.unlink()
     log.write(
         changed(good_batch(3), base_offset=log.next_offset, leader_epoch=0, record_count=2)
-    )  # Compaction may leave such a batch with two of three records.
+    )  # compaction may leave such a batch with two of three records
     assert kinds(log) == []
 
 
@@ -135,7 +135,8 @@ def test_a_transaction_with_two_outcomes(log: WrittenLog, tmp_path: Path) -> Non
 
 
 def coordinator(data: Path, *states: tuple[int, int, list[int]]) -> None:
-    """Writes `__transaction_state`: consecutive (status, epoch, partitions of t) of the id `tid`."""
+    """Writes `__transaction_state`: consecutive records of the transactional id `tid`, each from a status, an epoch,
+    and partitions of t."""
     written = WrittenLog(data, topic="__transaction_state")
     key = struct.pack(">h", 0) + encode(TransactionLogKey(transactional_id="tid"), 0)
     for status, epoch, partitions in states:

@@ -1,4 +1,4 @@
-"""`odradek inspect` shows the contents of valid files, and reports damaged ones."""
+"""Tests that `odradek inspect` shows the contents of valid files, and reports damaged ones."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def file(folder: Path, name: str, *parts: bytes | bytearray) -> Path:
 
 
 def rows(path: Path, **options: str) -> list[dict[str, object]]:
-    """Returns the rows that `--json` prints, without the file's name."""
+    """Returns the rows that `--json` prints, without the field for the file's name."""
     out = io.StringIO()
     inspect([path], as_json=True, out=out, kind=options.get("kind"), topic=options.get("topic"))
     found = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -198,7 +198,7 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
         assert row["body"] == row["body"] | {"clusterId": "c"}  # type: ignore[operator]  # a dictionary
 
 
-# Damaged files.
+# Damaged files
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_is_named_with_its_place(
 
 def test_behind_a_batch_with_a_wrong_crc_reading_goes_on(tmp_path: Path) -> None:
     damaged = batch(0, b"one")
-    damaged[HEADER_BYTES - 20] ^= 1  # the base sequence of the batch
+    damaged[HEADER_BYTES - 20] ^= 1  # changes the base sequence of the batch
     found = rows(file(tmp_path, f"t-0/{SEGMENT}", damaged, batch(1, b"two")))
     assert [row["kind"] for row in found] == ["batch", "damage", "record", "batch", "record"]
     assert (found[0]["isValid"], found[3]["isValid"]) == (False, True)
@@ -299,7 +299,7 @@ def test_a_frame_cut_short_is_damage_wherever_it_is_cut(cut: int, tmp_path: Path
     assert row["kind"] == "damage"
 
 
-# The command.
+# The command
 
 
 def test_of_a_directory_all_known_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""A recording as a capture: complete TCP connections with valid checksums and sequence numbers, and their frames."""
+"""Tests of a recording as a capture: it has complete TCP connections with valid checksums and sequence numbers, and the
+frames of the recording."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Side:
 
 
 def read(capture: bytes) -> dict[Way, Side]:
-    """Checks every packet, and returns the data of each direction."""
+    """Checks every packet of the capture, and returns the data of each direction."""
     sides: dict[Way, Side] = defaultdict(Side)
     position = len(HEAD)
     while position < len(capture):

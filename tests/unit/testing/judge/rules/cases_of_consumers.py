@@ -1,4 +1,5 @@
-"""Cases of FET, SHR, MET and TEL: for each rule a trace that keeps it and one that breaks it."""
+"""Cases of the rules FET, SHR, MET and TEL: for each rule, one trace that keeps the rule and one trace that breaks
+it."""
 
 from __future__ import annotations
 
@@ -100,9 +101,10 @@ def fetch(
     after_ms: float = 100,
     answered_after_ms: float = 1,
 ) -> None:
-    """Adds a Fetch of one partition.
+    """Adds a Fetch request for one partition, and its response.
 
-    session  id and epoch
+    session  session id and session epoch of the request
+    gives    session id in the response
     """
     topic = FetchTopic(topic="t", topic_id=topic_id, partitions=[FetchPartition(partition=0, fetch_offset=offset)])
     request = FetchRequest(session_id=session[0], session_epoch=session[1], isolation_level=isolation, topics=[topic])
@@ -213,7 +215,7 @@ def share_coordinator_moved(looks: bool) -> Story:
 
 
 def described_coordinator_moved(looks: bool) -> Story:
-    """Two groups are described, and only the coordinator of one of them has moved."""
+    """Returns a story in which two groups are described, and only the coordinator of one of them has moved."""
 
     def story(trace: Trace) -> None:
         peer, other = trace.connect(), trace.connect()
@@ -229,8 +231,8 @@ def described_coordinator_moved(looks: bool) -> Story:
 
 
 def refused(request: Message, version: int, answer: Message, *, finds_type: int, key: str) -> Story:
-    """The request is repeated although the answer contains NOT_COORDINATOR. In between, the client sends
-    FindCoordinator with this key type and key."""
+    """Returns a story in which a request is repeated although its response contains NOT_COORDINATOR. After each
+    response, the client sends FindCoordinator with the given key type and key."""
 
     def story(trace: Trace) -> None:
         peer, other = trace.connect(), trace.connect()
@@ -242,7 +244,7 @@ def refused(request: Message, version: int, answer: Message, *, finds_type: int,
 
 
 def requests_of_a_group() -> tuple[tuple[Message, int, Message], ...]:
-    """Returns requests to the coordinator of group g, each with its version and an answer that contains
+    """Returns requests to the coordinator of group g, each with its version and a response that contains
     NOT_COORDINATOR."""
     committed = OffsetCommitResponse(
         topics=[OffsetCommitResponseTopic(name="a", partitions=[OffsetCommitResponsePartition(error_code=16)])]
@@ -266,7 +268,7 @@ def requests_of_a_group() -> tuple[tuple[Message, int, Message], ...]:
 
 
 def adds_partitions() -> tuple[Message, int, Message]:
-    """Returns an AddPartitionsToTxn request with its version and an answer that contains NOT_COORDINATOR."""
+    """Returns an AddPartitionsToTxn request, its version, and a response that contains NOT_COORDINATOR."""
     partition = AddPartitionsToTxnPartitionResult(partition_error_code=16)
     topic = AddPartitionsToTxnTopicResult(name="a", results_by_partition=[partition])
     request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="t")
@@ -345,7 +347,7 @@ class Sharer:
 
 
 def shares(*epochs: int, error: int = 0, after_ms: float = 100) -> Story:
-    """Returns a story of ShareFetches. The response to the last but one has `error`."""
+    """Returns a story of ShareFetches with these session epochs. The second response has `error`."""
 
     def story(trace: Trace) -> None:
         sharer = Sharer(trace)
@@ -376,7 +378,8 @@ def acknowledges_twice(trace: Trace) -> None:
 
 
 def renews(kind: int) -> Story:
-    """Returns a story in which the last of ten records is renewed, or not, and acknowledged later."""
+    """Returns a story in which the last of ten records is acknowledged with the type `kind`, such as RENEW, and
+    acknowledged again later."""
 
     def story(trace: Trace) -> None:
         sharer = Sharer(trace)

@@ -1,4 +1,4 @@
-"""Cases of GRP and 848: for each rule a trace that keeps it and one that breaks it."""
+"""Cases of the rules GRP and 848: for each rule, one trace that keeps the rule and one trace that breaks it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ def given_an_id(then: str) -> Story:
 
 
 def given_an_id_at_once(later: str) -> Story:
-    """Returns a story in which a member joins with its new id before the judge assumes that the member knows the id.
-    Later it joins once more, as a new member or as itself."""
+    """Returns a story in which a member joins with its new id so soon that the judge does not assume yet that the
+    member knows the id.
+
+    Later the member joins once more: as a new member if `later` is empty, and otherwise with the id `later`.
+    """
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -207,7 +210,8 @@ def joined(*, full: bool = True, member: str = "m", epoch: int = 0) -> Story:
 
 
 def then_beats(epoch: int = 3, *, names: list[str] | None = None, after_ms: float = 5000, error: int = 0) -> Story:
-    """Returns a story in which a member joins, gets epoch 3 (or then an error), and sends this heartbeat."""
+    """Returns a story in which a member joins, gets epoch 3, and sends this heartbeat. If `error` is given, the member
+    gets this error before."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -231,8 +235,8 @@ def leaves(then: int | None = None) -> Story:
 
 
 def leaves_and_commits(epoch: int) -> Story:
-    """Returns a story with a commit after the member has left. Java 4.3.1 commits with epoch -1, as if it were not a
-    member, if its application was too slow."""
+    """Returns a story with a commit after the member has left. If its application is too slow, Java 4.3.1 commits with
+    epoch -1, as if it were not a member."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -244,8 +248,8 @@ def leaves_and_commits(epoch: int) -> Story:
 
 
 def left_before_an_answer(then: int) -> Story:
-    """Returns a story in which a heartbeat is answered after the member has left, which then sends another
-    heartbeat."""
+    """Returns a story in which a heartbeat is answered only after the member has sent its leave request. Then the
+    member sends another heartbeat."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -285,8 +289,8 @@ def commits_at(epoch: int, *, stale: bool = False) -> Story:
 
 
 def asks_for_its_epoch(is_refused: bool) -> Story:
-    """Returns a story with a heartbeat that reports no changes, soon after a commit. librdkafka 2.16 sends such a
-    heartbeat after STALE_MEMBER_EPOCH."""
+    """Returns a story in which a heartbeat that reports no changes follows soon after a commit. librdkafka 2.16 sends
+    such a heartbeat after STALE_MEMBER_EPOCH."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -303,8 +307,8 @@ def cooperates(
     """Returns a story of cooperative rebalancing.
 
     claims  the generation and the partitions that each member claims
-    given   the assignments of the leader `m`
-    then    the leader's claim when it joins again
+    given   the partitions that the leader `m` assigns to each member
+    then    the partitions that the leader claims when it joins again
     """
 
     def metadata(generation: int, *partitions: int) -> bytes:

@@ -1,4 +1,5 @@
-"""Cases of VER, CON, PRD and IDM: for each rule a trace that keeps it and one that breaks it."""
+"""Cases of the rules VER, CON, PRD and IDM: for each rule, one trace that keeps the rule and one trace that breaks
+it."""
 
 from __future__ import annotations
 
@@ -146,9 +147,10 @@ def repeats(times: int) -> Story:
 
 
 def sequences(*sent: tuple[int, int], epochs: tuple[int, ...] = (), errors: dict[int, int] | None = None) -> Story:
-    """Returns a story of batches (sequence, count) on one connection, after InitProducerId.
+    """Returns a story of batches (sequence, number of records) on one connection, after InitProducerId.
 
-    errors  error codes by the position of the batch
+    epochs  producer epochs of the batches
+    errors  error codes by position of the batch
     """
 
     def story(trace: Trace) -> None:
@@ -175,7 +177,7 @@ def on_a_new_connection(sequence: int) -> Story:
 
 
 def begins_again(value: bytes) -> Story:
-    """Returns a story in which three batches are acknowledged, and then the sequences start at 0 again."""
+    """Returns a story in which three batches are acknowledged, and then the producer starts again at sequence 0."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -189,7 +191,8 @@ def begins_again(value: bytes) -> Story:
 
 
 def sends_again(value: bytes, *, error: int | None = None, timestamp: int = 0) -> Story:
-    """Returns a story of a batch whose response is lost or has `error`, and of a batch with the next sequence."""
+    """Returns a story in which the response to a batch is lost or has `error`. The producer then sends a batch with the
+    same sequence and the value `value`."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -207,7 +210,7 @@ def at_once(count: int) -> Story:
         peer = trace.connect()
         for sequence in range(count):
             produce(peer, batch(sequence, producer=P), lost=True)
-            trace.entries.pop()  # The request stays in flight.
+            trace.entries.pop()  # the request stays in flight
 
     return story
 

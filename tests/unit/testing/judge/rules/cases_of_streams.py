@@ -1,4 +1,4 @@
-"""Cases of STG: for each rule a trace that keeps it and one that breaks it."""
+"""Cases of the rules STG: for each rule, one trace that keeps the rule and one trace that breaks it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ INTERVAL_MS = 5000
 
 
 def topology(epoch: int = 0, *topics: str) -> Topology:
-    """Returns a topology with one subtopology "0" that reads these topics, or `t`."""
+    """Returns a topology with one subtopology "0" that reads these topics, or the topic `t` if none are given."""
     return Topology(epoch=epoch, subtopologies=[Subtopology(subtopology_id="0", source_topics=list(topics or ["t"]))])
 
 
@@ -78,7 +78,7 @@ def changed(request: StreamsGroupHeartbeatRequest, other: dict[str, object]) -> 
 
 
 class Member:
-    """A member of a streams group. Unless a test says otherwise, it gets epoch 3."""
+    """A member of a streams group. The responses to its heartbeats contain epoch 3, unless a test says otherwise."""
 
     def __init__(self, trace: Trace) -> None:
         self.peer = trace.connect()
@@ -107,8 +107,8 @@ class Member:
 
 
 def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: float = INTERVAL_MS) -> Story:
-    """Returns a story of these heartbeats. All responses but the last have `error`. The last heartbeat comes `after_ms`
-    later."""
+    """Returns a story of these heartbeats. All responses but the last have `error`. The last heartbeat follows
+    `after_ms` after the one before."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -122,7 +122,8 @@ def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: flo
 def joined_and_sends(
     request: StreamsGroupHeartbeatRequest, *, error: int = 0, last: int = 0, after_ms: float = INTERVAL_MS
 ) -> Story:
-    """Returns a story in which a member joins, sends a heartbeat that gets `error`, and then sends this heartbeat."""
+    """Returns a story in which a member joins and then sends this heartbeat. If `error` is given, another heartbeat
+    gets this error before."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -167,8 +168,8 @@ def asks_for_its_epoch(trace: Trace) -> None:
 
 
 def acknowledges_late(times: int) -> Story:
-    """Returns a story in which a member needs longer than the interval to start its tasks, and then sends this many
-    heartbeats early."""
+    """Returns a story in which a member needs longer than the heartbeat interval to start its tasks. Then it sends
+    `times` heartbeats too early."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -182,8 +183,11 @@ def acknowledges_late(times: int) -> Story:
 
 
 def waits_for_the_assignment(times: int) -> Story:
-    """Returns a story in which a response says that the assignment is delayed, and a later one that the group is ready.
-    After each of the two responses, the member sends this many heartbeats early."""
+    """Returns a story in which a response says that the assignment is delayed, and a later response says that the group
+    is ready.
+
+    After each of these responses, the member sends `times` heartbeats too early.
+    """
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -198,7 +202,7 @@ def waits_for_the_assignment(times: int) -> Story:
 
 def sends_after_an_acknowledgement(after_ms: float) -> Story:
     """Returns a story in which a member acknowledges its tasks 3 s after its last regular heartbeat, and sends the next
-    heartbeat this much later."""
+    heartbeat `after_ms` after the acknowledgement."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -211,8 +215,8 @@ def sends_after_an_acknowledgement(after_ms: float) -> Story:
 
 
 def left_before_an_answer(then: StreamsGroupHeartbeatRequest) -> Story:
-    """Returns a story in which a heartbeat is answered after the member has left, which then sends another
-    heartbeat."""
+    """Returns a story in which a heartbeat is answered only after the member has sent its leave request. Then the
+    member sends another heartbeat."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -290,7 +294,7 @@ def nothing_new() -> StreamsGroupHeartbeatResponse:
 
 
 def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: float = INTERVAL_MS) -> Story:
-    """Returns a story in which a member gets the tasks 0_0 and 0_1, reports them, and sends these heartbeats."""
+    """Returns a story in which a member gets the tasks 0_0 and 0_1, reports them, and then sends these heartbeats."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -303,7 +307,7 @@ def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: flo
 
 
 def loses_a_task_and_sends(request: StreamsGroupHeartbeatRequest, after_ms: float) -> Story:
-    """Returns a story in which a member with 0_0 and 0_1 loses 0_1, and sends this heartbeat."""
+    """Returns a story in which a member with the tasks 0_0 and 0_1 loses 0_1, and then sends this heartbeat."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -316,8 +320,8 @@ def loses_a_task_and_sends(request: StreamsGroupHeartbeatRequest, after_ms: floa
 
 
 def gives_a_task_up_and_commits(partition: int, version: int = 9) -> Story:
-    """Returns a story in which a member closes a task and commits. From version 10 on the commit has topic ids from
-    Metadata."""
+    """Returns a story in which a member closes a task and then commits the offset of `partition`. If the version is at
+    least 10, the commit has topic ids from Metadata."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -337,7 +341,7 @@ def gives_a_task_up_and_commits(partition: int, version: int = 9) -> Story:
 
 
 def joins_another_member(answered: int, *topics: str) -> Story:
-    """Returns a story in which member m joins with topic t, and member n with these topics."""
+    """Returns a story in which member m joins with the topic t, and member n joins with the given topics."""
 
     def story(trace: Trace) -> None:
         Member(trace).join()

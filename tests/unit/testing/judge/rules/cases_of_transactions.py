@@ -1,4 +1,5 @@
-"""Cases of TXN, TV2, 2PC and SHT: for each rule a trace that keeps it and one that breaks it."""
+"""Cases of the rules TXN, TV2, 2PC and SHT: for each rule, one trace that keeps the rule and one trace that breaks
+it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def _adds_offsets(error: int, pair: tuple[int, int]) -> Asked:
 
 
 class Producer:
-    """A transactional producer with two connections, at TV1 or TV2."""
+    """A transactional producer with two connections, which uses transaction.version 1 or 2 depending on its Produce
+    version."""
 
     def __init__(self, trace: Trace, version: int = 11, *, begins: bool = True) -> None:
         self.coordinator, self.leader = trace.connect(), trace.connect()
@@ -75,7 +77,7 @@ class Producer:
         self.coordinator.ask(*_adds_offsets(error, pair))
 
     def add_both(self, error: int, error_of_offsets: int) -> None:
-        """Sends AddOffsetsToTxn after AddPartitionsToTxn before either is answered, as kafka-python does."""
+        """Sends AddPartitionsToTxn and then AddOffsetsToTxn before either is answered, as kafka-python does."""
         self.coordinator.ask_interleaved(_adds(error, PAIR), _adds_offsets(error_of_offsets, PAIR))
 
     def acknowledge(self, pair: tuple[int, int] = PAIR) -> None:

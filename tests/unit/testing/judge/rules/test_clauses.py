@@ -1,4 +1,4 @@
-"""Each rule has a clause: a row of docs/spec/client-rules.md with its reason and its source."""
+"""Tests that each rule has a clause: a row of docs/spec/client-rules.md with the rule's reason and source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ PAGE = "docs/spec/client-rules.md"
 ROW = re.compile(
     r'\| <a id="(?P<anchor>[\w-]+)"></a>(?P<rule>[\w.]+) \| (?P<text>.*) \| (?P<why>.*) \| (?P<source>.*) \|'
 )
-# Permitted sources: a KIP, a definition, the protocol guide, a setting, or a section of the rule book.
+# Permitted sources: a KIP, the message definitions or format, the protocol guide, a setting, or a section of the rule
+# book.
 SOURCE = re.compile(
     r"KIP-\d+|message definitions?|message format|protocol guide, [a-z ]+|configuration, [a-z.]+"
     r"|\]\([\w-]+\.md#s[\d-]+\)"
@@ -32,7 +33,7 @@ class Clause(NamedTuple):
 
 
 def clauses() -> dict[str, Clause]:
-    """Returns the rows of the page by their anchors."""
+    """Returns the clauses on the page by their anchors."""
     lines = (REPOSITORY / PAGE).read_text(encoding="utf-8").splitlines()
     found = [Clause(*match.groups()) for line in lines if (match := ROW.fullmatch(line))]
     return {clause.anchor: clause for clause in found}

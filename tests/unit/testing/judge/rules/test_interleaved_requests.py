@@ -1,5 +1,5 @@
-"""A client may send several requests before it reads a response. No rule assumes that a request reacts to the last
-response."""
+"""Tests that a client may send several requests before it reads a response. No rule assumes that a request reacts to
+the latest response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.testing.judge.rules.cases_of_groups import heartbeat
 from tests.unit.testing.judge.rules.cases_of_transactions import NAME, NEXT, Producer, acknowledges
 from tests.unit.testing.judge.rules.test_rules import CASES
 
-# Rules that a request breaks alone or with earlier requests, whatever the responses were.
+# Rules that a request breaks alone or with earlier requests, whatever the responses are.
 BROKEN_WITHOUT_AN_ANSWER = {
     *("VER.1", "VER.4", "VER.5", "VER.6", "VER.9", "CON.5"),
     *("PRD.1", "PRD.2", "PRD.3", "PRD.4"),
@@ -33,7 +33,7 @@ BROKEN_WITHOUT_AN_ANSWER = {
     *("STG.1", "STG.2", "STG.3", "STG.6", "STG.15"),
     *("STG.20", "STG.21", "STG.22", "STG.23", "STG.29"),
 }
-# The client has received the response earlier on another connection.
+# Rules about a response that the client has received earlier on another connection.
 KNOWN_FROM_ELSEWHERE = {"2PC.2", "SHT.1"}
 
 
@@ -50,7 +50,7 @@ def test_who_has_not_read_an_answer_is_not_held_to_know_it(case: Case) -> None:
 
 
 def test_every_exception_is_one() -> None:
-    """Each excepted rule is broken by one of its cases before the client has read a response."""
+    """Tests that each excepted rule is broken by one of its cases before the client has read a response."""
     broken = {
         case.rule
         for case in CASES
@@ -64,7 +64,7 @@ def test_every_exception_is_one() -> None:
 )
 @pytest.mark.parametrize("order", ["same", "swapped", "interleaved"])
 def test_requests_of_two_apis_are_retried_in_any_order(of_partitions: int, of_offsets: int, order: str) -> None:
-    """kafka-python 3.0.12 sends the two requests in this way."""
+    """Tests retries of two requests that are in flight together, as kafka-python 3.0.12 sends them."""
     trace = Trace()
     producer = Producer(trace)
     producer.add_both(of_partitions, of_offsets)
@@ -116,7 +116,7 @@ def test_a_producer_that_goes_on_while_its_init_producer_id_is_to_be_retried_is_
 
 
 def test_the_instance_that_was_replaced_may_go_on_until_it_is_fenced() -> None:
-    """Neither 2PC.2 nor SHT.1 applies to the old instance, which does not know its successor."""
+    """Tests that neither 2PC.2 nor SHT.1 applies to the old instance, which does not know about its successor."""
     trace = Trace()
     old = Producer(trace, 12)
     new = trace.connect()
