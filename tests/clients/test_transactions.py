@@ -98,7 +98,7 @@ def everybody_reads(
 
 
 def is_decided(bootstrap: str, topic: str) -> bool:
-    """Returns whether committed readers can read as far as uncommitted readers."""
+    """Returns whether read_committed consumers can read as far as read_uncommitted consumers."""
     admin = new_admin(bootstrap)
     place = confluent_kafka.TopicPartition(topic, 0)
     ends = set()

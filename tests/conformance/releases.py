@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
-# The release and the features of a formatted directory, by the name with which a cluster emulates the release.
+# The release of Kafka and the features of a formatted directory, by the name of the emulated release.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),
     "4.0": ("4.0.0", {}),

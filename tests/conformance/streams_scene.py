@@ -172,7 +172,7 @@ class Member:
     epoch."""
 
     def __init__(self, scene: "Scene", name: str, **always: Any) -> None:
-        """Creates a member. `always` has fields for each heartbeat with which it joins."""
+        """Creates a member. `always` contains fields that the member sends whenever it joins."""
         self.scene, self.name = scene, name
         self.epoch = 0
         self._always = {"process_id": f"process-of-{name}", **always}

@@ -37,7 +37,7 @@ MOVES = int(os.environ.get("MOVES") or 15)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 NODES = (1, 4, 9)
 PARTITIONS = 4
-PER_MOVE = 60  # number of records that are added at each move
+PER_MOVE = 60  # number of records that are added before each move
 MAX_RECORDS_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when a leader or coordinator moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
@@ -90,7 +90,7 @@ class Command:
 
 
 class Source:
-    """The topic that is copied. It grows at each move, so that there is always something to copy."""
+    """The topic that is copied. It grows before each move, so that there is always something to copy."""
 
     def __init__(self, bootstrap: str) -> None:
         self.values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}

@@ -24,7 +24,7 @@ pytestmark = needs_kafka
 @pytest.fixture(scope="module", params=["false", "true"], ids=["ordinary", "two-phase"])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
     """Yields a broker that refuses two-phase commit, and then one that allows it. Clients that do not request two-phase
-    commit (InitProducerId v5) must get the same responses from both."""
+    commit (InitProducerId v5) must get the same responses from both brokers."""
     settings = {"offsets.topic.num.partitions": 4, "transaction.two.phase.commit.enable": request.param}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running

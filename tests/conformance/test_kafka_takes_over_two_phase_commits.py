@@ -82,7 +82,7 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
             wait_for("the markers", partial(is_complete, on_kafka, name))
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
         # Kafka does not know the producer id and epoch of the recovery. A new owner aborts the transaction without
-        # being told.
+        # noticing.
         assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
         assert on_kafka.init("kept-new", two_phase=False).error_code == 0
         assert on_kafka.describe("kept-new").transaction_state == "Empty"

@@ -1,5 +1,5 @@
 """Tests that Apache Kafka and Odradek give the same responses to the same requests, valid and invalid, at every
-version. Odradek emulates the release of Kafka with which it is compared.
+version. Odradek emulates the release of Kafka that it is compared with.
 
 With BROKER=kafka, a second Kafka replaces Odradek. Any difference is then a fault of the comparison.
 """

@@ -1,5 +1,5 @@
 """Tests that Apache Kafka and Odradek give the same responses to transactional requests, at every version and every
-transaction.version. Odradek emulates the release of Kafka with which it is compared.
+transaction.version. Odradek emulates the release of Kafka that it is compared with.
 
 UpdateFeatures changes the level of both brokers at run time. With BROKER=kafka, a second Kafka replaces Odradek.
 """

@@ -1,4 +1,5 @@
-"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of both."""
+"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of copiers and
+consumers."""
 
 import json
 import os

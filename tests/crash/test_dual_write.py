@@ -55,7 +55,7 @@ RECOVERING = (
 )
 VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
 MISSED_S = 0.3  # maximum downtime of the broker, during which an application waits for the broker
-IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout and a downtime with which the application gives up
+IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # a timeout and a downtime that make the application give up
 SHORT_MS, LONG_MS = 500, 5_000  # time for which the second of two instances waits for the first
 
 
@@ -235,7 +235,8 @@ def test_a_second_instance_takes_over_while_the_first_one_sleeps_at_a_step(world
 
 
 def test_a_state_that_does_not_get_into_the_row_is_found_out(world: World) -> None:
-    """The checks find an intended bug in the recipe, with which recovery aborts messages whose rows are committed."""
+    """The checks find an intended bug in the recipe. With this bug, recovery aborts messages whose rows are
+    committed."""
     if world.database.kind != SQLITE:
         pytest.skip("one database is enough to see it")
     world.run(replace(world.job(blocks=1), at=Step.COMMIT_DATABASE.name, when="after", deed="die", planted=True))
