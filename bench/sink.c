@@ -19,7 +19,7 @@ enum { BUFFER = 128 * 1024, EVENTS = 256, MAX_TOGETHER = 256 };
 
 typedef struct {
     int fd;
-    unsigned char length[4]; /* the part of it that has arrived */
+    unsigned char length[4]; /* the part of the length field that has arrived */
     unsigned have;
     uint32_t left;           /* bytes of the current request that have not arrived */
 } Peer;
