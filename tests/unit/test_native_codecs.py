@@ -1,6 +1,6 @@
-"""The codecs that native/codecs.py writes for mypyc work like those that are generated at run time.
+"""Tests that the codecs that native/codecs.py writes for mypyc work like the codecs that are generated at run time.
 
-In the compiled variant the latter are compiled too, and tests/unit/protocol compares them with another codec.
+In the compiled variant, tests/unit/protocol also runs the compiled codecs, and compares them with a reference codec.
 """
 
 import tomllib

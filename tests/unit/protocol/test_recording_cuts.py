@@ -1,4 +1,4 @@
-"""A judge gets frames without records: the headers are unchanged, and the rest consists of zeros. Unusual frames stay
+"""Tests that a judge gets frames whose headers are unchanged and whose records are zeros, and that unusual frames stay
 complete."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def produce(version: int, *records: Buffer | None) -> memoryview:
 
 
 def produce_one(version: int, records: Buffer | None, transactional_id: str | None = None) -> memoryview:
-    """Returns a typical request with one batch for one partition."""
+    """Returns a typical Produce request with one batch for one partition."""
     request = produce_request("orders", records, topic_id=bytes(16), transactional_id=transactional_id)
     return memoryview(request_bytes(request, version, 7, "a-client"))[LENGTH_BYTES:]
 
@@ -165,7 +165,7 @@ def test_damaged_frames_are_kept_whole_or_come_back_in_their_size(version: int) 
 
 @dataclass
 class Disk:
-    """A file that counts how much of it was read."""
+    """A file that counts how many bytes of it were read."""
 
     data: bytes
     read: int = 0

@@ -1,4 +1,4 @@
-"""The differential run compares every value that can be compared, and ignores only the others."""
+"""Tests that the differential run compares every value that can be compared, and ignores only the other values."""
 
 import time
 

@@ -1,6 +1,7 @@
-"""A client that changes from topic names to topic ids, or back, is judged as if it had used only one of the two.
+"""Tests that a client that changes from topic names to topic ids, or back, is judged as if it had used only names or
+only ids.
 
-Java's producer changes when the highest version of Produce that all its brokers serve changes from 12 to 13.
+Java's producer changes when the highest version of Produce that all its brokers support changes from 12 to 13.
 """
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_gap_or_a_restart_is_found_across_the_change(versions: tuple[int, int]
 
 
 def test_nobody_is_accused_where_metadata_comes_after_both_were_used() -> None:
-    """The recording started too late, so the judge cannot know which sequence comes next."""
+    """Tests a recording that started too late, so that the judge cannot know which sequence comes next."""
     trace = Trace()
     peer = trace.connect()
     init(peer, PRODUCER)
