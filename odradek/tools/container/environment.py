@@ -37,7 +37,7 @@ PASSWORDS = {
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": "KAFKA_SSL_KEYSTORE_PASSWORD",
     "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "KAFKA_SSL_TRUSTSTORE_PASSWORD",
 }
-# A compose file sets these variables to an empty value if they are to stay unset.
+# A compose file may give one of these variables an empty value, which means that the variable is not set.
 EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
 # Testcontainers for .NET leaves a comma at the end of these variables, which Kafka accepted before 4.2.
 LISTENERS = frozenset({"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"})
