@@ -1,8 +1,8 @@
-"""The members of a group play a story, and their broker crashes at every disk call.
+"""Plays a story with the members of a group, whose broker crashes at every disk call.
 
 Wherever the broker dies, the members repeat their unanswered requests to the next broker, as clients do, and continue.
-Everything that a member learned before the crash must still hold after the restart. The contents of a heartbeat, and
-the meaning of its response, depend on the kind of group: a subclass of `GroupWorld` defines both, and the story.
+Everything that a member learned before the crash must still hold after the restart. A subclass of `GroupWorld` defines
+the story, and the requests and responses of its kind of group.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class GroupWorld(ABC, Generic[M]):
             self.done += 1
 
     def fork(self: W) -> W:
-        """Returns a copy, so that the story can continue on one of several states of the disk."""
+        """Returns a copy of this world, so that the story can continue on one of several states of the disk."""
         other = copy(self)
         other.members = deepcopy(self.members)
         return other
@@ -147,10 +147,10 @@ class GroupWorld(ABC, Generic[M]):
         assert all(recorded.get(name, 0) >= epoch for name, epoch in told.items()), f"told {told}, recorded {recorded}"
 
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
-        """Returns the response to a heartbeat that joins.
+        """Sends a heartbeat that joins, and returns the response.
 
         If a static member did not receive the response to its join, it cannot join again before its session times out,
-        as with Kafka. This method then waits.
+        as with Kafka. This method then waits and joins again.
         """
         answer = self.stage.ask(request(), 1)
         if answer.error_code == E.UNRELEASED_INSTANCE_ID.value and member.epoch == 0:
@@ -190,8 +190,8 @@ Event = Callable[[GroupWorld[Any]], None]
 
 
 def check_owners(work: Mapping[str, set[Any]]) -> None:
-    """Checks that no two members work on the same partition or task. `work` contains the work of each member by its
-    name."""
+    """Checks that no two members work on the same partition or task. `work` maps the name of each member to its
+    partitions or tasks."""
     owners: dict[object, str] = {}
     for name, own in work.items():
         for each in own:
@@ -223,7 +223,7 @@ def commits(name: str, offset: int) -> Event:
 
 
 def waits(world: GroupWorld[Any]) -> None:
-    """Lets timers run, for instance one that resolves a regular expression or creates topics."""
+    """Lets the time pass in which a timer resolves a regular expression or creates topics, for instance."""
     world.stage.wait(100)
 
 
@@ -231,7 +231,7 @@ def waits(world: GroupWorld[Any]) -> None:
 
 
 def prepared_disk(broker_on: Callable[[], GroupStage]) -> FakeDisk:
-    """Returns the disk of a broker that has created its topic and enabled the feature, and has died."""
+    """Returns the disk of a broker that has created its topic and enabled the feature, and was then killed."""
     stage = broker_on()
     stage.broker.kill()
     return stage.disk.after_kill()

@@ -1,7 +1,7 @@
 """Invariants of partitions, their readers and the offsets of groups, which must hold after every event of every seed.
 
-The checks read logs like a read_committed consumer. Each check continues at the end of the last one, and after a
-restart it begins at the start of the log.
+The checks read logs like a read_committed consumer. Each check continues where the last check ended. The first check
+after a restart begins at the start of the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,8 @@ class Invariants:
         self._partitions = partitions
         self._groups = groups
         self._seen: dict[TopicPartition, ObservedPartition] = {each: ObservedPartition() for each in partitions}
-        self._outcomes: dict[tuple[int, int], bool] = {}  # whether it was committed, by producer id and epoch
+        # whether the transaction was committed, by producer id and epoch
+        self._outcomes: dict[tuple[int, int], bool] = {}
         self._offsets: dict[str, int] = {}
         self._disk_calls = -1
         self.markers_repeated = 0
@@ -123,8 +124,8 @@ class Invariants:
         return marker
 
     def missing_after_restart(self) -> None:
-        """Checks that readers find everything that they could read before. It is called when the world is stable
-        again."""
+        """Checks that readers still find every record that they could read before the restart. The world calls this
+        when it is stable again."""
         for topic_partition, seen in self._seen.items():
             gone = [value for value, offset in seen.visible.items() if offset >= seen.read_to]
             assert not gone, f"{gone} of {topic_partition} could be read, and cannot any more"
@@ -189,8 +190,12 @@ def participants_of(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | No
 
 
 def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen: MarkerSeen | None = None) -> Records:
-    """Returns the records that a read_committed consumer delivers from fetched batches and the list of aborted
-    transactions."""
+    """Yields the offset and value of each record that a read_committed consumer delivers.
+
+    data         fetched batches
+    aborted      producer id and first offset of each aborted transaction
+    marker_seen  is called for each marker
+    """
     waiting = sorted(aborted, key=lambda each: each[1])
     dropped: set[int] = set()
     for position, header in batches(data):
@@ -211,8 +216,8 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
 
 
 def ask_for_offset(broker: "SimulatedBroker", group: str, answered: Callable[[int], None]) -> None:
-    """Requests a group's offset, which is -1 if there is none. There is no response while the coordinator is
-    loading."""
+    """Requests the committed offset of a group, and passes it to `answered`, or -1 if there is none. Does not call
+    `answered` while the coordinator is loading."""
 
     def came(data: bytes) -> None:
         answer = decode(OffsetFetchResponse, OFFSET_FETCH_VERSION, data, 8)

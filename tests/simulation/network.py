@@ -21,7 +21,7 @@ HEADER_BYTES = 8  # the length and the correlation id of a response
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Probabilities that a message is lost, that a request is repeated, and that a message is late by seconds."""
+    """The probabilities that a message is lost, that a request arrives twice, and that a message is late."""
 
     lost: float = 0.02
     twice: float = 0.03
@@ -41,10 +41,10 @@ class Network:
     ) -> None:
         """Creates a network between clients and a broker.
 
-        broker           returns the broker that is running now, if there is one
+        broker           returns the running broker, or None if there is none
         note             adds a line to the trace
-        may_repeat_ends  whether an EndTxn that was sent once may arrive twice; most producers could not interpret the
-                         error
+        may_repeat_ends  whether an EndTxn may arrive twice; most producers could not interpret the error of the second
+                         one
         """
         self._time = time
         self._rng = rng
@@ -63,10 +63,10 @@ class Network:
         is_connected: Callable[[], bool],
         client: str = "",
     ) -> None:
-        """Sends a request to the broker, as far as the weather permits.
+        """Sends a request to the broker, unless the weather loses it.
 
-        answered      called with the response, at most once
-        is_connected  returns whether the connection still exists; otherwise messages in transit are dropped
+        answered      is called with each response; a request that arrives twice has two responses
+        is_connected  returns whether the connection still exists; otherwise a request in transit is dropped
         client        name of the connection, if the broker has to distinguish connections
         """
         frame = request_bytes(message, version, 1, sender)

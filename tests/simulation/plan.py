@@ -10,7 +10,7 @@ from tests.support.metadata import config_with
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The properties of a seed's world. Each kind of world chooses its own."""
+    """The properties of the world of one seed."""
 
     level: int  # level of transaction.version
     is_durable: bool  # Acknowledgements wait for an fsync, so power failures are possible too.
@@ -33,7 +33,7 @@ class Plan:
 
 
 def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
-    """Returns a configuration with few partitions and short transaction timeouts."""
+    """Returns a configuration with few partitions of internal topics, and with short intervals of background work."""
     if is_durable:
         settings["log_flush_interval_messages"] = "1"
     defaults = {

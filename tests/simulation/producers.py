@@ -1,9 +1,9 @@
-"""Transactional producers that behave like real clients, of the old protocol or of KIP-890. Each one is a script.
+"""Transactional producers that behave like real clients, of the old protocol or of KIP-890. Each producer is a script.
 
     answers = yield [Ask(request, version), …]      sends all requests at once; None for missing responses
     yield 100                                       continues 100 ms later
 
-A producer writes everything that it learns about its transactions into `Attempt`s. The checks of the world use them.
+A producer records everything that it learns about its transactions in `Attempt`s, which the checks of the world use.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -53,7 +53,7 @@ INCONCLUSIVE = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PRO
 class Ask:
     """A request and its version.
 
-    client  the connection to use, unless it is the producer's own
+    client  name of the connection to use; empty for the producer's own connection
     """
 
     message: Message
@@ -77,7 +77,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Attempt:
-    """A transaction. `is_asked` tells whether its commit has been requested."""
+    """A transaction as its producer knows it. `is_asked` tells whether the producer has requested the commit."""
 
     name: str
     producer: str
@@ -119,7 +119,8 @@ class Book:
 
 
 class Producer:
-    """A process that uses a transactional id. If `is_new` is set, it uses the protocol of transaction.version 2."""
+    """A process that uses a transactional id. If `is_new` is set, the process uses the protocol of transaction.version
+    2."""
 
     def __init__(
         self,
@@ -144,12 +145,12 @@ class Producer:
         self._sequences: dict[TopicPartition, int] = {}
         self._timeout_ms = rng.choice([1_000, 1_000, 20_000])
         self._end_version = 5 if is_new else 3
-        self._tries = TRIES  # tries of a batch
+        self._tries = TRIES  # maximum number of times that a batch is sent
 
     @property
     def may_be_late(self) -> bool:
-        """Returns whether requests may be late. Only the new protocol can distinguish late requests from those of the
-        next transaction."""
+        """Returns whether requests may be late. Only with the new protocol can the broker distinguish late requests
+        from requests of the next transaction."""
         return self.is_new
 
     def script(self) -> Script:

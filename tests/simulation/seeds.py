@@ -1,4 +1,4 @@
-"""The seeds that a simulation tries. `SEED=n` selects a single one, and `SEEDS=n` the first n."""
+"""The seeds that a simulation tries. `SEED=n` selects a single seed, and `SEEDS=n` the first n seeds."""
 
 import os
 from collections.abc import Sequence

@@ -1,21 +1,21 @@
 """Compares share groups with a model while administrators change them and acknowledgements are pending in transactions.
 
 Every administrative request is tried, with restarts in between. The broker is the real one with its logs on a fake
-disk, and requests and responses are encoded. No message is lost and each request is answered before the next one, so
-the model can predict the result of every step. A record is in one of these states:
+disk, and requests and responses are encoded. No message is lost, and each request is answered before the next one is
+sent, so the model can predict the result of every step. A record is in one of these states:
 
     AVAILABLE   It may be delivered to any member.
     ACQUIRED    A member holds it until its lock expires, its session ends, or the broker dies.
     PENDING     A transaction holds it. Until the transaction ends, it is neither delivered nor accepted.
     DONE        It is acknowledged, and is delivered again only if an administrator moves the group back.
-    COMING_BACK Its transaction was aborted after the session of its member had ended and another session of the same
-                member had begun. It depends on the broker's memory whether the broker remembers the end of the first
-                session, so the member may hold the record until its lock expires.
+    COMING_BACK Its transaction was aborted after its member had ended one session and begun another. The broker may
+                have forgotten that the first session ended, so the member may hold the record until its lock
+                expires.
     AT_LIMIT    It is available after as many deliveries as the limit allows, so the broker may archive it.
 
-After each step the stored state of every share partition is compared with the model, record by record: the pending
-records with their transactions, the finished records, and no others. In the end a last member receives all remaining
-records. Rules: docs/spec/share-groups.md#s2-8, #s5.
+After each step the stored state of every share partition is compared with the model, record by record. The pending
+records with their transactions, and the finished records, must be the same. In the end a last member receives all
+remaining records. Rules: docs/spec/share-groups.md#s2-8, #s5.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ LOCKED = frozenset({State.ACQUIRED, State.PENDING, State.COMING_BACK})
 
 @dataclass(slots=True)
 class Txn:
-    """An open transaction. `serial` distinguishes it from earlier and later ones.
+    """An open transaction. `serial` distinguishes it from other transactions of the same transactional id.
 
     lock_over_ms  time at which the first lock of its records expires, including records that have been deleted since
     """
@@ -140,7 +140,7 @@ class Member:
     epoch: int = requests.JOIN
     session: int = requests.OPEN  # session epoch of its next request
     serial: int = 0  # number of its session
-    is_first: bool = True  # The member has already sent its topics.
+    is_first: bool = True  # The next heartbeat must contain the topics.
 
     @property
     def is_in(self) -> bool:
@@ -152,7 +152,7 @@ class Producer:
     """A transactional producer.
 
     pair     producer id and epoch of its next request; None until it is initialised
-    zombies  earlier pairs, which newer ones have replaced
+    zombies  producer ids and epochs that newer ones have replaced
     ended    markers that were sent, as (pair, whether it commits)
     """
 
@@ -184,7 +184,8 @@ class Administration:
         self.serials = 0
         self.done_steps = 0
         self.counts: dict[str, int] = {}
-        self.under_way: Callable[[], None] | None = None  # This function finds the outcome of an unanswered request.
+        # This function finds out the outcome of an unanswered request. None if every request was answered.
+        self.under_way: Callable[[], None] | None = None
         for group in GROUPS:
             self._configure(group, "share.auto.offset.reset", "earliest")
         self._delete_topic()
@@ -268,7 +269,8 @@ class Administration:
                 self._beat(member)
 
     def settle(self) -> None:
-        """Waits until no timer is about to expire and the broker has finished its own work."""
+        """Waits until it is certain which locks have expired, and updates the model for expired locks and for
+        transactions that the broker has aborted."""
         self.stage.wait(50)
         for _ in range(5):
             now_ms = self.now_ms
@@ -443,7 +445,7 @@ class Administration:
         self.check(False, f"{member} cannot join")
 
     def _join(self, member: Member) -> None:
-        """Sends heartbeats until the state of every partition exists."""
+        """Sends heartbeats until the share coordinator has the state of every partition."""
         topic_id = self.stage.broker.metadata.image.topics[TOPIC].topic_id
         keys = [SharePartitionKey(member.group, topic_id, index) for index in range(PARTITIONS)]
         for _ in range(60):
@@ -709,8 +711,8 @@ class Administration:
         self._ended(producer, commit=commit)
 
     def fence(self) -> None:
-        """Lets an administrator, or the next instance of the application, take over. The open transaction is
-        aborted."""
+        """Initialises the transactional id again, as an administrator or the next instance of the application would.
+        This aborts an open transaction."""
         producer = self.pick(list(self.producers.values()))
         before = producer.pair
         pair = self._init(producer)
@@ -722,8 +724,8 @@ class Administration:
         producer.pair = pair
 
     def recover(self) -> None:
-        """Recovers the prepared transaction of a two-phase commit, which accepts no further acknowledgements from then
-        on."""
+        """Recovers the prepared transaction of a two-phase commit. Checks that it accepts no further
+        acknowledgements."""
         producer = self.producers["doubt"]
         if producer.txn is None:
             return
@@ -741,7 +743,8 @@ class Administration:
                 self.check(E.NONE not in codes, f"the kept transaction {producer.txn} has taken in {record}")
 
     def zombie(self) -> None:
-        """Lets a producer send requests after it was replaced, or after its transaction was aborted."""
+        """Sends a request of a producer that was replaced, or whose transaction was aborted. Checks that it is
+        refused."""
         producer = self.pick([each for each in self.producers.values() if each.zombies])
         if producer is None:
             return
@@ -759,8 +762,8 @@ class Administration:
             self.check(codes <= FENCED, f"the acknowledgement of a zombie is answered {codes}")
 
     def touch_pending(self) -> None:
-        """Checks that a pending record cannot be acknowledged outside its transaction or in another one, by any
-        member."""
+        """Checks that a member cannot acknowledge a pending record outside its transaction or in another
+        transaction."""
         found = [(place, offset, rec) for place, offset, rec in self.records() if rec.state is State.PENDING]
         if not found:
             return
@@ -782,14 +785,15 @@ class Administration:
             other = self._ready(self.pick(others))
             codes = self._stage(member, {record: ACCEPT}, other.transactional_id, self._pair(other))
             self.say(f"{member.name} acknowledges {record} in {other.transactional_id}, which {rec.txn} holds: {codes}")
-            if self._entry(other).state is TxnState.ONGOING:  # refused after the registration
+            # The request may have begun the transaction before it was refused.
+            if self._entry(other).state is TxnState.ONGOING:
                 self._begun(other)
         else:
             return
         self.check(E.NONE not in codes, f"{record} is acknowledged, and {rec.txn} holds it")
 
     def repeat_marker(self) -> None:
-        """Repeats a marker of a recently ended transaction."""
+        """Repeats a marker of a recently ended transaction. Checks that it is accepted or refused as outdated."""
         producer = self.pick([each for each in self.producers.values() if each.ended])
         if producer is None:
             return
@@ -895,7 +899,8 @@ class Administration:
         code = E(answer.topics[0].partitions[0].error_code)
         self.check(code is E.NONE, f"records are not deleted: {code}")
         self.say(f"records of {index} before {before} are deleted")
-        # By then the deletion is in the checkpoint. An earlier restart would restore the records, as in Kafka.
+        # Within this time the deletion reaches the checkpoint. After an earlier crash the records would be back, as in
+        # Kafka.
         self.stage.wait(1_100)
         for (_, of), records in self.places.items():
             for offset in [offset for offset in records if of == index and offset < before]:
@@ -935,8 +940,8 @@ class Administration:
         assert code is E.NONE, f"{name}: {code} {answer.responses[0].error_message}"
 
     def change_version(self) -> None:
-        """Changes the level. Level 0 is possible only while nothing is pending. The effects of markers are recorded
-        first."""
+        """Changes the level of odradek.share.transactions. Level 0 is possible only while no acknowledgement is
+        pending."""
         level = 1 - self.level
         update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=level, upgrade_type=1 if level else 2)
         is_pending = any(rec.state is State.PENDING for _, _, rec in self.records())
@@ -955,8 +960,8 @@ class Administration:
         self.wait(self.rng.choice([100, 3_000, 12_000, LOCK_MS + 1_000]))
 
     def restart(self) -> None:
-        """Restarts the broker after kill -9 or a power failure. The broker sent no response before the disk had
-        synced."""
+        """Kills the broker or simulates a power failure, at random, and restarts it. Nothing acknowledged may be lost,
+        because the broker responds only after an fdatasync."""
         stage = self.stage
         stage.broker.kill()
         if self.rng.random() < 0.5:
@@ -970,8 +975,8 @@ class Administration:
             self._lost_session(member)
 
     def die(self) -> None:
-        """Kills the broker during a request, at a random disk call. After the restart, the outcome of the request must
-        agree with the outcome of the transaction."""
+        """Kills the broker at a random disk call during a request, and restarts it. Then finds out the outcome of the
+        request."""
         self.under_way = None
         self.stage.die_after(self.rng.randint(1, 8))
         try:
@@ -1025,7 +1030,7 @@ class Administration:
     # --- The end of the run.
 
     def drain(self) -> None:
-        """Ends every transaction. A last member of each group receives exactly the remaining records."""
+        """Aborts every open transaction. A last member of each group then receives exactly the remaining records."""
         self.trace.append(f"{self.now_ms}: drain")
         for producer in self.producers.values():
             if producer.txn is not None:

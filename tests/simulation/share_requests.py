@@ -1,4 +1,4 @@
-"""Short forms of the requests that a share consumer and its producer send for one topic, and of the responses."""
+"""Builds the requests that a share consumer and its producer send for one topic, and reads their responses."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """A stage with a share group: members that fetch and acknowledge, and a producer that acknowledges in transactions.
 
-`ShareStory` contains the knowledge of its clients, across all brokers that they have met. The clients behave like real
-ones: they repeat unanswered requests, and open a new share session if the broker has forgotten theirs. Each delivery is
-checked when it happens: a record has only one holder, a finished record is not delivered again, and no delivery count
-decreases.
+`ShareStory` contains what its clients have learned from all brokers. The clients behave like real ones: they repeat
+unanswered requests, and open a new share session if the broker has forgotten theirs. Each delivery is checked when it
+happens: a record has only one holder, a finished record is not delivered again, and no delivery count decreases.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class ShareStage(Stage):
 
 
 def prepared_disk(*, is_durable: bool) -> FakeDisk:
-    """Returns the disk of a stage on which everything is synced."""
+    """Returns the disk of a stage whose broker has created the topics and inputs, and was then killed."""
     stage = ShareStage(is_durable=is_durable)
     stage.broker.kill()
     return stage.disk.after_kill()
@@ -103,7 +102,7 @@ class Member:
     name: str
     epoch: int = requests.JOIN
     assigned: set[int] = field(default_factory=set)
-    # This stays set until a response arrives, because only then does the broker repeat a lost assignment.
+    # Set until a response arrives. The broker repeats a lost assignment only in its response to a full heartbeat.
     sends_full_heartbeat: bool = True
     session: int = requests.OPEN  # session epoch of its next request
     held: dict[Record, int] = field(default_factory=dict)  # acquired records with their delivery counts
@@ -111,7 +110,7 @@ class Member:
 
 @dataclass(slots=True)
 class ClientKnowledge:
-    """Everything that clients have learned, and that they remember when the broker changes.
+    """Everything that the clients have learned. A restart of the broker does not change it.
 
     A rejection or an acceptance is confirmed by its own response or, in a transaction, by the response to its commit.
 
@@ -165,7 +164,7 @@ class ShareStory:
         self.stage = stage
         self.group = group
         self.knowledge = known or ClientKnowledge()
-        # Tests replace this function if they rely on another promise.
+        # A test replaces this function if staged records must not be delivered.
         self.may_be_delivered: Callable[[Record], bool] = lambda record: True
 
     def moment(self) -> Moment:
@@ -323,8 +322,8 @@ class ShareStory:
     # --- Acknowledgements in a transaction.
 
     def begin(self) -> None:
-        """Initialises a new owner of the transactional id. This aborts an open transaction, and completes a decided
-        one."""
+        """Initialises the producer again. This aborts an open transaction, and completes a transaction that is
+        decided."""
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:

@@ -1,4 +1,4 @@
-"""Members of share groups that behave like real clients over a faulty network. Each one is a script of `Ask`s.
+"""Members of share groups that behave like real clients over a faulty network. Each member is a script of `Ask`s.
 
 `Sharer` joins, sends heartbeats and fetches. `Worker` writes an output for each record, and acknowledges the record in
 the same transaction. `PlainMember` acknowledges without a transaction. All of them record what they learn in a
@@ -74,7 +74,7 @@ class Surroundings(Protocol):
 
 
 class Sharer:
-    """The consumer of a client. `held` contains the acquired records and the times at which their locks expire."""
+    """The consumer of a client. `held` maps each acquired record to the time at which its lock expires."""
 
     def __init__(self, name: str, ledger: Ledger, world: Surroundings, rng: Random, now_ms: Callable[[], int]) -> None:
         self.name = name
@@ -180,8 +180,8 @@ class Sharer:
             return
         codes = requests.codes_in(answer)
         for record, kind in kinds.items():
-            # If the lock has expired, a failed write may have archived the record, so the response does not prove
-            # anything.
+            # After the lock has expired, a failed write may have archived the record, so a success would not prove that
+            # the acknowledgement was stored.
             if codes[record[0]] == 0 and record in ends and until_ms[record] > self._now_ms():
                 self.ledger.finished.add(record)
             elif codes[record[0]] == 0 and kind == RENEW:
@@ -222,7 +222,7 @@ class PlainMember(Producer):
 
 
 class Worker(Producer):
-    """A member that consumes a record, processes it, and produces an output."""
+    """A member that produces an output for each record, and acknowledges the record in the same transaction."""
 
     def __init__(self, *args: Any, sharer: Sharer, topic_id: bytes, **settings: Any) -> None:
         super().__init__(*args, is_new=True, **settings)

@@ -45,7 +45,7 @@ UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # DOWNGRADE is an upgrade type.
 
 
 class Afterwards(ShareStage):
-    """A stage on the world's last broker."""
+    """A stage that continues with the world's last broker."""
 
     def __init__(self, world: ShareWorld) -> None:
         assert world.broker is not None

@@ -93,8 +93,8 @@ class Parts:
     state_log       wraps the log of a partition of `__transaction_state`
     partition_sync  creates the object that syncs the records of a transaction that becomes a two-phase commit
     coordinator     creates the coordinator, with the arguments of TransactionCoordinator
-    workers         creates the threads
-    targets         computes the target assignments of streams groups
+    workers         creates the simulated threads
+    targets         creates the computations of target assignments of streams groups
     """
 
     markers: Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter] = markers_here
@@ -230,7 +230,7 @@ class SimulatedBroker:
         self.verifier = Verifier(
             config, time, self.timers, coordinator=lambda: self.transactions, two_phase=self.two_phase
         )
-        # The attributes below are everything that handlers use of a Broker.
+        # This class has every attribute of Broker that handlers use, so it can be cast.
         self.dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             cast(Broker, self), time, handler_of, fast_path_of=fast_path_of
         )

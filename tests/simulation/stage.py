@@ -53,11 +53,11 @@ class Stage:
         begins_after_ms: int = 500,
         parts: Parts | None = None,
     ) -> None:
-        """Starts a broker on a new disk, or on the given one.
+        """Starts a broker on the given disk, or on a new disk.
 
         is_durable       whether every acknowledgement waits for an fsync
         is_two_phase     whether the producer uses Enable2Pc, which the broker then allows
-        begins_after_ms  time before the first request, in which the broker loads its coordinators, for example
+        begins_after_ms  time that passes before the first request, for example to let the broker load its coordinators
         """
         self.disk = disk or FakeDisk()
         self.time = VirtualTime(now_ms)
@@ -77,7 +77,7 @@ class Stage:
         self.pair = NO_PAIR
         self.sequences: dict[tuple[str, int], int] = {}
         self.answers: list[ErrorCode] = []
-        rng = Random(0 if disk is None else now_ms)  # A restarted broker must generate other ids than the first one.
+        rng = Random(0 if disk is None else now_ms)  # A restarted broker must not generate the same ids again.
         self.broker = SimulatedBroker(
             self.disk, self.time, rng, self.config, log_changes={"segment_bytes": 1 << 20}, parts=parts or Parts()
         )
@@ -104,19 +104,16 @@ class Stage:
         return is_stepped
 
     def die_after(self, calls: int) -> None:
-        """Kills the broker after this number of further disk calls. The last call has no effect on the rest of the
-        broker."""
+        """Makes the broker die when it has made this number of further disk calls. The event that makes the last call
+        still completes."""
         self.dies_at_call = self.disk.calls + calls
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:
-        """Sends a request and waits for the response.
-
-        client  the connection that sends the request
-        """
+        """Sends a request on the connection `client`, and returns the response."""
         return self.ask_together([(request, version, client)])[0]
 
     def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:
-        """Sends several requests, each with its version and client, before any of them is answered.
+        """Sends several requests, each with its version and client, without waiting for the responses in between.
 
         Returns the responses in the order of the requests.
         """

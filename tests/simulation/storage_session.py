@@ -21,7 +21,7 @@ PRODUCER_ID = 7
 
 @dataclass
 class Promises:
-    """Records that were acknowledged before the crash, and records that may exist without an acknowledgement."""
+    """What must exist after a crash, and what may exist: records, synced offsets, log start offsets and topics."""
 
     written: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     attempted: dict[TopicPartition, dict[int, set[bytes]]] = field(
@@ -45,7 +45,7 @@ class Session:
         self.now_ms = 1_000
 
     def open_all(self) -> None:
-        """Opens all partitions, like a broker that knows them from its metadata."""
+        """Opens all partitions, like a broker that knows the partitions from its metadata."""
         found = set(self.directory.partitions())
         for (topic, partition), topic_id in list(self.promises.topic_ids.items()):
             if (topic, partition) in found:
@@ -134,7 +134,7 @@ class Session:
 
 
 def contents(log: Log, start_offset: int) -> dict[int, bytes]:
-    """Reads all records from `start_offset` on, and checks every CRC. Returns their values by offset."""
+    """Reads all records at or after `start_offset`, checks every CRC, and returns the values by offset."""
     found: dict[int, bytes] = {}
     offset = start_offset
     while offset < log.high_watermark:
@@ -152,7 +152,11 @@ def contents(log: Log, start_offset: int) -> dict[int, bytes]:
 
 
 def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
-    """Opens the disk that a crash has left and compares it with the promises, then works on it and opens it again."""
+    """Opens the disk that a crash has left, and compares it with the promises. Then appends to every log, and opens the
+    disk again.
+
+    killed  whether only the process died, so that unsynced writes survive
+    """
     session = Session(disk, Promises(topic_ids=dict(promises.topic_ids)))
     session.open_all()
     kept: dict[TopicPartition, dict[int, bytes]] = {}

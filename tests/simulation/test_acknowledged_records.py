@@ -1,7 +1,8 @@
-"""Producers and a coordinator work with a failing disk and slow threads, and then the power fails.
+"""Tests that every acknowledged record exists once after a crash, that no record exists twice, and that the records of
+a producer are in order.
 
-Acknowledged records exist, in order and only once, and records that were finally refused do not exist. The seed
-determines the whole run.
+Producers and a coordinator work with a failing disk and slow threads. Then the process is killed or the power fails.
+The seed determines the whole run.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ STEPS = 80
 
 @dataclass
 class SentBatch:
-    """A batch of an idempotent producer, which sends it again until it is acknowledged."""
+    """A batch that a producer or the coordinator has sent. The outcome of an acknowledged batch is None."""
 
     producer_id: int
     sequence: int
@@ -68,7 +69,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.trace = [f"SEED={seed}"]
-        self.is_durable = self.rng.random() < 0.5  # as with flush.messages=1
+        self.is_durable = self.rng.random() < 0.5  # The topic then has flush.messages=1.
         self.disk = FakeDisk()
         self.disk.make_directory("/data")
         self.disk.sync_directory("/")

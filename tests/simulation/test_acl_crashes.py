@@ -1,7 +1,7 @@
-"""ACLs change request by request, and the process dies before each disk call, or in the middle of a call.
+"""Tests that acknowledged changes of ACLs survive a crash before each disk call, or in the middle of a call.
 
-The next process finds the ACLs after some prefix of the changes, which includes all acknowledged ones. Each request is
-decided as a whole, so its changes are never applied in part.
+The next process finds the ACLs after some prefix of the changes, which includes all acknowledged changes. Each request
+is decided as a whole, so its changes are never applied in part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches that a thread checks are checked again before they are appended.
+"""Tests that a batch that a thread has checked is checked again before it is appended.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
 """

@@ -1,5 +1,8 @@
-"""Coordinators use `await` only while they load. If the loading is cancelled at any `await`, it has made no
-promises."""
+"""Tests that a coordinator whose loading is cancelled at any `await` serves no requests, and that the next load is
+complete.
+
+Coordinators use `await` only while they load.
+"""
 
 from asyncio import CancelledError
 from collections.abc import Coroutine
@@ -13,7 +16,8 @@ from tests.support.transactional_clients import ID, Clients
 
 
 class Awaiting(Clients):
-    """A broker with clients, on which the test loads the next coordinator step by step."""
+    """A broker and its clients. After a restart of the coordinator, the test itself steps the coroutine that loads
+    it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +31,7 @@ class Awaiting(Clients):
 
 def decided_behind_many_others() -> tuple[Awaiting, tuple[int, int]]:
     """Returns a broker with a committed transaction whose marker is missing, at the end of a log that takes several
-    turns to load. The function also returns the producer id and epoch of the transaction."""
+    turns to load. Also returns the producer id and epoch of the transaction."""
     scene = Awaiting()
     pair = scene.init()
     for _ in range(2 * RECORDS_BETWEEN_BREAKS // 3):
@@ -51,7 +55,7 @@ def awaits() -> int:
         steps += 1
 
 
-AWAITS = 2  # The third step would complete the loading of this log.
+AWAITS = 2  # A third step completes the load of this log.
 
 
 @pytest.mark.parametrize("after", range(AWAITS + 1))

@@ -1,4 +1,4 @@
-"""Compaction crashes at every disk call, and readers still get the same records."""
+"""Tests that readers get the same records after compaction crashes at any disk call."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,8 @@ def dirty_log() -> CompactedLog:
 
 
 def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
-    """Yields a cleaning pass for each of its disk calls, before which the process dies."""
+    """Yields the number of each disk call of a cleaning pass, and the disk after a crash before this call, or halfway
+    through it."""
     call = 0
     while True:
         call += 1

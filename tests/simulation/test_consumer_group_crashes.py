@@ -1,5 +1,5 @@
-"""Consumer groups (KIP-848) with a crash at every disk call. Everything that a member has learned holds after the
-restart.
+"""Tests that everything that members of consumer groups (KIP-848) have learned still holds after a crash at any disk
+call.
 
 The members play one story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
 and continue. No member is fenced, no partition has two owners, no committed offset is lost, and the story ends as
@@ -64,7 +64,7 @@ class Member(GroupMember):
             request.subscribed_topic_regex = self.regex
         owned = [TopicPartitions(topic_id=topic_id, partitions=sorted(self.owned))] if self.owned else []
         request.topic_partitions = owned
-        self.sends_full_heartbeat = True  # This is reset when a response arrives.
+        self.sends_full_heartbeat = True  # Reset when a response arrives.
         return request
 
 

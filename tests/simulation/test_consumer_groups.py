@@ -1,5 +1,5 @@
-"""Members of consumer groups join, work, fall silent and leave at random. Responses are lost, a disk fails, and the
-broker is killed.
+"""Tests of consumer groups whose members join, work, fall silent and leave at random. Responses are lost, a disk fails,
+and the broker is killed.
 
 After every event no two members work on the same partition, as far as the members know, and epochs only increase. When
 the faults end, every partition gets one owner, and the group becomes Stable.
@@ -25,9 +25,9 @@ TOPICS = {"T1": 1, "T3": 3, "T6": 6}
 
 class Consumer:
     """A consumer that behaves like a real one: it works on its last assignment, and stops its work on revoked
-    partitions one heartbeat later.
+    partitions before its next heartbeat.
 
-    Only the consumer itself has `owned`, the partitions that it may work on.
+    `owned` contains the partitions that the consumer believes it may work on.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -50,7 +50,7 @@ class Consumer:
         return self.is_alive and self.epoch > 0
 
     def step(self) -> None:
-        """Sends a heartbeat, whose response may be lost, after it has adopted the last assignment."""
+        """Adopts the last assignment, and sends a heartbeat, whose response may be lost."""
         if self.given is not None:
             self.owned, self.given = self.given, None
         scene = self.world.scene
@@ -79,7 +79,7 @@ class Consumer:
             self.epoch, self.sends_full_heartbeat = result.epoch, False
             if result.assignment is not None:
                 self.given = partitions(result.assignment)
-                self.owned &= self.given  # The consumer stops its work before it reports this.
+                self.owned &= self.given  # The consumer stops its work before its next heartbeat reports this.
 
     def leave(self, epoch: int) -> None:
         result = self.world.scene.beat(self.name, epoch, instance=self.instance)
@@ -174,8 +174,11 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Ends all faults. Dead consumers stay dead. A static member that did not receive the response to its join
-        joins again after its session has timed out."""
+        """Ends all faults, and lets consumers continue. The first consumer is revived, and other dead consumers stay
+        dead.
+
+        A static member that did not receive the response to its join joins again after its session has timed out.
+        """
         self.loses_replies = False
         self.scene.writes_fail = False
         self.consumers[0].is_alive = True

@@ -1,5 +1,5 @@
-"""No acknowledged record is lost and no torn record is served, whenever a crash happens and whatever it leaves on the
-disk.
+"""Tests that no acknowledged record is lost and no torn record is served, whenever a crash happens and whatever it
+leaves on the disk.
 
 If only the process dies, a record counts as acknowledged when it has been written. If the power fails, it counts as
 acknowledged when it has been synced.
@@ -122,7 +122,8 @@ WORKLOADS: list[Workload] = [
 
 
 def crashes(workload: Workload, *, half_write: bool = False) -> Iterator[tuple[int, FakeDisk, Promises]]:
-    """Yields the workload interrupted before each of its disk calls, and finally the complete workload."""
+    """Yields the disk and the promises of the workload after a crash before each disk call, and finally without a
+    crash."""
     call = 0
     while True:
         call += 1

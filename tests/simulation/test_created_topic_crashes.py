@@ -1,7 +1,7 @@
-"""Topics are created while the process dies at any disk call.
+"""Tests that topics are created completely or not at all if the process dies at any disk call.
 
-A thread creates the directories of the topics, and the topics are published in slices. After a restart every
-acknowledged topic exists, and every existing topic accepts records.
+A thread creates the directories of the topics, and the topics are published in slices. After a restart either all
+topics of the request exist, with all their partitions online, or none of them and none of their directories.
 """
 
 from contextlib import suppress

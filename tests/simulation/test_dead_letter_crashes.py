@@ -1,4 +1,5 @@
-"""A share group with a dead-letter queue, with a crash at every disk call and a power failure before it.
+"""Tests that a dead-letter queue contains the rejected records, and no others, after a kill or a power failure before
+any disk call.
 
 In the end the queue contains every record whose rejection was acknowledged, possibly twice. Every record in the queue
 was really rejected: no member has processed it, and it did not come from an aborted transaction. Rules:
@@ -65,7 +66,7 @@ def setting(resource: ConfigResourceType, of: str, name: str, value: str) -> Con
 
 @pytest.fixture(scope="module")
 def prepared() -> FakeDisk:
-    """Returns a disk with the group's queue, on which everything is synced."""
+    """Returns the disk of a broker that has configured the group's dead-letter queue, and was then killed."""
     stage = ShareStage(is_durable=True)
     stage.broker.auto_creation.create([NewTopic(DEAD_LETTERS, 1, 1)])
     group, topic = ConfigResourceType.GROUP, ConfigResourceType.TOPIC
@@ -83,7 +84,7 @@ def prepared() -> FakeDisk:
 
 
 def copied(story: ShareStory) -> dict[Record, int]:
-    """Returns how often each record is in the queue."""
+    """Returns the number of copies of each record in the queue."""
     found: dict[Record, int] = {}
     log = story.stage.broker.partition(DEAD_LETTERS, 0).log
     for chunk in log.reader.read_cold(0, max_bytes=1 << 20).chunks:
@@ -122,7 +123,8 @@ def continue_story(events: list[Event], crash: Crash, *, repeats_end: bool) -> N
         for name in story.knowledge.members:
             story.disconnect(name)
         story.stage.wait(2 * LOCK_MS)
-        story.fetch("last", 1)  # This loads records in the state ARCHIVING, if no other request has.
+        # This fetch loads records in the state ARCHIVING, unless another request has already loaded them.
+        story.fetch("last", 1)
         story.stage.wait(2 * LOCK_MS)
         check_queue(story)
     except AssertionError as failure:

@@ -1,6 +1,7 @@
-"""A disk that returns errors: the broker sends the right error code and no false acknowledgement, and reads still work.
+"""Tests of the storage package with a disk that returns errors. Errors have the right code, no acknowledgement is
+false, and reads still work.
 
-Every workload runs once for each of its disk calls and each fault, and this one call fails.
+A workload runs once for each fault and each of its disk calls, and only this call fails.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ ENDURING = 200  # more disk calls than any workload makes
 
 
 class CarefulSession(Session):
-    """Continues after a refusal, like a broker. Every refusal must be KAFKA_STORAGE_ERROR or an OSError."""
+    """A session that continues after a refusal, like a broker. Every refusal must be KAFKA_STORAGE_ERROR or an
+    OSError."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
         super().__init__(disk, promises)
@@ -125,7 +127,7 @@ def test_a_failed_write_leaves_offsets_sequences_and_segments_as_they_were() -> 
     before = (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments))
     session.stage("t", b"fails")
     session.stage("t", b"fails too" * 30)  # The record is in a new segment.
-    session.disk.fail(3, Fault.ENOSPC)  # The calls are write, create and *write*.
+    session.disk.fail(3, Fault.ENOSPC)  # The calls are write, create and write. The last one fails.
     with pytest.raises(LogFailed):
         session.write("t")
     assert (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments)) == before

@@ -1,7 +1,7 @@
-"""The first start on a directory of an earlier Odradek, with a crash before any of its disk calls.
+"""Tests the first start on a directory of an earlier Odradek, with a crash before each disk call.
 
-Acknowledgements were pending there under `share.version` 2. They always stay pending until their transaction ends, and
-then take effect or not like the transaction (ADR 35).
+In the directory, acknowledgements are pending under `share.version` 2. They stay pending until their transaction ends,
+and take effect if and only if it commits (ADR 35).
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ from tests.support.earlier_directories import GROUP, PENDING, QUEUE, TRANSACTION
 from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.share_state_as_kafka import reported_batches
 
-LEFT_MS = 1_795_903_900_000  # This is just after the earlier Odradek stopped.
+LEFT_MS = 1_795_903_900_000  # just after the earlier Odradek stopped
 OWN = "odradek.share.transactions"
 ACCEPTED = 2
 
@@ -53,7 +53,7 @@ def end(stage: Stage, *, commit: bool) -> None:
 
 
 def is_accepted(stage: Stage) -> bool:
-    """Returns whether a reader that ignores markers and private tags sees 3 to 5 as accepted."""
+    """Returns whether a reader that ignores markers and private tags sees the records 3 to 5 as accepted."""
     broker = stage.broker
     broker.share_coordinator.repeat_markers()
     stage.wait(100)

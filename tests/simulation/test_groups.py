@@ -1,4 +1,5 @@
-"""Members of classic groups join, work, fall silent and leave at random. The disk fails, and the broker is killed.
+"""Tests of classic groups whose members join, work, fall silent and leave at random. The disk fails, and the broker is
+killed.
 
 After every event there is one assignment for each generation, generations only increase, and OffsetFetch returns the
 committed offsets. When the faults end, every member that wants to be in the group is in it, and none is waiting.
@@ -54,7 +55,7 @@ class Client:
         self.reconnect()
 
     def step(self) -> None:
-        """Takes the next step of a consumer."""
+        """Sends the next request of a consumer, or handles a response that has arrived."""
         try:
             if self.is_busy:
                 self.scene.heartbeat(self.member_id, self.generation, instance=self.instance)
@@ -199,7 +200,8 @@ class World:
         assert self.scene.fetch() == self.committed, "a committed offset was lost"
 
     def settle(self) -> None:
-        """Ends all faults. Dead and busy members stay as they are, and the other members continue."""
+        """Ends all faults. The first client is revived. Other dead or busy clients stay as they are, and the rest
+        continue."""
         self.scene.writes_fail = False
         self.clients[0].is_alive, self.clients[0].is_busy = True, False
         for client in self.clients:

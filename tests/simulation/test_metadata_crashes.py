@@ -1,4 +1,5 @@
-"""The metadata log after a crash at every disk call: acknowledged changes are kept, and the broker starts again."""
+"""Tests that the metadata log keeps acknowledged changes after a crash at any disk call, and that the broker starts
+again."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +18,8 @@ SEED = int(os.environ.get("SEED", "1"))
 
 
 class Session:
-    """The acknowledged topics by name, with their settings. `doubt` contains the unanswered request."""
+    """A workload, and the acknowledged topics by name, with their settings. `doubt` contains the topic of the
+    unanswered request."""
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, str]] = {}

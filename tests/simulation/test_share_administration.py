@@ -1,4 +1,4 @@
-"""Compares share groups with a model while administrators change them and acknowledgements are pending.
+"""Tests that share groups agree with a model while administrators change them and acknowledgements are pending.
 
 This file tries more seeds than tests/spec/shares/test_administration_while_pending.py. It also plants bugs, which the
 model must find.
@@ -88,8 +88,8 @@ def commits_that_are_taken_for_aborts() -> Iterator[None]:
 
 @contextmanager
 def markers_of_version_1_count_as_old_ones() -> Iterator[None]:
-    """Plants a bug: WriteTxnMarkers v1 has no transaction version, and is treated as version 0. Its epoch then ends the
-    next transaction."""
+    """Plants a bug: WriteTxnMarkers v1 has no transaction version, so its markers are treated as version 0. Their epoch
+    then ends the next transaction."""
     marker_of = administration.marker_of
     with patch.object(administration, "marker_of", lambda asked, version: marker_of(asked, 2)):
         yield

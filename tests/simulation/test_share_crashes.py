@@ -1,5 +1,5 @@
-"""Share groups with a crash at every disk call and a power failure before it. Everything that a client has learned
-still holds afterwards.
+"""Tests that everything that a client of a share group has learned still holds after a crash or a power failure at any
+disk call.
 
 Members and a producer play a story. Wherever the broker dies, they continue with the next broker, as clients do. A
 finished record is not delivered again, the output of an input is visible if and only if the input is acknowledged, no
@@ -51,7 +51,7 @@ def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, tw
 
 
 def works_slowly(name: str, count: int) -> Event:
-    """Returns an event in which the state is written to a snapshot between the staging and the commit."""
+    """Returns an event in which the broker writes a snapshot of the state between the staging and the commit."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -164,7 +164,7 @@ def start_play(events: list[Event], prepared: FakeDisk) -> Play:
 def crashes(
     events: list[Event], prepared: FakeDisk, states: Callable[[FakeDisk, int], Iterator[CrashState]]
 ) -> list[Crash]:
-    """Returns a crash before each disk call, one for each different state of the disk, and a crash at the end."""
+    """Returns a crash before each disk call for each distinct state of the disk, and a crash at the end."""
     found: list[Crash] = []
     seen: set[tuple[int, bytes]] = set()
     play = start_play(events, prepared)

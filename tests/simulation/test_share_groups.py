@@ -1,5 +1,5 @@
-"""Members of share groups fetch, acknowledge, fall silent and vanish at random. Writes fail, responses are lost, and
-the broker dies at random disk calls.
+"""Tests of share groups whose members fetch, acknowledge, fall silent and vanish at random. Writes fail, responses are
+lost, and the broker dies at random disk calls.
 
 After every event a record is held by at most one member, acknowledged records are not delivered again, and no record is
 delivered more often than the limit allows. A kill may forget one delivery, and so may a write that fails when the last
@@ -130,7 +130,8 @@ class World:
         kinds = {offset: self.rng.choice([ACCEPT, ACCEPT, RELEASE, REJECT]) for offset in chosen}
         ends = {offset for offset, kind in kinds.items() if kind != RELEASE}
         now_ms = self.broker.clock.now_ms()
-        # If the lock has expired, a failed write may have archived the record, so the response does not prove anything.
+        # After the lock has expired, a failed write may have archived the record, so a success would not prove that the
+        # acknowledgement was stored.
         in_time = {offset for offset in chosen if held[offset] > now_ms}
         for offset in chosen:
             del held[offset]

@@ -1,4 +1,4 @@
-"""Plants bugs, and checks that the simulations of share groups find each of them."""
+"""Tests that the simulations of share groups find planted bugs."""
 
 from __future__ import annotations
 

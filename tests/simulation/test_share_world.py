@@ -1,4 +1,4 @@
-"""Share groups survive the faults of every seed.
+"""Tests that share groups process each input once, whatever the faults of a seed.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
 """

@@ -1,5 +1,5 @@
-"""Streams groups (KIP-1071) with a crash at every disk call. Everything that a member has learned holds after the
-restart.
+"""Tests that everything that members of streams groups (KIP-1071) have learned still holds after a crash at any disk
+call.
 
 The members play one story. Wherever the broker dies, they repeat unanswered requests to the next broker, as clients do,
 and continue. No task has two owners, no committed offset is lost, and the story ends as planned. As in Kafka, a member
@@ -85,7 +85,7 @@ class Member(GroupMember):
             request.active_tasks = task_ids(self.active)
             request.standby_tasks = task_ids(self.standby)
             request.warmup_tasks = []
-        self.sends_full_heartbeat = True  # This is reset when a response arrives.
+        self.sends_full_heartbeat = True  # Reset when a response arrives.
         return request
 
 

@@ -1,10 +1,10 @@
-"""Instances of a Kafka Streams application join, work, fall silent and leave at random.
+"""Tests of a Kafka Streams application whose instances join, work, fall silent and leave at random.
 
 The network between the instances and the broker loses, repeats and delays heartbeats, and the broker is killed now and
 then.
 
 After every event no two members work on the same task, and no process has a task in two roles, as far as the members
-know. When the faults end, each task gets its owner within a timeout.
+know. When the faults end, each task gets its owner before the session and rebalance timeouts have passed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEEDS = seeds(60)
 EVENTS = 80
 SESSION_MS, REBALANCE_MS, BEAT_MS = 10_000, 15_000, 1_000
 LOST = {ErrorCode.UNKNOWN_MEMBER_ID.value, ErrorCode.FENCED_MEMBER_EPOCH.value, ErrorCode.FENCED_INSTANCE_ID.value}
-# The broker is loading its groups, or does not have any yet. The member repeats its request.
+# The broker has not loaded its groups yet, or has no groups yet. The member repeats its request.
 LATER = {ErrorCode.NOT_COORDINATOR.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}
 STATELESS, STATEFUL = "lines", "words"  # names of two topics
 TOPICS = {STATELESS: 3, STATEFUL: 4}
@@ -81,7 +81,7 @@ class Instance:
     """A member that behaves like a real one: it works on its last assignment, and closes revoked tasks before it
     reports this.
 
-    Only the member itself has `active` and `standby`.
+    `active` and `standby` contain the tasks that the member believes it has.
     """
 
     def __init__(self, number: int, world: World) -> None:
@@ -136,7 +136,7 @@ class Instance:
         elif answer.error_code in LOST:
             self.lose_tasks()
         elif answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID.value:
-            self.sends_full_heartbeat = True  # It has already joined, but the response was lost.
+            self.sends_full_heartbeat = True  # The member has already joined, but the response was lost.
         else:
             assert answer.error_code == 0, answer
             assert answer.member_epoch >= self.epoch, "an epoch went back"

@@ -1,4 +1,4 @@
-"""A crash at every transition of a transactional id, at every point of the transition that makes a difference.
+"""Tests of a crash at every transition of a transactional id, at every point of the transition that makes a difference.
 
     before append → appended → synced → … markers … → answered
 
@@ -35,7 +35,7 @@ class Point(Enum):
     ANSWERED = "answered"
 
 
-# --- The steps that lead to a transition, and the transitions. The latter return whether the response was a success.
+# --- Steps that lead to a transition, then the transitions, which return whether the response was a success.
 
 
 def nothing(stage: Stage) -> None:
@@ -120,7 +120,7 @@ class Transition:
 
     record  number of the record of `__transaction_state` within the step that causes the transition
     before  values that were readable before the step
-    waits   whether the last record of the transaction is delayed until the next one of its id, or for some time
+    waits   whether the last record of the transaction is delayed, at most until the next record of the transactional id
     """
 
     name: str
@@ -225,7 +225,7 @@ def test_a_crash_loses_nothing_that_was_answered_and_tears_nothing(transition: T
 
 def check_restart(transition: Transition, is_answered: bool, name: str, disk: FakeDisk, now_ms: int) -> None:
     again = Stage(disk, now_ms)
-    again.wait(3 * TIMEOUT_MS)  # An open transaction is aborted, and a decided one is completed.
+    again.wait(3 * TIMEOUT_MS)  # Within this time an open transaction is aborted, and a decided one is completed.
     assert again.states() <= {"Empty", "CompleteCommit", "CompleteAbort"}, name
     is_done = again.offset() == 7
     happened = is_done and transition.is_commit

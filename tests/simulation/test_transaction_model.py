@@ -1,4 +1,4 @@
-"""Sends thousands of requests to a broker, and compares each answer with the answer of a model.
+"""Tests that a broker answers thousands of requests as a model predicts.
 
 The requests come from producers of both protocols, from zombies, from two-phase commits and their recoveries, and from
 administrators. The broker restarts, markers are held, and the level of transaction.version changes in between.
@@ -39,8 +39,8 @@ PARTITIONS = 2
 PATIENCE = 20  # number of seeds
 OLD_PRODUCER_ID = 900_000_000
 IDS_OF_A_PROCESS = 100_000
-# Maximum number of producer ids and epochs of a transactional id that are remembered. Producers with an old pair are
-# zombies.
+# Number of (producer id, epoch) pairs that a trial remembers for each transactional id. A producer with any pair but
+# the newest is a zombie.
 REMEMBERED = 6
 # The only errors that a request may receive. Any other error would show a bug, or a reason outside the transaction.
 LAWFUL = {
@@ -76,7 +76,7 @@ class Trial:
             self._age(IDS[0], LAST_USABLE - self.rng.randint(0, 20))
 
     def _age(self, name: str, epoch: int) -> None:
-        """Replaces the producer id of the transactional id by one with few epochs left."""
+        """Gives the transactional id a producer id with few epochs left."""
         pair = (OLD_PRODUCER_ID, epoch)
         record = encode_record(stored(Stored.EMPTY, pair, transactional_id=name, version=0), self.model.level)
         batch = build_batch([NewRecord(*record, NOW_MS)])
@@ -123,7 +123,7 @@ class Trial:
         return self.rng.choice([*self.model.txns]) if self.model.txns else None
 
     def some_pair(self, name: str) -> Pair:
-        """Returns the current pair in most cases, and the pair of a zombie in the others."""
+        """Returns the producer id and epoch of the current producer in most cases, and of a zombie otherwise."""
         if self.rng.random() < 0.7 or not self.known_pairs[name]:
             return self.model.txns[name].client
         return self.rng.choice(self.known_pairs[name])
@@ -178,7 +178,7 @@ class Trial:
         return code
 
     def _fresh_id(self, name: str) -> int:
-        """Returns the producer id that an unanswered decision has assigned."""
+        """Returns the producer id that the coordinator has assigned in a decision without a response."""
         core = self.scene.transactions.shard_for(name).core
         txn = core.txn(name)
         assert txn is not None

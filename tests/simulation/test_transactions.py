@@ -1,4 +1,4 @@
-"""Transactions survive the faults of every seed.
+"""Tests that transactions stay whole, whatever the faults of a seed.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
 """
@@ -40,7 +40,7 @@ def test_the_same_seed_is_the_same_story_in_another_process_too(seed: int) -> No
     assert prints.stdout.split() == [world.fingerprint]
 
 
-# These tests prove the value of the simulation. They plant bugs that brokers have had, and some seed finds each of
+# The next test shows that the simulation finds bugs. It plants bugs that brokers have had, and some seed finds each of
 # them.
 
 

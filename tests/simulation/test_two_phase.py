@@ -1,4 +1,4 @@
-"""Two-phase commits survive the faults of every seed.
+"""Tests that two-phase commits end as their applications decide, whatever the faults of a seed.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`. Recoveries crash and recover again,
 two instances run at the same time, EndTxn arrives late and twice, epochs are exhausted, and the power fails. The

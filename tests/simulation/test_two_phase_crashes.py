@@ -1,4 +1,4 @@
-"""Two-phase commits and power failures: a crash before every disk call in each step of a two-phase commit.
+"""Tests of two-phase commits with a kill or a power failure before every disk call in each step.
 
 No flush setting requires an fsync here. Records survive because an external coordinator relies on them. The test plays
 this coordinator: it has noted the transaction's producer id and epoch and its decision, and acts on these notes after
@@ -20,7 +20,8 @@ from tests.support.fake_disk import FakeDisk, ProcessCrashed
 E = ErrorCode
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
-# These are the broker's default values. The shorter ones of a simulation would keep its clock busy for no reason.
+# The broker's default intervals. With the shorter intervals of other simulations, days of virtual time would take too
+# long.
 UNHURRIED = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10000",
     "log_cleaner_backoff_ms": "15000",
@@ -38,7 +39,8 @@ class Notes:
     has_offset: bool = False
     decision: bool | None = None
     is_answered: bool = False  # whether the end of the transaction was answered
-    replaced: tuple[Pair, ...] = ()  # producers that have been replaced by others
+    # producer ids and epochs that newer ones have replaced
+    replaced: tuple[Pair, ...] = ()
 
 
 def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS, *, is_loading: bool = False) -> Stage:
@@ -87,7 +89,8 @@ def keep(stage: Stage, notes: Notes) -> None:
 
 
 def write_as_those_before(stage: Stage, notes: Notes) -> None:
-    """Lets every replaced producer write to the partitions of the transaction, with each protocol."""
+    """Checks that the broker refuses writes of every replaced producer to the partitions of the transaction, with each
+    protocol."""
     owner, sequences = stage.pair, stage.sequences
     for pair in notes.replaced:
         for produce_version, commit_version in ((11, 3), (12, 5)):
@@ -146,8 +149,8 @@ CASES = [
 
 
 def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
-    """Yields the stage after the broker has died in this step: before each of its disk calls, and after the last
-    one."""
+    """Yields the stage and the notes after the broker has died in this step: before each disk call, and after the last
+    call."""
     for call in count(1):
         stage, notes = stage_on(), Notes()
         for step in story[:number]:
@@ -179,7 +182,7 @@ def test_whatever_was_answered_survives_power_failure_and_only_the_noted_decisio
 
 
 def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
-    """Starts the broker and then the application a day later, and checks the outcome."""
+    """Restarts the broker a day later, then the application, and checks the outcome."""
     again = stage_on(disk, before.time.now_ms() + DAY_MS, is_loading=True)
     write_as_those_before(again, notes)
     again.wait(2_000)
@@ -287,7 +290,7 @@ def test_nor_does_a_neighbour_with_two_phase_commit_slow_them_down() -> None:
     write_first(stage, notes)
     abort(stage, notes)
     stage.is_two_phase = False
-    assert stage.init6(keep=False)[0] is E.NONE  # From now on the transactional id has ordinary transactions.
+    assert stage.init6(keep=False)[0] is E.NONE  # The next transactions of this transactional id are ordinary.
     assert synced(stage, write_first) == []
     assert synced(stage, commit) == []
 

@@ -1,10 +1,10 @@
-"""Applications consume from a share group, process and produce, with crashes. An output is visible if and only if its
-input is acknowledged.
+"""Tests that an output is visible if and only if its input is acknowledged, when applications consume from a share
+group, process and produce, with crashes.
 
-Workers acquire records, write one output for each, and acknowledge the records in the same transaction. In any order,
-the broker is killed, responses are lost, markers are delayed, sessions end, and locks and transactions time out. In the
-end all remaining records are processed. Each acknowledged input then has exactly one visible output, and no other input
-has any. Rules: docs/spec/share-groups.md#s5.
+Workers acquire records, write one output for each, and acknowledge the records in the same transaction. At random, the
+broker is killed, responses are lost, markers are lost or repeated, sessions end, and locks and transactions time out.
+In the end all remaining records are processed. Each acknowledged input then has exactly one visible output, and no
+other input has a visible output. Rules: docs/spec/share-groups.md#s5.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class World:
             self.broker.sleep(16_000)
 
     def outputs(self) -> Counter[int]:
-        """Returns the number of visible outputs of each input for readers of committed records."""
+        """Returns, for each input, the number of outputs that readers of committed records see."""
         log = self.broker.partition("out").log
         found = Counter[int]()
         open_: dict[int, list[int]] = {}

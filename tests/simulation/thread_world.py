@@ -25,7 +25,7 @@ class BusyWorkers(VirtualWorkers):
 
 
 class ImpatientProducer(Producer):
-    """A producer half of whose batches are too large to be checked on the event loop."""
+    """A producer that may abandon a batch. Half of its batches are too large to be checked on the event loop."""
 
     def speak(self, *, end_version: int) -> None:
         self._end_version = end_version
@@ -64,7 +64,8 @@ class ThreadWorld(World):
             is_compacting=False,
         )
         super().__init__(seed, replace(parts or Parts(), workers=BusyWorkers), plan)
-        self.speaks_new = dict.fromkeys(self.transactional_ids, False)  # Not every transaction has an epoch of its own.
+        # Several transactions may have the same epoch.
+        self.speaks_new = dict.fromkeys(self.transactional_ids, False)
         self.invariants.bumping.clear()
 
     def _new_producer(self, name: str, transactional_id: str) -> Producer:

@@ -14,7 +14,7 @@ from itertools import count
 Pair = tuple[int, int]
 TIMEOUT_MS = 60_000
 LAST_USABLE, MAX = 32_766, 32_767
-OFFSETS = -1  # This index represents the offsets of groups.
+OFFSETS = -1  # The index of the partition for the offsets of groups.
 
 
 class State(Enum):
@@ -40,8 +40,8 @@ class Record:
 
 @dataclass(slots=True)
 class ProducerRequests:
-    """A producer has sent a request to the coordinator, but its batch has not been appended. Later batches must not
-    overtake it."""
+    """The oldest request of a producer to the coordinator whose batch has not been appended. Later batches must not
+    overtake that batch."""
 
     epoch: int
     sequence: int
@@ -52,10 +52,10 @@ class ProducerRequests:
 class Partition:
     """The contents of a partition.
 
-    records    in the order of the log
-    epochs     newest epoch of each producer
-    sequences  next sequence of each pair
-    asked      batches that wait for the coordinator, by producer id; a restart forgets them
+    records               in the order of the log
+    epochs                newest epoch of each producer
+    sequences             next sequence of each pair
+    requests_by_producer  requests that wait for the coordinator, by producer id; a restart forgets them
     """
 
     records: list[Record] = field(default_factory=list)
@@ -93,7 +93,8 @@ class Partition:
         self.epochs[producer_id] = epoch
 
     def visible(self) -> list[bytes]:
-        """Returns the values that a read_committed reader receives, which end before the first undecided record."""
+        """Returns the values that a read_committed reader receives. The reader stops before the first undecided
+        record."""
         values = []
         for record in self.records:
             if record.is_committed is None:
@@ -171,7 +172,7 @@ class Model:
 
         A request that needs the coordinator is remembered, as in a real partition.
 
-        adds  whether the request adds the partition itself, as from Produce v12 and TxnOffsetCommit v5 on
+        adds  whether the request adds the partition itself, as Produce v12 and TxnOffsetCommit v5 and later do
         """
         txn, partition = self.txns[name], self.partitions[index]
         sequence = 0 if index == OFFSETS else partition.sequences.get(pair, 0)

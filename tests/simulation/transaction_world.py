@@ -1,7 +1,7 @@
 """A broker that is killed, a network that loses and delays messages, a failing disk, and producers that die, sleep and
 are replaced while they sleep.
 
-One seed determines all of this. `World(seed).run()` raises AssertionError with the trace.
+One seed determines all of this. If an invariant is violated, `World(seed).run()` raises AssertionError with the trace.
 """
 
 from collections.abc import Callable, Sequence
@@ -113,7 +113,7 @@ class World:
             self._age(self.rng.choice(self.transactional_ids))
 
     def _age(self, transactional_id: str) -> None:
-        """Leaves only a few epochs to the transactional id."""
+        """Gives the transactional id a producer id with few epochs left."""
         broker = self.broker
         assert broker is not None
         record = encode_record(self._aged(transactional_id, MAX_EPOCH - self.rng.randint(1, 12)), 1)
@@ -193,7 +193,8 @@ class World:
         )
 
     def _replace_producer(self) -> None:
-        """Adds a producer. The old producer does not know this, and continues until a response reports it."""
+        """Starts another producer with a transactional id. The old producer continues until a response shows that it
+        was replaced."""
         self._start_producer(self.rng.choice(self.transactional_ids))
 
     def _go_on(self, producer: Producer, script: Script, answers: list[Any] | None) -> None:
@@ -374,7 +375,7 @@ class World:
         self._look_at_the_end()
 
     def _decide_the_rest(self) -> None:
-        """Decides the transactions that only their owner can end. Subclasses have such transactions."""
+        """Ends the transactions that only their owners can end. This world has none, but subclasses do."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None
@@ -412,8 +413,7 @@ class World:
         return events + self.reads
 
     def _check_offsets(self, broker: SimulatedBroker) -> None:
-        """Checks that the offset of each group is that of its last committed transaction, both in its records and in
-        the response."""
+        """Checks that the committed offset of each group agrees with the outcomes of its transactions."""
         visible = {value for values in self.invariants.visible.values() for value in values}
         for group in self.groups:
             answers: list[int] = []
@@ -433,7 +433,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """Returns the error with which a run ends, or None. It is for tests that expect an error."""
+    """Runs the world. Returns the error with which the run ends, or None if it succeeds."""
     try:
         world.run()
     except AssertionError as failure:

@@ -53,7 +53,7 @@ class Database:
     ordinary: set[tuple[str, Pair]] = field(default_factory=set)  # Only their timeout may end these transactions.
 
     def take_over(self, transactional_id: str) -> int:
-        """Returns the number with which the new instance writes. Earlier instances can no longer write."""
+        """Returns the number that the new instance uses to write. Earlier instances can no longer write."""
         number = self.owners[transactional_id] = self.owners.get(transactional_id, 0) + 1
         return number
 
@@ -140,7 +140,7 @@ class TwoPhaseProducer(Producer):
         if is_commit and not self._is_two_phase:
             ongoing = yield from self._keep(is_two_phase=True)
             if ongoing == NO_PAIR:
-                return  # The timeout was faster, and the id is ready for the next transaction.
+                return  # The transaction timed out first, and the transactional id is ready for the next transaction.
             self._is_two_phase = True  # This holds at least for later transactions.
             if ongoing != own_pair:
                 raise ProducerEnded
@@ -274,7 +274,7 @@ class TwoPhaseWorld(World):
 def keep_request(transactional_id: str, timeout_ms: int = 0) -> InitProducerIdRequest:
     """Returns an InitProducerId request that keeps the prepared transaction.
 
-    timeout_ms  0 requests Enable2Pc
+    timeout_ms  transaction timeout; 0 requests Enable2Pc, which has no timeout
     """
     return InitProducerIdRequest(
         transactional_id=transactional_id,

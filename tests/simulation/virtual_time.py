@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class Life:
-    """The lifetime of one process, which other objects share."""
+    """The lifetime of one process. The events of the process share this object, and end with it."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -78,7 +78,7 @@ class VirtualTimers:
         return self._time.monotonic_ms()
 
     def soon(self, action: Action) -> None:
-        """Runs the action in another turn, after those that are already due, like `loop.call_soon`."""
+        """Runs the action after all actions that are already due, like `loop.call_soon`."""
         self._time.after(0, action, self._life)
 
 

@@ -50,8 +50,8 @@ def markers_of_version_0(writer: MarkerWriter, timers: VirtualTimers, rng: Rando
 class MarkersThatLeaveGuards:
     """Known bug 62: a marker keeps the verification guard of its own epoch, whatever its transaction version.
 
-    If no transaction is open, a marker of version 2 is treated as a repeated one. Otherwise it acts like one of version
-    0.
+    Each marker is first written with version 2. If no transaction is open, the partition takes it for a repeated marker
+    and keeps the guard. If the partition refuses the epoch, the marker is written with its real version.
     """
 
     def __init__(self, writer: MarkerWriter) -> None:
@@ -96,7 +96,7 @@ class MarkersOnce:
 
 
 def markers_once() -> Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter]:
-    written: set[tuple[TopicPartition, Pair]] = set()  # A restart keeps this set, like the markers.
+    written: set[tuple[TopicPartition, Pair]] = set()  # This set survives a restart, like the markers.
     return lambda writer, timers, rng: MarkersOnce(writer, written)
 
 
@@ -157,7 +157,7 @@ class NothingSealed(TransactionCore):
 
 
 class NotBumpedAgain(TransactionCore):
-    """KIP-939 without the last step of its arithmetic.
+    """The arithmetic of epochs in KIP-939 without its last step.
 
     The transaction after a kept one has the same epoch as the owner. A second copy of the owner's EndTxn is therefore
     taken for the end of the next transaction.
@@ -181,8 +181,8 @@ class NotBumpedAgain(TransactionCore):
 
 
 class TimeoutPassedOn(TransactionCore):
-    """The behaviour before ADR 11: a recovery changes neither the timeout of the kept transaction nor that of later
-    ones."""
+    """The behaviour before ADR 11: a recovery changes neither the timeout of the kept transaction nor the timeout of
+    later transactions."""
 
     def init_producer_id(
         self, request: InitProducerIdRequest, inputs: DecisionInputs

@@ -34,7 +34,7 @@ from tests.simulation.simulated_broker import LogInTurns
 
 @contextmanager
 def staging_before_registration() -> Iterator[None]:
-    """Acknowledgements become pending before their transaction is registered with the coordinator."""
+    """Makes acknowledgements pending before their transaction is registered with the coordinator."""
     register, make_pending = txn_acknowledging.register_partitions, txn_acknowledging.make_pending
 
     async def nothing(*of: Any) -> None:
@@ -76,7 +76,7 @@ def staged_records_redelivered_after_reload() -> Iterator[None]:
 
 @contextmanager
 def next_records(change: Callable[[StateEntry, ShareSnapshot], ShareSnapshot]) -> Iterator[None]:
-    """Changes each snapshot that is written instead of an update."""
+    """Passes each snapshot that is written instead of an update through `change`."""
     next_record = StateEntry.next_record
 
     def changed(self: StateEntry, *args: Any, **how: Any) -> ShareSnapshot | ShareUpdate:
