@@ -30,7 +30,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobsTaken:
-    """A worker received these jobs. `at_ns` is from a clock that all processes share."""
+    """A worker received the jobs. `at_ns` is from a clock that all processes share."""
 
     at_ns: int
     jobs: tuple[str, ...]
@@ -38,7 +38,7 @@ class JobsTaken:
 
 @dataclass(frozen=True, slots=True)
 class JobsFinished:
-    """A worker learned that the transaction of these jobs is committed."""
+    """A worker learned that the transaction of the jobs is committed."""
 
     at_ns: int
     jobs: tuple[str, ...]

@@ -243,7 +243,7 @@ def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> No
     assert len(keys) == len(set(keys)), "each key is left once"
 
 
-# The cleaner forgot open transactions between groups of segments, and removed the marker too early.
+# Another broker's cleaner forgot open transactions between groups of segments, and removed the marker too early.
 @pytest.mark.known_bug(20, "another broker")
 def test_a_transaction_may_span_segments_and_groups_of_a_pass() -> None:
     log = CompactedLog(replace(COMPACT, segment_bytes=100))  # Every segment is a separate group.
@@ -261,7 +261,8 @@ def test_a_transaction_may_span_segments_and_groups_of_a_pass() -> None:
     assert log.values()["a"] == "1"
 
 
-# A full key map ended the pass between aborted records and their marker, so that the records became committed.
+# In another broker, a full key map ended the pass between aborted records and their marker, so that the records became
+# committed.
 @pytest.mark.known_bug(21, "another broker")
 def test_a_pass_that_ends_within_a_transaction_keeps_it_aborted() -> None:
     log = CompactedLog()
@@ -282,7 +283,7 @@ def test_a_pass_that_ends_within_a_transaction_keeps_it_aborted() -> None:
     assert log.values()["a"] == "good"
 
 
-# The cleaner looked up markers in the key map, as if they were ordinary records.
+# Another broker's cleaner looked up markers in the key map, as if they were ordinary records.
 @pytest.mark.known_bug(22, "another broker")
 def test_keys_equal_to_a_markers_key_remove_no_marker() -> None:
     log = CompactedLog()
@@ -298,7 +299,7 @@ def test_keys_equal_to_a_markers_key_remove_no_marker() -> None:
     assert (marker.offset, marker.is_commit) == (1, True)
 
 
-# The cleaner deduplicated control batches by their keys, so that each log kept only one COMMIT.
+# Another broker's cleaner deduplicated control batches by their keys, so that each log kept only one COMMIT.
 @pytest.mark.known_bug(24, "another broker")
 def test_each_transaction_keeps_its_own_marker() -> None:
     log = CompactedLog()
@@ -328,8 +329,8 @@ def test_empty_control_batches_do_not_pile_up() -> None:
     assert entry is None or entry.producer_epoch == 5
 
 
-# When a cleaned segment overflowed, the cleaner read its batches again, although the first reading had used up its list
-# of aborted transactions. Aborted records became committed.
+# When a cleaned segment overflowed, Kafka's cleaner read its batches again, although the first reading had used up the
+# list of aborted transactions. Aborted records became committed.
 @pytest.mark.known_bug(23, "KAFKA-20036")
 def test_a_pass_that_begins_again_knows_the_aborted_transactions_again() -> None:
     call, has_failed = 0, True

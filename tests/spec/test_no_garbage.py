@@ -24,7 +24,7 @@ from tests.support.fake_disk import FakeDisk
 from tests.support.peer import Peer, server_around
 from tests.support.txn_share_broker import ACCEPT, TxnShareBroker
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # versions of these requests
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 9, 12, 6, 12  # request versions
 
 
 class Scene(BrokerScene):

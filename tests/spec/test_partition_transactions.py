@@ -107,8 +107,8 @@ def test_the_same_marker_delivered_twice_is_written_twice() -> None:
 # --- The last stable offset (#s4-9).
 
 
-# The transaction counted as decided as soon as its marker was appended, although the high watermark was not above the
-# marker yet.
+# In Kafka, a transaction counted as decided as soon as its marker was appended, although the high watermark was not
+# above the marker yet.
 @pytest.mark.known_bug(29, "apache/kafka 2910")
 def test_scenario_089_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
     given = LogOnDisk()
@@ -271,7 +271,7 @@ def test_scenario_093_a_marker_that_is_cut_off_leaves_its_transaction_open() -> 
     assert opened.log.last_stable_offset == 14
 
 
-# The first unstable offset was treated as the last stable one, so readers received one record too many.
+# Redpanda treated the first unstable offset as the last stable one, so readers received one record too many.
 @pytest.mark.known_bug(30, "redpanda 3036")
 def test_the_first_record_of_an_open_transaction_is_not_stable() -> None:
     given = LogOnDisk()

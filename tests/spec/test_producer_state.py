@@ -347,8 +347,8 @@ def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -
     assert given.log.expire_producers(1_000 + 100 * DAY_MS) == []
 
 
-# Only data kept a producer from expiring. A producer that had just received a marker was forgotten, and with it the
-# coordinator epoch that fences older coordinators.
+# In Kafka, only data kept a producer from expiring. A producer that had just received a marker was forgotten, and with
+# it the coordinator epoch that fences older coordinators.
 @pytest.mark.known_bug(19, "KAFKA-9144")
 def test_a_marker_keeps_a_producer_from_expiring() -> None:
     given = LogOnDisk()
@@ -373,7 +373,7 @@ def test_deleting_records_forgets_no_producer() -> None:
     assert given.append(PID, sequence=3).is_duplicate
 
 
-# If the log started within a segment, the snapshot below the start was dropped, and the state was built only from the
+# If the log started within a segment, Kafka dropped the snapshot below the start, and built the state only from the
 # records above it.
 @pytest.mark.known_bug(27, "KAFKA-5435")
 @pytest.mark.parametrize("how", ["closed", "killed"])
@@ -389,8 +389,8 @@ def test_a_log_start_within_a_segment_does_not_change_what_is_known_of_producers
     assert [newest(entry) for entry in opened.log.producers()] == [newest(entry) for entry in given.log.producers()]
 
 
-# A duplicate was answered with OUT_OF_ORDER_SEQUENCE_NUMBER, or not at all after its offset had left memory. Clients
-# then increase their epoch and write the records twice.
+# Redpanda answered a duplicate with OUT_OF_ORDER_SEQUENCE_NUMBER, or not at all after its offset had left memory.
+# Clients then increase their epoch and write the records twice.
 @pytest.mark.known_bug(34, "redpanda 3039, 5355")
 @pytest.mark.known_bug(35, "redpanda 3039, 5355")
 @pytest.mark.parametrize("how", ["at once", "closed", "killed"])
@@ -408,8 +408,8 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (10, 11, True)
 
 
-# If the only producer snapshot was unreadable after a clean stop, the log started without producers. The open
-# transaction ended without a marker, and a retry was appended a second time.
+# If the only producer snapshot was unreadable after a clean stop, an earlier Odradek started the log without producers.
+# The open transaction ended without a marker, and a retry was appended a second time.
 @pytest.mark.known_bug(61, "ours")
 @pytest.mark.parametrize("size_bytes", [None, 0, 20])
 def test_producers_are_replayed_where_no_snapshot_can_be_read(

@@ -354,7 +354,7 @@ def flip(given: LogOnDisk, path: str, position: int) -> None:
     given.disk.write_bytes(path, data)
 
 
-# The recovery point moved to the end of the log when the log was opened or truncated, without a sync.
+# Kafka moved the recovery point to the end of the log when the log was opened or truncated, without a sync.
 @pytest.mark.known_bug(25, "KAFKA-10101")
 def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
     given = LogOnDisk()
@@ -365,7 +365,7 @@ def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
         LogOnDisk(state.disk)  # If the recovery point were 1, the lost record would now count as damage.
 
 
-# The mark of a clean shutdown survived the start, so after a later crash the broker trusted the log.
+# In Kafka, the mark of a clean shutdown survived the start, so after a later crash the broker trusted the log.
 @pytest.mark.known_bug(25, "KAFKA-10471")
 def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
     given = LogOnDisk()
@@ -386,7 +386,7 @@ def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
         return
 
 
-# The checkpoint was rewritten in the background, and the new file was renamed before its contents were synced.
+# Kafka rewrote the checkpoint in the background, and renamed the new file before its contents were synced.
 @pytest.mark.known_bug(26, "KAFKA-16541")
 def test_no_crash_leaves_half_a_leader_epoch_checkpoint() -> None:
     call = 0

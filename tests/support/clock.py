@@ -70,7 +70,7 @@ class ManualTimers:
 
     @property
     def elapsed_ms(self) -> float:
-        """Returns the time since these timers were created, regardless of how the clock was set."""
+        """Returns the time since the timers were created, regardless of how the clock was set."""
         return self._elapsed_ms
 
     def armed(self) -> list[float]:

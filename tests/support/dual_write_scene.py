@@ -32,7 +32,7 @@ class Statements:
     """Faults for the next statements on any connection."""
 
     def __init__(self) -> None:
-        self.fault: tuple[str, FaultTime] | None = None  # The first statement that starts with this text fails once.
+        self.fault: tuple[str, FaultTime] | None = None  # Fails the next statement that starts with the text.
         self.rewrite: Rewrite = lambda statement: statement  # plants a bug
 
     def meet(self, statement: str, run: Callable[[str], Any]) -> Any:

@@ -1,5 +1,5 @@
-"""An in-memory Kafka for two-phase commits. It has one transactional id, the producer ids and epochs of KIP-939, and
-faults on request."""
+"""An in-memory Kafka that takes part in two-phase commits. It has one transactional id, the producer ids and epochs of
+KIP-939, and faults on request."""
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field

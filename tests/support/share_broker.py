@@ -119,8 +119,7 @@ class FlakyPersister:
 
 
 class ShareBroker(TransactionBroker):
-    """A broker with the group GROUP, whose settings `set_group` changes. The topic "T" has one partition, whose share
-    state starts at the earliest offset."""
+    """A broker with share groups. Most methods use the group GROUP, whose settings `set_group` changes."""
 
     def __init__(self, disk: FakeDisk | None = None, **settings: Any) -> None:
         super().__init__(disk, **settings)
@@ -128,7 +127,7 @@ class ShareBroker(TransactionBroker):
         self.broker.config.group_coordinator_rebalance_protocols = ("classic", "consumer")
         self.max_sessions = 2000
         self.queue_rules = QueueRules(creates_topics=False, prefix="dlq.")
-        self.create_refusals: list[KafkaError] = []  # Each of these refuses the creation of one dead-letter topic.
+        self.create_refusals: list[KafkaError] = []  # Each error refuses the creation of one dead-letter topic.
         self.queue_partitions = 1  # number of partitions of created dead-letter topics
         self.syncs_state = False
         self.start_share_coordinator()

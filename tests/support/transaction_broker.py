@@ -105,7 +105,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
-        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held back in it
+        self.held: list[Callable[[], None]] | None = None  # if this is a list, the responses wait in it
         self._next = count(1000, 1000)
 
     def begin_at(self, producer_id: int) -> None:

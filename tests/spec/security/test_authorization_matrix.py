@@ -53,8 +53,8 @@ OTHER_FIELDS = {
     # Odradek hides the id of a topic to which access is denied.
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
 }
-# The answers of these APIs list what exists on the broker, which differs between brokers, so only their errors are
-# compared.
+# The answers of these APIs list what exists on the broker, which differs between brokers. Therefore only their errors
+# are compared.
 LISTS = {"ApiVersions", "DescribeAcls", "DescribeDelegationToken"}
 # A client library in this process may have created the logger that the case describes.
 LOGGERS = ("DescribeConfigs", "broker logger")

@@ -9,7 +9,7 @@ T0 = 1_800_000_000_000
 
 
 def rate(*recorded: tuple[float, int]) -> SampledRate:
-    """Returns a rate with these samples, each as (amount, ms after T0)."""
+    """Returns a rate with the given samples, each as (amount, ms after T0)."""
     found = SampledRate(WINDOWS)
     for amount, after_ms in recorded:
         found.record(amount, T0 + after_ms)

@@ -271,7 +271,7 @@ def test_a_producer_that_was_replaced_is_not_told_that_its_successors_commit_was
         scene.commit5((PID, 1))
 
 
-# EndTxn's epoch only had to be at least the stored one, so a client could make up a higher epoch.
+# Kafka only required EndTxn's epoch to be at least the stored one, so a client could make up a higher epoch.
 @pytest.mark.known_bug(16, "KAFKA-9600")
 @pytest.mark.parametrize(("committed", "version"), list(END_TXN))
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
@@ -302,7 +302,7 @@ def test_at_version_0_the_new_end_is_taken_for_the_old_one_and_nobody_gets_stuck
     assert scene.init() == (PID, 2)
 
 
-# After the last epoch EndTxn returned the old producer id, and the producer fenced itself.
+# After the last epoch Kafka's EndTxn returned the old producer id, and the producer fenced itself.
 @pytest.mark.known_bug(5, "apache/kafka 18758")
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_pair_that_an_end_answers_is_the_one_that_is_good_from_then_on(committed: bool) -> None:

@@ -287,14 +287,14 @@ def test_scenario_026_only_brokers_ask_for_many() -> None:
     assert state(scene) == "Empty"
 
 
-# There was no response to a request without transactions.
+# Kafka 4.3.1 sends no response to a request without transactions.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_batch_of_no_transactions_is_answered(version: int) -> None:
     assert add_batched(scene_with_topics(), version=version) == []
 
 
-# If a request named an id twice, the response contained the result of one of the two transactions twice.
+# If a request names an id twice, Kafka 4.3.1 returns the result of one of the two transactions twice.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
     scene = scene_with_topics()

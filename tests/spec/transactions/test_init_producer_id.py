@@ -53,8 +53,8 @@ def test_scenario_007_a_producer_that_repeats_its_pair_gets_the_same_answer_with
         scene.init((PID, 2))
 
 
-# The epoch before the last increase was only in memory. After a failover the coordinator did not recognise a retry with
-# this epoch.
+# Kafka kept the epoch before the last increase only in memory. After a failover the coordinator did not recognise a
+# retry with this epoch.
 @pytest.mark.known_bug(6, "apache/kafka 22096")
 def test_scenario_007_also_when_the_broker_was_restarted_in_between() -> None:
     scene = given(txn(S.EMPTY, (PID, 3)))
@@ -83,8 +83,8 @@ def test_scenario_009_an_open_transaction_is_aborted_for_the_new_owner_at_versio
     assert scene.init() == (PID, 7)
 
 
-# The new owner of an open transaction increased the epoch once for the fence and once for the abort. At epoch 32766 the
-# second increase made it negative.
+# In Kafka, the new owner of an open transaction increased the epoch once for the fence and once for the abort. At epoch
+# 32766 the second increase made it negative.
 @pytest.mark.known_bug(4, "apache/kafka 19910")
 def test_scenario_010_at_version_2_the_abort_and_the_retry_bump_the_epoch_once_each() -> None:
     scene = given(txn(S.ONGOING, (PID, 5)))
@@ -212,8 +212,8 @@ def test_an_open_transaction_at_the_last_epoch_is_aborted_into_a_new_producer_id
     assert scene.init() == (NEW_PID, 1)
 
 
-# Each attempt to fence increased the epoch in memory, even if the record could not be written. Retries used up the
-# epochs.
+# Kafka increased the epoch in memory on each attempt to fence, even if the record could not be written. Retries used up
+# the epochs.
 @pytest.mark.known_bug(17, "KAFKA-9666")
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
@@ -240,7 +240,7 @@ def test_two_phase_commit_needs_the_brokers_leave() -> None:
         given().init(enable2_pc=True)
 
 
-# The abort for a new owner had the old epoch, so the old producer could write after the marker.
+# In Kafka, the abort for a new owner had the old epoch, so the old producer could write after the marker.
 @pytest.mark.known_bug(18, "KAFKA-5231")
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
 def test_the_markers_of_a_take_over_fence_who_was_taken_over(transaction_version: int) -> None:
@@ -252,7 +252,7 @@ def test_the_markers_of_a_take_over_fence_who_was_taken_over(transaction_version
     assert (owed.producer_epoch, owed.is_commit) == (6, False)
 
 
-# After a restart the open transaction had no owner, and it blocked its own producer.
+# After a restart of Redpanda the open transaction had no owner, and it blocked its own producer.
 @pytest.mark.known_bug(38, "redpanda 6311")
 def test_a_restored_open_transaction_gives_way_to_its_producer() -> None:
     again = given(txn(S.ONGOING, (PID, 1))).restarted()

@@ -25,7 +25,7 @@ WAIT = E.CONCURRENT_TRANSACTIONS
 DECIDED = {S.PREPARE_COMMIT: S.COMPLETE_COMMIT, S.PREPARE_ABORT: S.COMPLETE_ABORT}
 
 
-# After the restart the markers of the decision were written, but its completion was not recorded.
+# After a restart KoP wrote the markers of the decision, but did not record the transaction's completion.
 @pytest.mark.known_bug(44, "KoP 1412")
 @pytest.mark.parametrize("state", DECIDED)
 def test_scenario_053_what_was_decided_before_a_crash_is_carried_out_by_the_next_coordinator(state: TxnState) -> None:
@@ -166,8 +166,8 @@ def test_scenario_065_no_refusal_makes_a_marker_forgotten(code: E) -> None:
     assert code not in NEEDS_NO_MARKER
 
 
-# The response to markers of an older epoch ended the wait for those of the newer epoch. The coordinator never learned
-# that all markers were written.
+# In Kafka, the response to markers of an older epoch ended the wait for those of the newer epoch. The coordinator never
+# learned that all markers were written.
 @pytest.mark.known_bug(12, "KAFKA-16352")
 def test_scenario_066_what_became_of_an_older_coordinators_markers_says_nothing() -> None:
     before = given(txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1]))
@@ -231,8 +231,8 @@ def test_who_waits_for_the_end_when_the_coordinator_goes_is_told_to_look_elsewhe
     assert scene.core.unload(E.NOT_COORDINATOR) == []
 
 
-# If its record could not be written, an entry stayed in the state that it was about to enter. All later requests
-# received CONCURRENT_TRANSACTIONS.
+# In Starlight for Kafka, an entry whose record could not be written stayed in the state that it was about to enter. All
+# later requests received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(45, "Starlight for Kafka 40")
 def test_whatever_could_not_be_recorded_stands_in_nobodys_way() -> None:
     scene = given(txn(S.EMPTY, (PID, 1)))
@@ -255,8 +255,8 @@ def test_whatever_could_not_be_recorded_stands_in_nobodys_way() -> None:
     assert scene.init() == (PID, 3)
 
 
-# A partition without a leader was treated as deleted. The transaction completed without a marker in that partition, so
-# the next transaction included the partition's records.
+# Kafka treated a partition without a leader as deleted. The transaction completed without a marker in that partition,
+# so the next transaction included the partition's records.
 @pytest.mark.known_bug(52, "KAFKA-20734")
 @pytest.mark.parametrize("committed", [True, False])
 def test_without_its_leader_a_partition_keeps_the_transaction_waiting(committed: bool) -> None:

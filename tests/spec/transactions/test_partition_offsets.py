@@ -536,7 +536,7 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="n", generation=5, version=6) is E.UNKNOWN_MEMBER_ID
 
 
-# The marker was acknowledged before the group had the new offsets, so the next reader received the previous ones.
+# Kafka acknowledged the marker before the group had the new offsets, so the next reader received the previous ones.
 @pytest.mark.known_bug(14, "KAFKA-17507")
 def test_who_is_told_of_the_commit_fetches_its_offsets(scene: Clients) -> None:
     for offset in (10, 20, 30):
@@ -559,7 +559,7 @@ def test_a_group_that_cannot_take_them_over_yet_acknowledges_no_marker(scene: Cl
     assert again.committed_offset(require_stable=True) == 10
 
 
-# The last transaction to end determined the offset, instead of the last one to write it.
+# In Kafka, the last transaction to end determined the offset, instead of the last one to write it.
 @pytest.mark.known_bug(15, "apache/kafka 15183")
 @pytest.mark.parametrize("restarts", [True, False])
 def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, restarts: bool) -> None:
@@ -575,7 +575,7 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
     assert scene.restarted(killed=True).committed_offset(require_stable=True) == 20
 
 
-# The end of a transaction reached its partitions, but not the coordinator of the group.
+# In Redpanda, the end of a transaction reached its partitions, but not the coordinator of the group.
 @pytest.mark.known_bug(36, "redpanda 10669")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("waits", [None, T0, OFFSETS])

@@ -386,8 +386,8 @@ def nothing_hangs(scene: Clients, index: int = 0) -> bool:
     return scene.latest_offset(committed=True, index=index) == scene.latest_offset(committed=False, index=index)
 
 
-# The abort's marker was written after the coordinator's approval and before the append. The batch then opened a
-# transaction that nothing would ever end.
+# In Kafka, the abort's marker could be written after the coordinator's approval and before the append. The batch then
+# opened a transaction that nothing would ever end.
 @pytest.mark.known_bug(8, "KAFKA-14884")
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(scene: Clients, version: int) -> None:
@@ -403,8 +403,8 @@ def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     assert nothing_hangs(scene)
 
 
-# A marker below version 2 has the epoch of the transaction that it ends. A batch of Produce v12 that was being checked
-# in a thread kept its guard. It was appended after the marker, and held back readers forever.
+# A marker below version 2 has the epoch of the transaction that it ends. In an earlier Odradek, a batch of Produce v12
+# that was being checked in a thread kept its guard. It was appended after the marker, and held back readers forever.
 @pytest.mark.known_bug(62, "ours")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize(("transaction_version", "end_txn"), [(2, 4), (1, 4), (0, 4), (0, 5)])
@@ -421,7 +421,7 @@ def test_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_trans
     assert nothing_hangs(scene)
 
 
-# A delayed request of a transaction that had ended was treated as a request of the next one.
+# Kafka treated a delayed request of a transaction that had ended as a request of the next transaction.
 @pytest.mark.known_bug(9, "KAFKA-17754")
 def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Clients) -> None:
     first = scene.init()
@@ -441,7 +441,8 @@ def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Cli
     assert scene.read(committed=True, index=1) == []
 
 
-# The client gave up a batch and aborted. The batch arrived after the abort's marker, and held back readers forever.
+# The client gave up a batch and aborted. In Kafka, the batch arrived after the abort's marker, and held back readers
+# forever.
 @pytest.mark.known_bug(10, "KAFKA-14053")
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_a_batch_that_comes_behind_the_abort_holds_nobody_back(scene: Clients, version: int) -> None:
@@ -467,7 +468,7 @@ def test_nor_one_that_comes_behind_an_abort_for_its_time(scene: Clients) -> None
     assert scene.read(committed=True) == []
 
 
-# After the partition had removed the state of an idle producer, it refused the producer's next sequence.
+# After Redpanda had removed the state of an idle producer, it refused the producer's next sequence.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> None:
     assert scene.produce((50, 0), 0, b"a", b"b", transactional=False) is E.NONE
@@ -489,7 +490,8 @@ def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
     assert scene.read(committed=True) == [b"v", b"v"]
 
 
-# A Produce of a new client to an internal topic added the topic to the transaction before the request was refused.
+# In Kafka 4.3.1, a Produce of a new client to an internal topic adds the topic to the transaction before the request is
+# refused.
 @pytest.mark.known_bug(54, "Kafka 4.3.1")
 def test_no_internal_topic_is_added_by_a_produce(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)

@@ -332,8 +332,8 @@ def test_a_search_by_time_may_find_a_marker_as_in_kafka(scene: Clients) -> None:
     assert scene.read_from(marker[0], committed=True) == [b"behind"]
 
 
-# After a restart the last stable offset was computed only from the records that had been applied so far, so it was
-# above records of aborted and open transactions.
+# After a restart, Redpanda computed the last stable offset only from the records that it had applied so far, so the
+# offset was above records of aborted and open transactions.
 @pytest.mark.known_bug(31, "redpanda 10671, 5090")
 @pytest.mark.parametrize("killed", [True, False])
 def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, killed: bool) -> None:
@@ -347,7 +347,7 @@ def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, 
     assert again.latest_offset(committed=True) == 3
 
 
-# The late abort of an older epoch ended the transaction of a newer epoch.
+# In Redpanda, the late abort of an older epoch ended the transaction of a newer epoch.
 @pytest.mark.known_bug(32, "redpanda 3232")
 @pytest.mark.parametrize(("version", "transaction_version"), [(1, 0), (2, 2)])
 def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, transaction_version: int) -> None:
@@ -360,8 +360,8 @@ def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, 
     assert scene.read(committed=True) == [b"newer"]
 
 
-# The end of the data was computed from the start of the segment. In all segments but the first, the search for aborted
-# transactions therefore ended too early.
+# AutoMQ computed the end of the data from the start of the segment. In all segments but the first, the search for
+# aborted transactions therefore ended too early.
 @pytest.mark.known_bug(40, "AutoMQ 754")
 def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scene: Clients) -> None:
     scene.topic("s", segment_bytes=300)
@@ -386,8 +386,8 @@ def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scen
         assert read == [value for at, value in expected if at >= start]
 
 
-# Records came from one storage tier, and an incomplete list of aborted transactions from another. Odradek has no tiered
-# storage. Its tiers are memory, the page cache, and the disk, which a thread reads.
+# Redpanda took records from one storage tier, and an incomplete list of aborted transactions from another. Odradek has
+# no tiered storage. Its tiers are memory, the page cache, and the disk, which a thread reads.
 @pytest.mark.known_bug(42, "Redpanda 7819")
 @pytest.mark.parametrize("tier", ["memory", "page cache", "disk"])
 def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: Clients, tier: str) -> None:
@@ -413,7 +413,7 @@ def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: C
     assert consumed(data) == [b"committed"]
 
 
-# Committed readers received data that had been prefetched before its transaction ended.
+# KoP sent committed readers data that had been prefetched before its transaction ended.
 @pytest.mark.known_bug(43, "KoP 1856")
 @pytest.mark.parametrize("version", [4, 12, 18])
 def test_committed_readers_see_nothing_of_an_open_transaction(scene: Clients, version: int) -> None:

@@ -38,8 +38,8 @@ def opened(timeout_ms: int, pair: Pair = OPEN) -> Scene:
     return given(txn(S.ONGOING, pair, timeout_ms=timeout_ms), config=ALLOWED)
 
 
-# After a recovery the next transaction inherited the timeout of the old owner. Two-phase commits timed out, and
-# ordinary transactions never did.
+# In an earlier Odradek, the next transaction after a recovery inherited the timeout of the old owner. Two-phase commits
+# timed out, and ordinary transactions never did.
 @pytest.mark.known_bug(59, "ours")
 @RESTARTS
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -61,7 +61,8 @@ def test_the_kept_transaction_has_its_timeout_and_the_next_one_what_its_owner_as
     assert scene.time_out() == ([] if next_ms == NEVER_MS else ["pay"])
 
 
-# The recovery succeeded, but then the old timeout aborted the transaction that the recovery had kept.
+# In an earlier Odradek, the recovery succeeded, but then the old timeout aborted the transaction that the recovery had
+# kept.
 @pytest.mark.known_bug(60, "ours")
 @RESTARTS
 def test_a_transaction_that_became_a_two_phase_commit_is_not_timed_out(restart: Restart) -> None:

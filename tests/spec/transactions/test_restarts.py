@@ -35,8 +35,8 @@ def nothing_hangs(scene: Clients) -> bool:
     )
 
 
-# The epoch of a repeated marker is no longer above the epoch in the partition. The partition refused the marker, so the
-# transaction stayed in PREPARE_COMMIT, and all later requests received CONCURRENT_TRANSACTIONS.
+# The epoch of a repeated marker is no longer above the epoch in the partition, so Kafka's partition refused the marker.
+# The transaction stayed in PREPARE_COMMIT, and all later requests received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(1, "KAFKA-19999")
 @pytest.mark.parametrize("commit", [True, False])
 def test_markers_repeated_after_a_restart_are_accepted(scene: Clients, commit: bool) -> None:
@@ -62,7 +62,8 @@ def test_a_marker_whose_answer_was_lost_may_be_sent_again(scene: Clients) -> Non
         assert code is E.NONE
 
 
-# An open transaction without an entry in its coordinator held back readers until a marker was written by hand.
+# In Kafka, an open transaction without an entry in its coordinator held back readers until a marker was written by
+# hand.
 @pytest.mark.known_bug(11, "KAFKA-12671, kcl 10")
 @pytest.mark.parametrize("killed", [True, False])
 def test_whatever_was_left_open_ends_by_itself(scene: Clients, killed: bool) -> None:
@@ -77,7 +78,7 @@ def test_whatever_was_left_open_ends_by_itself(scene: Clients, killed: bool) -> 
     assert again.committed_offset(require_stable=True) == -1
 
 
-# While the record of another partition was being written to the disk, requests about a partition that had been added
+# While Kafka was writing the record of another partition to the disk, requests about a partition that had been added
 # long before received CONCURRENT_TRANSACTIONS.
 @pytest.mark.known_bug(13, "KAFKA-14904")
 def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
@@ -101,8 +102,8 @@ def test_a_partition_is_verified_while_another_one_is_being_added() -> None:
     assert answer_of(adding) == {T1: E.NONE}
 
 
-# Only the coordinator's memory contained the start of a transaction. After a restart the commit found nothing to
-# commit, and acknowledged records were dropped.
+# In Redpanda, only the coordinator's memory contained the start of a transaction. After a restart the commit found
+# nothing to commit, and acknowledged records were dropped.
 @pytest.mark.known_bug(33, "redpanda 6018")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clients, version: int) -> None:
@@ -115,8 +116,8 @@ def test_a_commit_after_a_restart_commits_what_was_written_before_it(scene: Clie
     assert (again.read(committed=True), again.read(committed=True, index=1)) == ([b"a"], [b"b"])
 
 
-# The next leader of the partition did not have the last batches of its producers, so it appended their retries as new
-# batches.
+# In AutoMQ, the next leader of the partition did not have the last batches of its producers, so it appended their
+# retries as new batches.
 @pytest.mark.known_bug(41, "AutoMQ 437")
 @pytest.mark.parametrize("killed", [True, False])
 def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, killed: bool) -> None:
@@ -130,7 +131,7 @@ def test_what_is_sent_again_to_the_next_process_is_there_once(scene: Clients, ki
     assert again.read(committed=True) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-# After an OUT_OF_ORDER_SEQUENCE_NUMBER within a transaction, the client started another transaction and lost the first
+# After an OUT_OF_ORDER_SEQUENCE_NUMBER within a transaction, librdkafka started another transaction and lost the first
 # part. A correct producer must therefore never receive this error, even after the disk has refused a batch or a
 # response was lost.
 @pytest.mark.known_bug(47, "librdkafka 3575")
@@ -148,7 +149,7 @@ def test_a_producer_that_only_repeats_itself_is_not_out_of_order(scene: Clients)
     assert again.read(committed=True) == [b"a", b"b", b"c"]
 
 
-# Partitions were identified by name, so a topic that was created again received the marker of the old topic's
+# Kafka identified partitions by name, so a topic that was created again received the marker of the old topic's
 # transaction.
 @pytest.mark.known_bug(53, "Kafka 4.3.1")
 def test_a_topic_of_the_same_name_gets_no_marker_of_the_old_one(scene: Clients) -> None:

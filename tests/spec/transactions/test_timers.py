@@ -65,8 +65,8 @@ def test_scenario_102_a_commit_that_was_decided_does_not_time_out() -> None:
     assert scene.state == (S.COMPLETE_COMMIT, PID, 2)
 
 
-# A commit that came just after the timeout received INVALID_TXN_STATE, which is fatal to the client. A fenced client,
-# in contrast, can start again.
+# In Kafka, a commit that came just after the timeout received INVALID_TXN_STATE, which is fatal to the client. A fenced
+# client, in contrast, can start again.
 @pytest.mark.known_bug(2, "KAFKA-20785")
 def test_scenario_103_a_commit_that_comes_just_after_the_abort_never_happens() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
@@ -88,7 +88,7 @@ def test_further_partitions_do_not_give_a_transaction_more_time() -> None:
     assert scene.time_out() == ["pay"]
 
 
-# After a restart the timeouts of open transactions no longer ran, or the transactions were forgotten.
+# After a restart of Redpanda the timeouts of open transactions no longer ran, or the transactions were forgotten.
 @pytest.mark.known_bug(37, "redpanda 8566, 14624")
 def test_a_transaction_that_came_overdue_while_nobody_coordinated_it_is_aborted_at_the_next_scan() -> None:
     scene = given(txn(S.ONGOING, (PID, 1)))
@@ -116,7 +116,7 @@ def test_scenario_126_timeouts_that_mean_never_are_never_over(timeout_ms: int) -
     assert scene.time_out() == []
 
 
-# The epoch cannot increase beyond 32766, so the abort after a timeout always failed.
+# The epoch cannot increase beyond 32766, so in Kafka the abort after a timeout always failed.
 @pytest.mark.known_bug(3, "apache/kafka 21506, 21469")
 def test_at_the_last_epoch_the_abort_takes_a_new_producer_id_and_the_old_pair_may_still_abort() -> None:
     scene = given(txn(S.ONGOING, (PID, MAX - 1)))
@@ -149,7 +149,7 @@ def test_at_version_1_the_last_epoch_is_bumped_to_the_very_last_and_the_next_own
     assert scene.init() == (NEW_PID, 0)
 
 
-# An id that had reached epoch 32767 was lost.
+# Kafka lost a transactional id that had reached epoch 32767.
 @pytest.mark.known_bug(3, "apache/kafka 21506, 21469")
 def test_an_open_transaction_at_the_very_last_epoch_is_aborted_with_that_epoch() -> None:
     scene = given(txn(S.ONGOING, (PID, MAX)))

@@ -218,8 +218,8 @@ def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
     assert scene.init6(keep=True)[1] == pair
 
 
-# A prepared transaction was aborted by the next InitProducerId of its producer, or by a timeout while the external
-# coordinator decided. The other half of the dual write was committed.
+# Before KIP-939, a prepared transaction was aborted by the next InitProducerId of its producer, or by a timeout while
+# the external coordinator decided. The other half of the dual write was committed.
 @pytest.mark.known_bug(50, "KIP-939")
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_prepared_transaction_outlives_restarts_and_timeouts_and_is_kept(scene: Clients, killed: bool) -> None:

@@ -60,7 +60,7 @@ def test_scenario_070_markers_of_one_producer_are_answered_as_one(scene: Transac
     }
 
 
-# The response to a request with many producers lacked some of their results.
+# KoP's response to a request with many producers lacked some of the results.
 @pytest.mark.known_bug(46, "KoP 1599")
 def test_markers_of_several_producers_are_all_answered(scene: TransactionBroker) -> None:
     markers = [marker("orders", 0, producer_id=producer_id) for producer_id in range(150)]
