@@ -1,5 +1,5 @@
-"""Waits for coordinators. The first FindCoordinator request makes the broker create the topics in which coordinators
-store their state, which takes a while."""
+"""Waits for coordinators. The first FindCoordinator request makes the broker create the topics that store the
+coordinators' state, which takes a while."""
 
 import time
 

@@ -21,7 +21,7 @@ Figures = Mapping[str, float]
 
 
 class Comparison(Enum):
-    """The figures that a goal can compare our figure with. Each value is the unit of such a goal in the table."""
+    """The figures that a goal can compare Odradek's figure with. Each value is the unit of such a goal in the table."""
 
     KAFKA = "×"
     KFAKE = "× kfake"
@@ -137,7 +137,7 @@ def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
 
 def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str) -> Measurement:
     """Returns a measurement like `share_consumers` with explicit acknowledgements, except that each acknowledgement is
-    in a transaction. A comparison of the two shows the cost of transactions."""
+    in a transaction. Comparing the two measurements shows the cost of transactions."""
     return Measurement(
         name,
         load.measure,

@@ -121,7 +121,7 @@ def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
-    """Logs in for this many seconds. Returns the number of logins, and the seconds that they took."""
+    """Logs in repeatedly for about `seconds` seconds. Returns the number of logins, and the exact time in seconds."""
     host, _, port = address.rpartition(":")
     security = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username=USER, sasl_password=PASSWORD)
     begun = time.perf_counter()

@@ -129,7 +129,7 @@ def finalise_share_transactions(wire: Wire) -> None:
 
 
 def fill(wire: Wire, name: str, records: int) -> None:
-    """Writes at least this number of records to the partitions, in batches of a hundred."""
+    """Writes at least `records` records to the partitions, in batches of a hundred."""
     now_ms = time.time_ns() // 1_000_000
     batch = bytes(build_batch([NewRecord(None, VALUE, now_ms)] * RECORDS_PER_BATCH))
     requests = [produce_request(name, batch, partition=index) for index in range(PARTITIONS)]

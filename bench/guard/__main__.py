@@ -47,7 +47,7 @@ WHERE = "import odradek; print(odradek.__file__)"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two brokers."""
+    """A broker with the code of the base, or with the current code."""
 
     broker: BrokerProcess
 

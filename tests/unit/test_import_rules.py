@@ -48,7 +48,7 @@ ODRADEK_ORDER = (
     "cli.py",
     "__main__.py",
 )
-# Files with which the command line or the image starts a broker, or that refer to its start.
+# Files that start a broker for the command line or the image, or that refer to its start.
 STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "odradek/tools/container/health.py")
 
 # Folders and files of broker/, in order. Each entry imports only itself and earlier entries, including imports for

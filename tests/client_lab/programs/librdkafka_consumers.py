@@ -1,5 +1,5 @@
-"""Applications based on librdkafka that consume or administrate. Each function is an application, and its return value
-is printed as the result.
+"""Applications based on librdkafka that consume, or that use only metadata and administration. Each function is an
+application, and its return value is printed as the result.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def abort_refused(kafka: Cluster) -> None:
 
 
 def late_heartbeat_and_leave(kafka: Cluster) -> None:
-    """Delays heartbeats, so that a member leaves before its last heartbeat is answered, and rejoins before the
-    heartbeat with which it leaves is answered."""
+    """Delays heartbeats. The member leaves before its last regular heartbeat is answered, and rejoins before its leave
+    request is answered."""
     orders(kafka)
     for when, rule in (
         ("MemberEpoch > 0", {"at": "applied", "do": {"delay_ms": 2_000}}),

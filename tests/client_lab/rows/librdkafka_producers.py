@@ -129,7 +129,7 @@ def throttled_by_a_minute(kafka: Cluster) -> None:
 
 
 def topic_missing_once_from_metadata(kafka: Cluster) -> None:
-    """Removes the topic from one of the Metadata responses with which the client refreshes its metadata."""
+    """Removes the topic from one of the Metadata responses that refresh the client's metadata."""
     orders(kafka)
     rule = {"match": {"api": "Metadata", "client_id": "rdkafka"}, "at": "applied", "after": 4, "times": 1}
     kafka.fault({**rule, "do": {"edit": {"Topics[0]": {"remove": True}}}})

@@ -28,7 +28,7 @@ LIMIT_BYTES = 1_000
 
 @dataclass(frozen=True)
 class SentBatch:
-    """A batch with the producer identity and the base sequence with which it was sent."""
+    """A batch as it was sent, with the producer identity and the base sequence at that time."""
 
     batch: ProducerBatch
     identity: ProducerIdentity

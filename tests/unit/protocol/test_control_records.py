@@ -30,7 +30,8 @@ def test_a_marker_takes_78_bytes_and_is_read_again(is_commit: bool) -> None:
 
 
 def test_a_marker_is_byte_for_byte_kafkas() -> None:
-    """Compares with a marker of Kafka 4.3.1: offset 2 of `ledger-0` in the recorded directory transactions-tv2."""
+    """Compares the marker with a marker of Kafka 4.3.1: offset 2 of `ledger-0` in the recorded directory
+    transactions-tv2."""
     batch = marker_batch(
         producer_id=0,
         producer_epoch=1,
@@ -44,7 +45,7 @@ def test_a_marker_is_byte_for_byte_kafkas() -> None:
 
 
 def test_a_leader_change_is_byte_for_byte_kafkas() -> None:
-    """Compares with offset 0 of the metadata log in the recorded directory plain-4.3.1."""
+    """Compares the batch with offset 0 of the metadata log in the recorded directory plain-4.3.1."""
     batch = leader_change_batch(leader_id=1, voter_ids=[1], timestamp_ms=1795271352567, base_offset=0, leader_epoch=1)
     assert len(batch) == 91
     assert read_batch_header(batch).crc == 886977018

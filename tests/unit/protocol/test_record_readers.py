@@ -29,7 +29,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_si
 
 
 def one_by_one(batch: bytes) -> Read:
-    """Reads with `odradek.protocol.records.records_of`, with which the other readers are compared."""
+    """Reads with `odradek.protocol.records.records_of`. The other readers are compared with this one."""
     return [as_row(each) for each in records_of(batch)]
 
 

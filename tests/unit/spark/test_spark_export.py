@@ -81,7 +81,7 @@ def committed(log: WrittenLog) -> Counter[int]:
 
 
 def rows(out: Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows that a reader finds in such a directory if it knows nothing about exports."""
+    """Yields the rows that a reader without any knowledge of exports finds in the directory."""
     for path in out.glob("topic=*/**/*.parquet"):
         yield from pq.ParquetFile(path).read().to_pylist()
 

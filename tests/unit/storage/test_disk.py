@@ -24,8 +24,8 @@ from odradek.system.files import NOWAIT
 
 
 def read_cached(file: RealFile, size_bytes: int, position: int) -> Buffer:
-    """Reads without waiting for the disk. A system without NOWAIT refuses such a read, so this function then reads
-    normally."""
+    """Reads without waiting for the disk if the system has NOWAIT. Otherwise the read is refused, and this function
+    reads normally."""
     try:
         return file.read_cached_at(size_bytes, position)
     except WouldBlock:

@@ -1,5 +1,4 @@
-"""Tests of reads whose bytes the kernel sends. A large read returns a reference to the file, which stands for the same
-bytes."""
+"""Tests of reads whose bytes the kernel sends. A large read returns a part of the file instead of its bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the functions with which the broker's commands and the page indent JSON as text, without parsing it."""
+"""Tests that the broker's commands and the page indent JSON as text, without parsing it."""
 
 import json
 import subprocess

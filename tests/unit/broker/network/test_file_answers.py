@@ -127,7 +127,7 @@ def heartbeat(correlation_id: int) -> bytes:
 
 
 async def received(client: socket.socket, size_bytes: int, *, at_once: int = 64 * 1024) -> bytes:
-    """Reads this many bytes in small portions. Returns fewer bytes if the server closes the connection."""
+    """Reads `size_bytes` bytes in small portions. Returns fewer bytes if the server closes the connection."""
     loop, data = asyncio.get_running_loop(), bytearray()
     while len(data) < size_bytes:
         try:

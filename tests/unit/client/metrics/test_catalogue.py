@@ -90,7 +90,7 @@ def test_each_metric_that_a_kip_about_transactions_names_for_clients_is_there() 
     assert "txn-prepare-time-ns-total" in names  # this metric is in KIP-939, and Kafka already has it
     assert {f"txn-{call}-time-ns-total" for call in ("init", "begin", "send-offsets", "commit", "abort")} <= names
     acknowledgements = {"acknowledgements-send-rate", "acknowledgements-error-rate"}
-    assert acknowledgements <= {each.name for each in of("share")}  # KIP-932
+    assert acknowledgements <= {each.name for each in of("share")}  # these metrics are in KIP-932
 
 
 @pytest.mark.parametrize("client", CLIENTS)

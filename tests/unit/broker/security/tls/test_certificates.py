@@ -140,7 +140,8 @@ def test_scenario_027_what_cannot_be_used_is_refused_and_the_old_one_stays(own: 
 
 
 def test_a_key_that_does_not_belong_to_the_certificate_is_refused(own: Path) -> None:
-    """Tests that such a key is refused. Kafka accepts it, and then every handshake fails (scenario 27a)."""
+    """Tests that a key for another certificate is refused. Kafka accepts such a key, and then every handshake fails
+    (scenario 27a)."""
     _, chain = pem_parts(own)
     key, _ = pem_parts(certificates("kate"))
     (own / "mixed.pem").write_text(key + chain)

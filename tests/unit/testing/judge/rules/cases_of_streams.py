@@ -48,7 +48,7 @@ def topology(epoch: int = 0, *topics: str) -> Topology:
 
 
 def joining(**other: object) -> StreamsGroupHeartbeatRequest:
-    """Returns a heartbeat with which a member joins."""
+    """Returns the heartbeat that a joining member sends."""
     request = StreamsGroupHeartbeatRequest(
         group_id="g",
         member_id="m",

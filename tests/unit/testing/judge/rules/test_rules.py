@@ -63,7 +63,7 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
 
 
 def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
-    """Tests versions with which the broker itself waits, and an API younger than KIP-219, for which Kafka's own clients
+    """Tests versions for which the broker itself waits, and an API younger than KIP-219, for which Kafka's own clients
     do not wait either."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
     trace = Trace()
