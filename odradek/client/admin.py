@@ -129,8 +129,8 @@ class Admin(ConnectedClient):
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Creates topics. Raises ClientError for the first topic that is refused (TOPIC_ALREADY_EXISTS …); the other
-        topics are still created."""
+        """Creates topics. Raises ClientError for the first topic that is refused, for example with
+        TOPIC_ALREADY_EXISTS. The other topics are still created."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -157,7 +157,8 @@ class Admin(ConnectedClient):
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increases the number of partitions of each topic to the given total. Raises ClientError for the first topic
-        that is refused (INVALID_PARTITIONS if it already has that many …); the other topics are still extended."""
+        that is refused, for example with INVALID_PARTITIONS if it already has that many partitions. The other topics
+        are still extended."""
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsTopic(name=topic, count=count, assignments=None) for topic, count in totals.items()
@@ -175,8 +176,8 @@ class Admin(ConnectedClient):
             check(result.error_code, f"the topic {result.name!r}", result.error_message)
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
-        """Deletes topics. Raises ClientError for the first topic that is refused (UNKNOWN_TOPIC_OR_PARTITION …); the
-        other topics are still deleted."""
+        """Deletes topics. Raises ClientError for the first topic that is refused, for example with
+        UNKNOWN_TOPIC_OR_PARTITION. The other topics are still deleted."""
         request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=self._request_timeout_ms)
 
         async def ask() -> DeleteTopicsResponse:
@@ -194,8 +195,8 @@ class Admin(ConnectedClient):
         return sorted(result.name or "" for result in answer if include_internal or not result.is_internal)
 
     async def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
-        """Returns a description of each topic by name. Raises ClientError for the first topic that is refused
-        (UNKNOWN_TOPIC_OR_PARTITION …)."""
+        """Returns the descriptions of the topics by name. Raises ClientError for the first topic that the broker cannot
+        describe, for example with UNKNOWN_TOPIC_OR_PARTITION."""
         found = {}
         for result in await self._metadata(list(topics)):
             check(result.error_code, f"the topic {result.name!r}")
@@ -218,7 +219,7 @@ class Admin(ConnectedClient):
         self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
     ) -> None:
         """Changes individual settings (IncrementalAlterConfigs); all other settings keep their values. Raises
-        ClientError (INVALID_CONFIG …)."""
+        ClientError if a change is refused, for example with INVALID_CONFIG."""
         await administration.configs.alter_configs(self.requests, changes, validate_only=validate_only)
 
     # Groups.
@@ -293,8 +294,8 @@ class Admin(ConnectedClient):
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records below the given offsets, and returns the new log start offsets.
 
-        The offset -1 means the high watermark. Raises ClientError (OFFSET_OUT_OF_RANGE …) for the first partition that
-        is refused; records of other partitions may already be deleted.
+        The offset -1 means the high watermark. Raises ClientError for the first partition that is refused, for example
+        with OFFSET_OUT_OF_RANGE. Records of other partitions may already be deleted.
         """
         return await administration.records.delete_records(self.requests, before)
 
@@ -358,8 +359,9 @@ class Admin(ConnectedClient):
         Use this if the process that should decide the transaction will never return. The call returns when the abort is
         complete; a new producer can then use the id.
 
-        No external coordinator is consulted. If one has already decided to commit, the records of the transaction are
-        lost. Raises ClientError (TRANSACTIONAL_ID_AUTHORIZATION_FAILED …).
+        No external coordinator is consulted. If an external coordinator has already decided to commit, the records of
+        the transaction are lost. Raises ClientError if the broker refuses, for example with
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         """
         await administration.transactions.fence_producer(self.requests, transactional_id)
 
@@ -388,7 +390,7 @@ class Admin(ConnectedClient):
 
         broker_id   the broker to query, which may be a follower; by default, the leader of each partition
 
-        Raises ClientError for the first partition that is refused (UNKNOWN_TOPIC_OR_PARTITION,
+        Raises ClientError for the first partition whose producers cannot be listed (UNKNOWN_TOPIC_OR_PARTITION,
         TOPIC_AUTHORIZATION_FAILED).
         """
         return await administration.transactions.describe_producers(self.requests, partitions, broker_id=broker_id)
@@ -467,7 +469,8 @@ class Admin(ConnectedClient):
         await self._retry(end)
 
     async def end_transactions(self, ends: Iterable[tuple[str, PreparedTxnState, bool]]) -> list[ClientError | None]:
-        """Runs `end_transaction` concurrently for each (transactional id, state, whether to commit).
+        """Runs `end_transaction` concurrently for each tuple of a transactional id, a state, and True to commit or
+        False to abort.
 
         Returns a list in the same order, with None for each success and a ClientError, such as ProducerFenced, for each
         failure. These errors are returned, not raised.

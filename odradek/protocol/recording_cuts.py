@@ -30,7 +30,8 @@ MAX_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # smaller requests are not cut, because keeping them is cheaper
 # Number of bytes examined in a request with one batch; they contain the batch header unless names are very long.
 HEAD_BYTES: Final = 600
-NO_TAGS: Final = bytes(3)  # the empty lists of tags of partition, topic and request, after the batch
+# The empty tagged fields of the partition, the topic and the request, one byte each. They follow the batch.
+NO_TAGS: Final = bytes(3)
 TAGS_BYTES: Final = len(NO_TAGS)
 ONE: Final = 2  # encoding of the count 1 in flexible versions
 MAX_ONE_BYTE_VARINT: Final = 127

@@ -1,4 +1,5 @@
-"""Avro schemas: canonical text, and whether data written with one schema can be read with another.
+"""Avro schemas: canonical text and compatibility checks. Two schemas are compatible if data written with one can be
+read with the other.
 
 Apache's `avro` parses and compares the schemas. The canonical text is the one that Avro's Java library produces and
 that Confluent's registry stores: JSON without white space, in which the properties of a type have a fixed order and a

@@ -1,4 +1,5 @@
-"""JSON Schemas: canonical text, and whether documents of one schema are valid under another.
+"""JSON Schemas: canonical text and compatibility checks. Two schemas are compatible if documents that are valid under
+one are valid under the other.
 
 Confluent documents the rules for the evolution of JSON Schemas. A property may be added to a closed content model if
 the property is optional or has a default. A property may be removed from an open content model. A keyword that the

@@ -1,4 +1,5 @@
-"""Protobuf schemas: canonical text, and whether messages of one schema can be read with another.
+"""Protobuf schemas: canonical text and compatibility checks. Two schemas are compatible if messages written with one
+can be read with the other.
 
 The rules are documented by Confluent. Fields are identified by their numbers. Fields may be added and removed unless
 they are required. A field's type may change to one with the same encoding. A field may not leave a oneof, and at most

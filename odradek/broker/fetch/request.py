@@ -80,8 +80,7 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
 
 
 class PendingFetch:
-    """A Fetch request from its arrival to its response. In between, the request waits if too few bytes are
-    available."""
+    """Processes one Fetch request. If too few bytes are available, the request waits before it is answered."""
 
     def __init__(
         self, request: FetchRequest, context: RequestContext, broker: FetchBroker, session_fetch: Fetch

@@ -124,8 +124,8 @@ class FetchSession:
 
 
 class Fetch:
-    """A fetch from its request to its response. The caller reads `partitions`, then `finish` selects the answers to
-    send."""
+    """One fetch, from request to response. The caller reads from each of `partitions`, and passes the results to
+    `finish`, which selects those to send."""
 
     __slots__ = ("partitions",)
 

@@ -51,8 +51,8 @@ class ExchangeObserver:
     def closed_without_response(self, is_newest: bool) -> None:
         """Called when the connection closes without sending a response.
 
-        is_newest  whether the missing response is for the newest request, and not for the oldest request without a
-                   response
+        is_newest  True if the missing response is for the newest request; False if it is for the oldest unanswered
+                   request
         """
         raise NotImplementedError
 

@@ -96,7 +96,7 @@ class VerificationError(KafkaError):
 
 
 class PendingProduce:
-    """A Produce request from its first batch to its response. Counts the partitions that are not done yet.
+    """Processes one Produce request, and counts the partitions that are not done yet.
 
     A batch is checked immediately if the check is cheap, and otherwise in a thread. If a thread is used, the
     connection's next requests have to wait for the reply, so that the batches of a producer are staged in the order of

@@ -21,7 +21,8 @@ MAPPED_BYTES: Final = 8 * 1024 * 1024
 # TypeError is raised on Windows, where ctypes needs the name of a library.
 NO_GLIBC: Final = (OSError, AttributeError, TypeError)
 
-# Number of unfreed brokers that triggers a full collection, in addition to half the number of clusters.
+# A full collection runs when the number of brokers that have not been freed exceeds this number plus half the number of
+# clusters.
 STUCK: Final = 50
 # Number of freezes after which a full collection looks for cycles among frozen objects. The second limit applies if at
 # most one cluster is left, because the collection then delays hardly any clients.

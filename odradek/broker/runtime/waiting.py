@@ -122,8 +122,8 @@ Awaited: TypeAlias = Deferred[Any] | asyncio.Future[Any] | None
 
 
 def start_coroutine(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = False) -> NowOrLater[M]:
-    """Runs a coroutine up to its first wait. Returns the result if the coroutine never waits, and otherwise a Deferred.
-    An error before the first wait is raised; a later error becomes the answer of the Deferred.
+    """Runs a coroutine up to its first wait. Returns the result if the coroutine never waits, and a Deferred otherwise.
+    If the coroutine raises before its first wait, so does this function; a later exception fails the Deferred.
 
     ends_with_client  if the client disconnects, the coroutine is closed where it waits, so that its `finally` blocks
                       run; otherwise it continues to its end

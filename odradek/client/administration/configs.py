@@ -97,8 +97,8 @@ async def describe_configs(requests: AdminRequests, resource: ConfigResource) ->
 
 
 async def describe_topic_configs(requests: AdminRequests, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
-    """Returns the settings of all these topics with one request. Raises ClientError for the first topic that is
-    refused."""
+    """Returns the settings of all these topics with one request. Raises ClientError for the first topic whose settings
+    cannot be read."""
     resources = [ConfigResource(ConfigType.TOPIC, topic) for topic in topics]
     request = DescribeConfigsRequest(resources=[_described_resource(each) for each in resources])
     answer = await requests.ask_any_broker(request, DescribeConfigsResponse)

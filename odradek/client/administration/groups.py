@@ -112,7 +112,8 @@ async def list_groups(requests: AdminRequests, *, states: Iterable[str], types: 
         ]
 
     found = await asyncio.gather(*(ask(node_id) for node_id in await requests.node_ids()))
-    by_id = {each.group_id: each for listed in found for each in listed}  # while a group moves, two brokers may list it
+    # While a group moves to another coordinator, both brokers may list it.
+    by_id = {each.group_id: each for listed in found for each in listed}
     return [by_id[group_id] for group_id in sorted(by_id)]
 
 

@@ -32,15 +32,14 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 FIRST_VERSION_WITH_DURATION, FIRST_VERSION_WITH_PATTERN = 1, 2
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # timeouts of a two-phase commit: -1 in KIP-939; Kafka stores the maximum
 FIRST_COORDINATOR_EPOCH = 0
-# Last version of WriteTxnMarkers without a transaction version. With one, the broker may require a marker whose epoch
-# is above the producer's current epoch.
+# Last version of WriteTxnMarkers without a transaction version. If the request has a transaction version, the broker
+# may require a marker whose epoch is above the producer's current epoch.
 WITHOUT_TRANSACTION_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id. `state` is spelt as in the broker's response: Empty, Ongoing, PrepareCommit, CompleteAbort
-    …"""
+    """A transactional id. `state` is spelt as in the broker's response, for example Ongoing or PrepareCommit."""
 
     transactional_id: str
     producer_id: int

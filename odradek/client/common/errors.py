@@ -6,7 +6,7 @@
 | `AbortableError` | abort the transaction, then continue with the same producer |
 | `FatalError` | close this producer; another instance may own its transactional id now |
 | `IllegalState` | correct the program: the call is not allowed now, and nothing was sent |
-| `ClientError` itself | the broker refused this one operation (a record is too large, an offset is out of range …) |
+| `ClientError` itself | the broker refused only this operation (for example, the record is too large) |
 """
 
 from __future__ import annotations

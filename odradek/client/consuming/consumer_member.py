@@ -34,7 +34,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId]
     server_assignor: str | None = None
     target: PartitionsByTopicId | None = None  # the latest assignment; None once the member has taken it over
     owned: PartitionsByTopicId = field(default_factory=dict)
-    is_lost: bool = False  # True if its partitions were given to other members
+    is_lost: bool = False  # True if the coordinator has reassigned this member's partitions
     incarnation: int = 0  # number of times that the member left the group or was removed from it
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
@@ -177,8 +177,8 @@ class ConsumerMember:
             self._on_change()
 
     async def leave(self) -> None:
-        """Leaves the group immediately, so the other members need not wait for the session to expire. The coordinator
-        reserves the partitions of a static member until that member returns."""
+        """Leaves the group immediately, so that the other members need not wait for the session to expire. The
+        partitions of a static member stay reserved for it until it returns or its session expires."""
         await self._heartbeats.leave_group()
 
     # Background work.

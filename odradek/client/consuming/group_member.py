@@ -85,9 +85,9 @@ class Membership:
     instance_id: str | None = None
     member_id: str = NO_MEMBER
     generation_id: int = NO_GENERATION
-    last_generation_id: int = NO_GENERATION  # generation in which it received its partitions
-    is_stable: bool = False  # True if it has joined and no rebalance has begun since
-    is_lost: bool = False  # True if its partitions belong to other members
+    last_generation_id: int = NO_GENERATION  # generation in which the member received its partitions
+    is_stable: bool = False  # True if the member has joined and no rebalance has begun since
+    is_lost: bool = False  # True if the group has reassigned the member's partitions
 
     def set_generation(self, member_id: str, generation_id: int) -> None:
         self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False
@@ -167,7 +167,7 @@ class GroupMember:
 
     @property
     def has_lost_its_partitions(self) -> bool:
-        """True if the group has given its partitions to other members, so that their offsets can no longer be
+        """True if the group has reassigned this member's partitions, so that their offsets can no longer be
         committed."""
         return self._membership.is_lost
 
@@ -256,8 +256,8 @@ class GroupMember:
             await asyncio.gather(joining, return_exceptions=True)
 
     async def leave(self) -> None:
-        """Leaves the group immediately, so the other members need not wait for the session to expire. A static member
-        does not leave, and its partitions stay reserved."""
+        """Leaves the group immediately, so that the other members need not wait for the session to expire. A static
+        member does not leave: its partitions stay reserved until it returns or its session expires."""
         await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id
@@ -273,8 +273,8 @@ class GroupMember:
     # Joining.
 
     async def _join_once(self, owned: frozenset[TopicPartition]) -> list[TopicPartition] | None:
-        """Makes one attempt to join. Returns None if the next attempt should be made now. Raises RetriableError if it
-        should be made after a pause."""
+        """Makes one attempt to join. Returns the assigned partitions, or None if the next attempt should be made now.
+        Raises RetriableError if the next attempt should be made after a pause."""
         settings, member = self._settings, self._membership
         metadata = subscription_bytes(MemberSubscription(self._topics, owned, member.last_generation_id))
         request = JoinGroupRequest(

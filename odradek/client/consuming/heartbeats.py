@@ -165,7 +165,7 @@ class Heartbeats(Generic[ReportedState, Answer]):
         self._send_now.set()
 
     async def leave_group(self) -> None:
-        """Leaves the group immediately, so the other members need not wait for the session to expire."""
+        """Leaves the group immediately, so that the other members need not wait for the session to expire."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -209,8 +209,8 @@ class Heartbeats(Generic[ReportedState, Answer]):
         self._on_change()
 
     async def _send_heartbeat(self) -> bool:
-        """Sends one heartbeat. Returns False if the next one should be sent now. Raises RetriableError if it should be
-        repeated after a pause, ClientError if heartbeats must stop."""
+        """Sends one heartbeat. Returns False if the next heartbeat should be sent now. Raises RetriableError if this
+        heartbeat should be repeated after a pause, and ClientError if heartbeats must stop."""
         decisions, group_id = self._decisions, self._decisions.group_id
         request, sent_state = decisions.request(), decisions.current_state()
         try:

@@ -82,8 +82,8 @@ def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
 def begin_description(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Makes the first of the two decisions of StreamsGroupTopologyDescriptionUpdate. Checks the request, and records
-    that a description is about to be stored."""
+    """First step of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a description is about
+    to be stored."""
     group = _group(registry, request.group_id)
     group.require_member(request.member_id, None)
     current = NO_TOPOLOGY_EPOCH if group.topology is None else group.topology.epoch
@@ -97,16 +97,16 @@ def begin_description(
 def description_stored(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Makes the second of the two decisions of StreamsGroupTopologyDescriptionUpdate. Stores the description in memory,
-    and records its topology epoch."""
+    """Second step of StreamsGroupTopologyDescriptionUpdate: stores the description in memory, and records the topology
+    epoch of the description."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=request.topology_description))
     return replace(_record_described_epoch(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """Makes the first of the two decisions that remove a group's description before the group is deleted. Records that
-    the description may or may not exist. Raises NON_EMPTY_GROUP if the group has members."""
+    """First step of removing a group's description before the group is deleted: records that the description may or may
+    not exist. Raises NON_EMPTY_GROUP if the group has members."""
     group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -114,8 +114,7 @@ def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcom
 
 
 def confirm_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """Makes the second of the two decisions that remove a group's description. Discards the description, and records
-    that there is none."""
+    """Second step of removing a group's description: discards the description, and records that the group has none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=None))
     return replace(_record_described_epoch(turn, NO_TOPOLOGY_EPOCH), counted=((DESCRIPTIONS_DELETED, 1),))

@@ -173,8 +173,9 @@ def codes_of(
     *,
     is_repeated: bool,
 ) -> NowOrLater[PartitionCodes]:
-    """Returns the codes of a transaction's partitions. If `is_repeated`, the request has several entries for the same
-    transactional id. Such entries are refused because they are ambiguous; Kafka mixes them up."""
+    """Adds the partitions to the transaction, or only verifies them, and returns an error code for each partition. Set
+    `is_repeated` if the request has several entries for the same transactional id: they are refused with
+    INVALID_REQUEST because they are ambiguous. (Kafka mixes them up.)"""
     topics = transaction.topics
     if is_repeated:
         return dict.fromkeys(partitions_of(topics), ErrorCode.INVALID_REQUEST)

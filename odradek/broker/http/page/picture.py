@@ -59,9 +59,9 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A hold at which an event of this timeline waits.
+    """A hold (control API) where an event of this timeline is waiting.
 
-    who  the request or step that waits, in the form of `GET /control/v1/holds`
+    who  the waiting request or step, in the format that `GET /control/v1/holds` returns
     """
 
     name: str
@@ -102,7 +102,7 @@ def holds_of(
 ) -> list[Hold]:
     """Returns the holds of one transaction or of one partition.
 
-    views  all holds, in the form of `GET /control/v1/holds`
+    views  all holds, in the format that `GET /control/v1/holds` returns
     """
     found = []
     for each in views:

@@ -137,7 +137,7 @@ class ViewedBroker:
 
     warnings  the most recent warnings of the log, oldest first
     clusters  None if control is off
-    holds     returns the holds at which requests or steps wait, in the form of `GET /control/v1/holds`
+    holds     returns the holds where requests or steps are waiting, in the format that `GET /control/v1/holds` returns
     decoder   None if the broker has no schema registry
     """
 

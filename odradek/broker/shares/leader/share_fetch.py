@@ -51,7 +51,7 @@ MIN_READ_BYTES: Final = 32 * 1024
 
 
 class LiveShareFetch:
-    """A ShareFetch request of a session, from the first look at the partitions to the response."""
+    """Processes one ShareFetch request of a session: looks at the partitions until the request can be answered."""
 
     def __init__(
         self,
