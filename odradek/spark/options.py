@@ -102,7 +102,7 @@ class Bound:
     offsets        an offset, EARLIEST or LATEST, for single partitions
     timestamp_ms   instead of an offset: the first record of each partition with at least this timestamp
     timestamps_ms  like `timestamp_ms`, but a timestamp for each partition
-    needs_record   whether a timestamp after the last record is an error; otherwise it means the end
+    needs_record   True if a timestamp after the last record is an error; False if it means the end
     """
 
     everywhere: int

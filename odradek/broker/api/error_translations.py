@@ -97,7 +97,7 @@ _ANSWERS: Final[Mapping[tuple[Receiver | ApiKey, E], tuple[int, int, E]]] = {
 
 
 def translate(asker: Receiver | ApiKey, code: E, version: int = 0) -> E:
-    """Returns the code to send instead of `code`. Returns `code` itself if no translation applies. `version` is the
-    version of the request, if it matters."""
+    """Returns the error code to send instead of `code`. Returns `code` itself if no translation applies. `version` is
+    the version of the request, if it matters."""
     first, last, answer = _ANSWERS.get((asker, code), (0, LAST, code))
     return answer if first <= version <= last else code

@@ -43,7 +43,7 @@ MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTopic:
-    """The settings with which `__consumer_offsets` is created when it is first needed."""
+    """The settings of the topic `__consumer_offsets`, used when the topic is created on first use."""
 
     partition_count: int
     replication_factor: int

@@ -102,7 +102,7 @@ class Shard(Generic[C]):
 
         name             name of the partition, for log messages
         new_core         creates an empty core; called for each load
-        when_unreadable  the code with which requests are refused if the log cannot be read
+        when_unreadable  the error code for all requests if the log cannot be read
         send_markers     called with the markers of an outcome once the outcome is as durable as the settings require,
                          or with the error that prevented it
         """

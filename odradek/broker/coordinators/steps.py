@@ -75,6 +75,6 @@ class BrokerSteps:
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:
-        """Returns the persister with which leaders of share partitions store their state. `image` provides the topic
-        names."""
+        """Returns the persister that the leaders of share partitions use to store their state. `image` provides the
+        topic names."""
         return plain

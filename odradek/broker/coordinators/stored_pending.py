@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def stores_pending(disk: Disk, path: str, partitions: Iterable[TopicPartition]) -> Steps[bool]:
     """Returns whether any record of share state contains pending or resolved acknowledgements, which Odradek stores in
-    private tags.
+    its own tagged fields.
 
     Reads each file up to its first incomplete batch, because recovery will remove the rest. Ignores records that cannot
     be decoded; the share coordinator reports them when it loads.

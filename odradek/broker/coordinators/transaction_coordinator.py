@@ -293,8 +293,8 @@ class TransactionCoordinator:
         verify_only: bool,
         asked_version: int,
     ) -> NowOrLater[PartitionCodes]:
-        """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each partition.
-        Never raises an exception.
+        """Adds partitions to a transaction, or verifies that they are part of it. Returns an error code for each
+        partition. Never raises an exception.
 
         asked_version  2 if a Produce or an offset commit adds its own partition (AddPartitionsToTxn v4 and later),
                        otherwise 0

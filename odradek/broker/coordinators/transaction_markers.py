@@ -66,11 +66,11 @@ class TxnMarker:
 
 class MarkerWriter(Protocol):
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        """Writes markers, and passes to `then` the code of each partition whose marker is durable or refused.
+        """Writes markers, and passes to `then` the error code of each partition whose marker is durable or refused.
 
-        `then` gets one mapping from partitions to codes for each marker, in the order of the markers. It is called at
-        least once, possibly before this method returns. Partitions that have not been reported yet are pending, and a
-        later call will report them. `LocalMarkerWriter` calls `then` once, with all partitions.
+        `then` gets one mapping from partitions to error codes for each marker, in the order of the markers. It is
+        called at least once, possibly before this method returns. Partitions that have not been reported yet are
+        pending, and a later call will report them. `LocalMarkerWriter` calls `then` once, with all partitions.
         """
 
 
@@ -82,7 +82,7 @@ class TopicMarkerWriter(MarkerWriter, Protocol):
 
 
 class MarkerResults:
-    """An `OnWritten` that waits until no partition is pending, then calls `then` once with all codes."""
+    """An `OnWritten` that waits until no partition is pending, then calls `then` once with all error codes."""
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]

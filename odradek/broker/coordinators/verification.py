@@ -172,7 +172,7 @@ class Verifier:
         """Calls `then`, usually immediately, with a result for each batch's partition.
 
         waits_for_the_last  whether to retry for a limited time until the previous transaction is complete; only used if
-                            `adds`
+                            `adds` is set
         """
         if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})

@@ -526,7 +526,7 @@ class GroupCore:
         If the group exists, its `check_offset_commit` decides. If it does not exist, a commit with a generation is
         refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
 
-        has_group_id_not_found  whether GROUP_ID_NOT_FOUND exists in the request's version
+        has_group_id_not_found  True if the request's version has the error GROUP_ID_NOT_FOUND
         """
         group = self.registry.groups.get(group_id)
         if group is not None:

@@ -68,7 +68,7 @@ class RecentExchanges:
     __slots__ = ("clients", "dropped", "exchanges", "now_s", "stored_bytes", "time")
 
     def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
-        """`now_s` returns the loop's time."""
+        """Creates a ring without exchanges. `now_s` returns the loop's time."""
         self.time = time
         self.now_s = now_s
         self.exchanges: deque[RecentExchange] = deque()

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
 
 OLDEST_VERSION = FIRST_FLEXIBLE_PRODUCE_VERSION
-# In a request, the client id is followed by the header's tags and the size of the transactional id. The transactional
-# id is followed by acks, timeout, number of topics and the size of the topic's name. Counts and sizes are encoded as n
-# + 1; 0 means null.
+# In a request, the client id is followed by the header's tagged fields and the size of the transactional id. The
+# transactional id is followed by acks, timeout, number of topics and the size of the topic's name. Counts and sizes are
+# encoded as n + 1; 0 means null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
 ID_AT: Final = 2  # offset of the transactional id from the end of the client id

@@ -133,7 +133,7 @@ def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferre
     """Runs a handler's steps in slices, as `sliced` describes. Returns the result, or a Deferred if the steps need more
     than one slice.
 
-    ends_with_client  whether the work stops when the client disconnects; otherwise it is always completed
+    ends_with_client  True if the work stops when the client disconnects; False if it is always completed
     """
     crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:

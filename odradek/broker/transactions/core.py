@@ -203,8 +203,8 @@ class TransactionCore:
     def init_producer_id(
         self, request: InitProducerIdRequest, inputs: DecisionInputs
     ) -> Outcome[InitProducerIdResponse]:
-        """Decides a request that has passed `check_request`. An unknown transactional id first needs a producer id; see
-        `reserve`."""
+        """Decides an InitProducerId request that has passed `check_request`. An unknown transactional id first needs a
+        producer id; see `reserve`."""
         assert request.transactional_id is not None
         txn = self.txn(request.transactional_id)
         if txn is None:
@@ -256,7 +256,7 @@ class TransactionCore:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
     ) -> Outcome[PartitionCodes]:
-        """Returns a code for each partition, which shows whether the partition is part of the transaction. Records
+        """Returns an error code for each partition: NONE if the partition is part of the transaction. Records
         nothing."""
         txn = self._require(transactional_id)
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)

@@ -29,9 +29,10 @@ class Txn:
     producer_epoch        the epoch of the current or last transaction; once the transaction is decided, the epoch of
                           its markers. None until the first InitProducerId is recorded, but never None in a record
     previous_producer_id  the producer id that clients used before the last record
-    next_producer_id      together with `next_producer_epoch`, a second pair. In a decided transaction, this is the pair
-                          with which the producer continues, if it differs from the first pair. An open transaction with
-                          a second pair is kept (KIP-939), and the pair belongs to its new owner
+    next_producer_id      in a decided transaction, the producer id with which the producer continues at
+                          `next_producer_epoch`; None if it continues with `producer_id` and `producer_epoch`. In an
+                          open transaction, the new owner's producer id if the transaction is kept (KIP-939), otherwise
+                          None
     last_producer_epoch   the client's epoch before the last bump; only used to recognise a retry of InitProducerId
     partitions            the partitions of the transaction; in the record of a decision, the partitions that need a
                           marker
@@ -224,10 +225,10 @@ def record_partitions(
 
 
 def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
-    """Keeps the transaction open for a new owner, who gets its own pair (#s3-5, K1 and K2). The pair in the records
-    does not change, because the external coordinator identifies the transaction by this pair. The partitions do not
-    change either. The timeout changes only if the owner requested Enable2Pc, which permanently turns the transaction
-    into a two-phase commit.
+    """Keeps the transaction open for a new owner, which gets its own producer id and epoch (#s3-5, K1 and K2). The
+    producer id and epoch in the records do not change, because the external coordinator identifies the transaction by
+    them. The partitions do not change either. The timeout changes only if the owner requested Enable2Pc, which
+    permanently turns the transaction into a two-phase commit.
 
     timeout_ms  the timeout that the owner requested, which applies to later transactions
     """
@@ -308,7 +309,8 @@ def prepare_fence(
 ) -> Txn | ProducerIdNeeded:
     """Aborts a transaction on the coordinator's own initiative, for a new owner or after a timeout. Fences the old
     owner."""
-    # Even if the level was lowered while the transaction was kept, the owner's next pair must be recorded.
+    # Even if the level was lowered while the transaction was kept, the owner's next producer id and epoch must be
+    # recorded.
     if transaction_version >= 2 or txn.is_kept:
         return prepare_end_v2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
     after = prepare_end_v0(txn, TxnState.PREPARE_ABORT, now_ms)

@@ -1,5 +1,5 @@
-"""The state that partitions check before a transactional producer writes: whether the producer may write now, and
-whether the write must be synced.
+"""The sealed transactions, which accept no writes, and the two-phase producers, whose writes must be synced. Partitions
+check both before a transactional producer writes.
 
 InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. Once this request is
 recorded, and until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class SealedTransaction(KafkaError):
-    """Raised if a request would change a sealed transaction. Its error code is the one with which the coordinator would
-    refuse the request."""
+    """Raised if a request would change a sealed transaction. The error code is the same as in the coordinator's refusal
+    of such a request."""
 
     def __init__(self, code: ErrorCode, producer_id: int, producer_epoch: int) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
 """Encodes and decodes the records of `__transaction_state`. See docs/formats/transaction-log.md.
 
 A key of version 0 holds a transactional id. At level 0 of `transaction.version`, Kafka writes values of version 0. At
-level 1 and above it writes version 1, which stores newer fields as tags. A record without a value removes the id. Only
-Odradek writes record headers.
+level 1 and above it writes version 1, which stores newer fields in tagged fields. A record without a value removes the
+id. Only Odradek writes record headers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instan
 NONE: Final = -1  # represents a missing id, epoch or time
 # The usual layout of version 1 values, before and after the partitions. This layout has its own code because every
 # transaction writes three values, and the generic codec takes three times as long. A value begins with the version,
-# producer id and epoch, timeout and state. It ends with the times and two tags: the previous producer id (tag 0, 8
-# bytes) and the client's version (tag 2, 2 bytes).
+# producer id and epoch, timeout and state. It ends with the times and two tagged fields: the previous producer id (tag
+# 0, 8 bytes) and the client's version (tag 2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
 USUAL_END: Final = struct.Struct(">qq3sq2sh")
-PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # the number of tags, then the tag and its size
+PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # the number of tagged fields, then the tag and the size of the first one
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
 STATES: Final = {state.value: state for state in STORED}
@@ -217,7 +217,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         _unless_none(value.next_producer_epoch),
     )
     if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
-        next_producer_id = next_producer_epoch = None  # without both values the transaction does not count as kept
+        next_producer_id = next_producer_epoch = None  # a transaction is kept only if the record contains both fields
     return Txn(
         transactional_id,
         producer_id=value.producer_id,
@@ -238,8 +238,8 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
 
 
 def usual_txn(transactional_id: str, value: bytes) -> Txn | None:
-    """Decodes a value that has no partitions and the usual tags, three times as fast as `coded_txn`. Returns None for
-    other values."""
+    """Decodes a value that has no partitions and the usual tagged fields, three times as fast as `coded_txn`. Returns
+    None for other values."""
     if len(value) != USUAL_BYTES:
         return None
     version, producer_id, producer_epoch, timeout_ms, status = USUAL_START.unpack_from(value)

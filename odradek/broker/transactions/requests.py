@@ -165,17 +165,17 @@ def add_partitions(
 def verify_partitions(
     txn: Txn, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Returns a code for each partition. The code is TRANSACTION_ABORTABLE if the partition is not in the transaction,
-    because the producer can still abort the transaction. Raises KafkaError if the request is refused. Source:
-    docs/spec/transactions.md#s2-3, row 7"""
+    """Returns an error code for each partition: NONE if the partition is in the transaction, otherwise
+    TRANSACTION_ABORTABLE, because the producer can still abort the transaction. Raises KafkaError if the request is
+    refused. Source: docs/spec/transactions.md#s2-3, row 7"""
     _accept(VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     return {each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
 
 
 def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Returns the code with which a sealed transaction refuses changes. While the transaction is open, this is the code
-    that `verify_partitions` raises. Once the transaction is decided, the code depends on whether the producer's epoch
-    is outdated."""
+    """Returns the error code for a request that would change a sealed transaction. While the transaction is open, it is
+    the error code that `verify_partitions` raises. Once the transaction is decided, the error code depends on whether
+    the producer's epoch is outdated."""
     if txn.is_prepared:
         assert txn.producer_epoch is not None
         # A newer producer id and epoch belong to the next transaction, which has to wait until the markers of this
@@ -197,7 +197,7 @@ def _accept(verdict: Cell) -> None:
 def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     known_id, known_epoch = txn.client_pair
-    may_be_retry = version == 2 and not txn.is_kept  # a request with the pair of an earlier recovery is not a retry
+    may_be_retry = version == 2 and not txn.is_kept  # a request of an earlier owner is not a retry
     if producer_id != known_id:
         was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID

@@ -100,7 +100,7 @@ class TxnVerdict(Enum):
 class Claim(Enum):
     """The relation between the producer id and epoch in a request and the stored producer id P and epoch E.
 
-    While a transaction is kept, P and E are the pair of its new owner, not the pair in its records.
+    While a transaction is kept, P and E are the producer id and epoch of its new owner, not those in its records.
     """
 
     NONE = auto()  # no producer id and epoch, as in the first InitProducerId of a producer
@@ -227,7 +227,7 @@ END_TXN_ABORT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH,
 })
 # fmt: on
 
-# Each key consists of whether the request commits, and its transaction version (0 or 2).
+# Each key contains True for a commit or False for an abort, and the transaction version of the request (0 or 2).
 END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
     (True, 0): END_TXN_COMMIT_TV0,
     (False, 0): END_TXN_ABORT_TV0,
@@ -236,8 +236,8 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 }
 
 
-# Result codes after which a partition no longer needs the marker. After any other code the marker is sent again,
-# because without a marker the readers of the partition would wait forever.
+# Error codes after which a partition no longer needs the marker. After any other code the marker is sent again, because
+# without a marker the readers of the partition would wait forever.
 NEEDS_NO_MARKER: Final = frozenset(
     {
         ErrorCode.NONE,

@@ -83,7 +83,8 @@ class RecordTaker:
             delivered = self._positions.take(max_records)
         except MalformedMessage as error:
             raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
-        if self._positions.exhausted_fetches != exhausted_fetches:  # happens far less often than a take
+        # A Fetch result is used up, which happens far less often than a take.
+        if self._positions.exhausted_fetches != exhausted_fetches:
             self._fetcher.wake()
         if delivered is not None:
             self._on_returned(delivered[0].topic, len(delivered[1]))

@@ -194,8 +194,8 @@ class Positions:
             self.lose(assigned)
 
     def lose(self, assigned: AssignedPartition) -> None:
-        """Chooses a new position, because there is none or the log does not contain it. If the reset policy does not
-        allow that, stores an error for the application."""
+        """Chooses a new position, because the partition has none or its log does not contain the current one. If the
+        reset policy does not allow that, stores an error for the application."""
         timestamp = self._reset.timestamp
         if timestamp is not None:
             assigned.reset(timestamp)
@@ -233,7 +233,8 @@ class Positions:
 
     def fetchable(self, max_partition_bytes: int, max_total_bytes: int) -> list[AssignedPartition]:
         """Returns the partitions that are ready, are not paused, have no Fetch in flight and no error, and have less
-        than `max_partition_bytes` buffered. Returns none if all partitions together have `max_total_bytes` buffered."""
+        than `max_partition_bytes` buffered. Returns no partitions if all partitions together have `max_total_bytes`
+        buffered."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
         if in_hand >= max_total_bytes:
             return []

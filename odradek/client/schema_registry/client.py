@@ -87,7 +87,7 @@ class SchemaRegistryClient:
     def version(self, subject: str, number: int | None = None, *, with_deleted: bool = False) -> StoredSchema:
         """Returns a version of a subject, by default the latest one.
 
-        with_deleted  whether to return the version even if it was softly deleted
+        with_deleted  True to return the version even if it was softly deleted
         """
         path = f"/subjects/{quoted(subject)}/versions/{'latest' if number is None else number}"
         return _stored(self.ask("GET", f"{path}?deleted=true" if with_deleted else path))

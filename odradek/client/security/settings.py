@@ -185,7 +185,8 @@ def _trust(context: ssl.SSLContext, settings: Security) -> None:
         return
     try:
         context.load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError, TypeError):  # the latter two if it has no certificate or is not ASCII
+    # ValueError if the text is empty; TypeError if it is not ASCII.
+    except (ssl.SSLError, ValueError, TypeError):
         raise ValueError(f"{what} contains no certificates in PEM format") from None
 
 

@@ -142,7 +142,8 @@ class Blocking(ABC, Generic[A]):
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
-        self._thread_calls: SimpleQueue[ThreadCall | None] | None = None  # for the current call's thread to run
+        # Functions that the thread of the current call must run.
+        self._thread_calls: SimpleQueue[ThreadCall | None] | None = None
         self._client = self._wait(partial(run_in_coroutine, make))
 
     @abstractmethod
@@ -204,8 +205,8 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
 def with_parameters_of(
     made: Callable[P, A],
 ) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
-    """Gives a decorated `__init__` the parameters of `made`. In place of the arguments, the decorated function itself
-    receives a factory that calls `made` with them."""
+    """Gives a decorated `__init__` the signature of `made`. The decorated function itself receives a factory that calls
+    `made` with the caller's arguments."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
         def construct(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:

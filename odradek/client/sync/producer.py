@@ -194,7 +194,9 @@ class Producer(Blocking[producer.Producer]):
                         self._refused = error
                         self._next.set_exception(error)
                 self._is_passing = False
-                if not sendings:  # otherwise `send` has added a record because this task seemed to be still running
+                # `send` starts no new task while `_is_passing` is set, so a record may have been added just before this
+                # task cleared `_is_passing`.
+                if not sendings:
                     return
                 self._is_passing = True
         finally:

@@ -20,7 +20,7 @@ MAX_TOPICS: Final = 20_000
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic from its creation to its deletion.
+    """One topic. A topic that was deleted and created again is a different topic, even if it has the same name.
 
     name        "" until its name is seen
     topic_id    zero until its id is seen

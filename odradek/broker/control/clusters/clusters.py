@@ -185,7 +185,8 @@ class Clusters:
         *,
         copy: Copy = copy,
     ) -> None:
-        """
+        """Creates an object without clusters.
+
         return_memory  returns freed memory to the kernel; called after many brokers have ended
         copy           copies the files of a cluster; tests replace it with a function that fails
         """

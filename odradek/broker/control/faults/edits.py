@@ -1,4 +1,5 @@
-"""Edits of responses. An edit changes the fields or array elements that a path names. Pure functions.
+"""Edits of responses. An edit changes the fields or array elements that a path names. All functions of this module are
+pure.
 
 When a rule is created, its paths and values are checked against the schema of the response. Only when an edit is
 applied can the broker check whether that response has the array elements, and whether its version has the field.

@@ -62,7 +62,8 @@ class Faults:
     """The fault rules of one cluster."""
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
-        """
+        """Creates the fault rules of a cluster, without any rule.
+
         recorder  records exchanges as the clients see them; added to `recorders`, which `install` connects to the
                   broker
         """
@@ -280,9 +281,9 @@ class FaultyRequests(RequestFilter):
 
 
 def cut(connection: ConnectionInfo, resets: bool) -> None:
-    """Closes a connection at once, without sending buffered bytes.
+    """Closes a connection immediately, without sending buffered bytes.
 
-    resets  whether to send a TCP RST instead of a FIN
+    resets  True to send a TCP RST; False to send a FIN
     """
     transport = connection.transport
     if transport is None:
@@ -437,8 +438,7 @@ class FaultyExchange:
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
         """Prepares the errors for the partitions that an action refuses.
 
-        before  whether this is called before the request is handled; if so, these partitions are removed from the
-                request
+        before  True if the request has not been handled yet; these partitions are then removed from the request
         """
         api, version, request = self._occurrence.api, self._occurrence.version, self._occurrence.request
         assert api is not None, "it is a request"

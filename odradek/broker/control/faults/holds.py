@@ -1,4 +1,4 @@
-"""Holds, at which requests, transaction markers and steps of the broker wait until the test releases them."""
+"""Holds make requests, transaction markers and steps of the broker wait until the test releases them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 MAX_LISTED_ELEMENTS = 20  # maximum number of listed waiters per hold, and of listed partitions or topics per waiter
 MANY = 500  # the default size of Kafka's request queue (queued.max.requests)
 WaiterFacts: TypeAlias = Mapping[str, object]  # facts that describe a waiter
-Resume: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
+# Resumes a waiter. Returns a Deferred that resolves when the effect is complete, or None if it is already complete.
+Resume: TypeAlias = "Callable[[], Deferred[None] | None]"
 
 
 @dataclass(frozen=True, slots=True)

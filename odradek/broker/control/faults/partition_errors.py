@@ -1,5 +1,5 @@
 """Gives errors to individual partitions of a request, by removing or replacing their elements in requests and
-responses. Pure functions.
+responses. All functions of this module are pure.
 
 The error response for the whole request serves as a template, since it has an element for each partition in the form of
 its API and version. The template's elements for the chosen partitions replace those of the real response.

@@ -1,5 +1,5 @@
-"""Fault rules, with the requests or steps that they match, the points at which they act, and their actions. Pure
-functions and data.
+"""Fault rules, with the requests or steps that they match, the points at which they act, and their actions. All
+functions of this module are pure.
 
 `faults.py` and `steps.py` apply the rules. A rule in JSON:
 
@@ -63,7 +63,7 @@ WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # fo
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 REPLY_POINTS = ANSWERED_AT | {Point.REPLYING}
 MARKER_MATCHES = frozenset({"producer_id", "topic", "partition"})
-MATCHES_BY_POINT: Mapping[Point, frozenset[str]] = {  # other points allow all of MATCHES
+MATCHES_BY_POINT: Mapping[Point, frozenset[str]] = {  # points that are not listed allow all of MATCHES
     Point.ACCEPTED: frozenset({"listener", "node", "connection"}),
     Point.VERIFIED: MARKER_MATCHES | {"transactional_id"},
     Point.PREPARED: MARKER_MATCHES | {"transactional_id"},
@@ -131,7 +131,7 @@ class Action:
     slow_bytes_per_s: int | None = None  # rate at which the response is sent
     drops: bool = False
     disconnects: bool = False
-    resets: bool = False  # whether to disconnect by RST instead of FIN
+    resets: bool = False  # True to disconnect with a TCP RST; False with a FIN
 
     @property
     def only_observes(self) -> bool:

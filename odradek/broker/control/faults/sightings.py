@@ -1,5 +1,5 @@
-"""Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. Pure
-functions.
+"""Finds the groups, transactional ids, producer ids and partitions that a request names, for rules to match. All
+functions of this module are pure.
 
 Fields are found by their names, because Kafka's messages use names consistently. For example, the id of a group is
 always GroupId.

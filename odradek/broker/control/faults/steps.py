@@ -117,7 +117,7 @@ def pause(
     *,
     is_repeated_at_start: bool = False,
 ) -> None:
-    """Applies the rules of a point. Calls `resume` at once, after a delay, or when a hold is released.
+    """Applies the rules of a point. Calls `resume` immediately, after a delay, or when a hold is released.
 
     is_repeated_at_start  see `Holds.add_waiter`
     """
@@ -348,7 +348,8 @@ def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
 
 
 def _report_code(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
-    """Reports the result of marker `number` of `count` markers for one partition. The other markers get no result."""
+    """Passes to `then` the error code of one marker of a request, for one partition. `number` is the index of the
+    marker among the `count` markers of the request; the other markers get no result."""
     then([{place: code} if each == number else {} for each in range(count)])
 
 

@@ -33,7 +33,8 @@ class EventCursor:
     """Tracks which exchanges have been sent to one reader."""
 
     def __init__(self, exchanges: Exchanges, since: int, api: str | None, client_id: str | None) -> None:
-        """
+        """Creates a tracker for one reader.
+
         since  the number of an exchange; only exchanges with higher numbers are sent
         """
         self._exchanges = exchanges

@@ -1,4 +1,4 @@
-"""Provides the page with the clusters, in the form that the page shows."""
+"""Describes the clusters of the process for the page."""
 
 from __future__ import annotations
 

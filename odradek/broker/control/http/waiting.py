@@ -34,7 +34,8 @@ KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields tha
     "share_group": frozenset({"topic", "partition", "offset", "state", "deliveries"}),
     "client": frozenset({"connections", "idle"}),
 }
-SUBJECTS = {"group": "member", "topic": "share_group"}  # if a condition has both fields, the second names the subject
+# If a condition has both the key and the value as fields, the value names the subject.
+SUBJECTS = {"group": "member", "topic": "share_group"}
 PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that identify the subject, and are not compared
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "fault": {"hits": 1},

@@ -277,7 +277,8 @@ class LeadingNodes(Protocol):
     def is_live(self, node_id: int) -> bool: ...
 
     async def make_leaders(self, places: Sequence[tuple[str, int, int]]) -> None:
-        """Makes nodes the leaders of partitions, given as topic, partition and node id."""
+        """Changes the leaders of partitions. Each entry of `places` contains a topic, a partition and the id of its new
+        leader."""
 
 
 class NodeHandlers:

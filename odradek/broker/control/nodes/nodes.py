@@ -95,7 +95,8 @@ class Nodes:
     """The nodes of one running broker. If there is only one node, it uses the broker's own servers and dispatcher."""
 
     def __init__(self, serving: ServingBroker, ids: Sequence[int], ports: dict[tuple[int, str], int]) -> None:
-        """
+        """Creates an object without nodes. `open` starts the nodes.
+
         ids    ids of the nodes; the broker's own id is the first
         ports  the ports that were chosen for this cluster or used before a restart, by node id and listener name. Newly
                assigned ports are added.
@@ -182,7 +183,8 @@ class Nodes:
     async def stop(self, node: Node, *, is_clean: bool) -> None:
         """Stops a node and closes its connections. Raises Problem if it is not running.
 
-        is_clean  whether other nodes become leaders at once; otherwise only after SESSION_MS, as after a kill
+        is_clean  True if other nodes become leaders immediately; False if they do so only after SESSION_MS, as after a
+                  kill
         """
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
@@ -222,7 +224,8 @@ class Nodes:
         return node is not None and node.is_running
 
     async def make_leaders(self, places: Sequence[tuple[str, int, int]]) -> None:
-        """Makes nodes the leaders of partitions, given as topic, partition and node id."""
+        """Changes the leaders of partitions. Each entry of `places` contains a topic, a partition and the id of its new
+        leader."""
         await self._change_leaders(places)
 
     async def move_leader(self, topic: str, index: int, node: Node) -> None:

@@ -376,7 +376,7 @@ class Odd:
             answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
 
     def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
-        """Changes the tasks and statuses in a response to a member of a streams group at random.
+        """Randomly changes the tasks and statuses in a response to a member of a streams group.
 
         Repeating the same tasks is safe, because a broker sends every change of a member's tasks.
         """

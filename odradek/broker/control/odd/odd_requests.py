@@ -51,7 +51,8 @@ class OddRequests(RequestFilter):
     """Gives odd responses to requests that are chosen at random."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
-        """
+        """Creates the filter for the requests of one node.
+
         node  the id of the node that receives the requests. The first node of a cluster always returns the newest
               metadata.
         """

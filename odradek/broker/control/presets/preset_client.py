@@ -90,7 +90,8 @@ class PresetClient:
     request."""
 
     def __init__(self, cluster: Cluster, principal: str | None = None) -> None:
-        """
+        """Creates a client.
+
         principal  the user who is logged in; None if the client is not logged in
         """
         self.cluster = cluster

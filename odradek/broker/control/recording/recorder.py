@@ -75,7 +75,8 @@ class Recorder:
         keeps_records: bool = True,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        """
+        """Creates a recorder, and writes the head of the recording.
+
         compression         how a thread compresses the blocks. With NONE, the event loop itself calls `output`, which
                             must then not block
         keeps_records       whether to record large record batches completely. If not, only their headers are recorded,
@@ -88,7 +89,8 @@ class Recorder:
         self._loop = loop
         self._max_waiting_bytes = max_waiting_bytes
         self.block_bytes = min(BLOCK_BYTES, max_waiting_bytes)
-        # These are used in each exchange, and attributes of the instance are faster to look up than those of a module.
+        # The clock and `harmless` are used in each exchange, and attributes of the instance are faster to look up than
+        # those of a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
         self._writer = RecordingWriter(
@@ -198,8 +200,8 @@ class Recorder:
         return (time.monotonic_ns() - self.began_ns) // 1000
 
     def gather(self) -> None:
-        """Ensures that the waiting entries are written soon. They are written at once, by the thread, or when a timer
-        expires."""
+        """Ensures that the waiting entries are written soon. They are written immediately, by the thread, or when a
+        timer expires."""
         size_bytes = self.waiting.size_bytes
         if size_bytes < self.block_bytes and self.gathers is not None:
             return

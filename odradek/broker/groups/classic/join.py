@@ -1,5 +1,5 @@
-"""Handles JoinGroup requests for a classic group: decides who may join, with which member id, and whether a rebalance
-begins."""
+"""Handles JoinGroup requests for a classic group. Decides who may join and which member id they get, and begins a
+rebalance if necessary."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def offset_commit_verdict(state: GroupState, *, generation: int, is_anonymous: b
     """Returns how to respond to an offset commit.
 
     generation    -1 if the request has none
-    is_anonymous  whether the request has neither a member id nor an instance id
+    is_anonymous  True if the request has neither a member id nor an instance id
     """
     nobody, somebody, of_a_generation = (TXN_OFFSET_COMMIT if transactional else OFFSET_COMMIT)[state]
     if generation >= 0:

@@ -166,7 +166,8 @@ class EpochTurn(ABC, Generic[G, S]):
     """
 
     def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
+        """Creates a turn. `is_new` means that this turn has created the group, so it need not copy the group before a
+        change."""
         self.registry = registry
         self.cluster = registry.cluster
         self.group = group

@@ -146,8 +146,8 @@ class Outcome(Generic[R_co]):
 
     response      the response; None if the request waits or its response is among `replies`
     records       appended all or none (unless `may_split`), and then replayed in order
-    groups        the groups as they are after the decision, including state that is not recorded (waiting requests,
-                  expected members, …)
+    groups        the groups as they are after the decision, including state that is not recorded, such as waiting
+                  requests and expected members
     must_sync     whether the response waits for an fdatasync regardless of the settings; never set for groups
     is_rebalance  whether the group's epoch has advanced and members may get other partitions or tasks; False if it has
                   advanced only because members left; see `GroupCore.rebalances`

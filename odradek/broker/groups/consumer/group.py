@@ -52,7 +52,8 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
     __slots__ = ("regexes", "topic_id_of")
 
     def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
-        """`topic_id_of` returns the id of the topic with the given name, or None if the topic does not exist."""
+        """Creates an empty group. `topic_id_of` returns the id of the topic with the given name, or None if the topic
+        does not exist."""
         super().__init__(group_id, GroupMemory())
         self.regexes: dict[str, ResolvedRegex] = {}
         self.topic_id_of = topic_id_of

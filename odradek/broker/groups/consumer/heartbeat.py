@@ -1,4 +1,4 @@
-"""Handles ConsumerGroupHeartbeat requests, with which members join, stay and leave. Source:
+"""Handles ConsumerGroupHeartbeat requests, which members send to join a group, to stay in it and to leave it. Source:
 docs/spec/consumer-groups.md#s2.
 
 A heartbeat is handled in these steps: identify the member, apply its subscription, advance the group's epoch if needed,

@@ -27,7 +27,8 @@ AT_ONCE_MS = 0
 
 class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
     def __init__(self, registry: GroupRegistry, group: ConsumerGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
+        """Creates a turn. `is_new` means that this turn has created the group, so it need not copy the group before a
+        change."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.consumer
         self.classic_group: Group | None = None  # the classic group that replaces this group, if this turn converts it

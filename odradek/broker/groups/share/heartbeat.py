@@ -1,4 +1,4 @@
-"""Handles ShareGroupHeartbeat requests, with which members join, stay and leave. Source:
+"""Handles ShareGroupHeartbeat requests, which members send to join a group, to stay in it and to leave it. Source:
 docs/spec/share-groups.md#s2-1.
 
 A heartbeat is handled in these steps: identify the member, advance the group's epoch if needed, compute a new target if
@@ -141,8 +141,8 @@ def _answer_member(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -
 
 
 def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
-    """Gives the member its whole target assignment at once, except for topics that do not exist or to which the member
-    is not subscribed."""
+    """Gives the member its whole target assignment immediately, except for topics that do not exist or to which the
+    member is not subscribed."""
     group = turn.group
     ids = {topic.topic_id for name in member.topics if (topic := turn.cluster.topic(name)) is not None}
     target = {each: indexes for each, indexes in group.target_of(member.member_id).items() if each in ids}

@@ -27,7 +27,8 @@ R = TypeVar("R")
 
 class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
     def __init__(self, registry: GroupRegistry, group: ShareGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
+        """Creates a turn. `is_new` means that this turn has created the group, so it need not copy the group before a
+        change."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.share
 

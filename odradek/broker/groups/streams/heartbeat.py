@@ -1,4 +1,4 @@
-"""Handles StreamsGroupHeartbeat requests, with which members join, stay and leave. Source:
+"""Handles StreamsGroupHeartbeat requests, which members send to join a group, to stay in it and to leave it. Source:
 docs/spec/streams-groups.md#s2.
 
 A heartbeat is handled in these steps: identify the member, apply the changes that it reports, compare the topology with

@@ -91,7 +91,7 @@ def _move_towards_target(
         _difference(assigned.warmup, warmup),
     )
     if revoking and (owned is None or _overlaps_any_role(owned, revoking)):
-        # An active task that is to become a standby task of the same member is available at once, because no other
+        # An active task that is to become a standby task of the same member is available immediately, because no other
         # member holds it.
         standby = _union(standby, _intersection(revoking.active, target.standby))
         return replace(

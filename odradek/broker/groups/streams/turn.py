@@ -38,7 +38,8 @@ BEING_COMPUTED = Status(
 
 class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def __init__(self, registry: GroupRegistry, group: StreamsGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
+        """Creates a turn. `is_new` means that this turn has created the group, so it need not copy the group before a
+        change."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.streams
         self._requested_tags: tuple[str, ...] | None = None

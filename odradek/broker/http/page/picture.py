@@ -156,7 +156,7 @@ def times_of(shown: Iterable[tuple[int, DrawnEvent]], columns: int, *, is_broker
     """Returns the time of each column, or None for a column without a time. All times are from one kind of clock, and
     never decrease.
 
-    is_broker_time  whether to use times from the broker's clock; otherwise, times from the producers' clocks
+    is_broker_time  True to use times from the broker's clock; False to use times from the producers' clocks
     """
     times: list[JsonValue] = [None] * columns
     latest = -1

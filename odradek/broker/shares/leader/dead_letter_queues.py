@@ -232,7 +232,9 @@ class DeadLetterQueues:
     def _next_turn(self) -> None:
         turn = self._turns[0]
         turn.resolve(None)
-        self._turns.popleft()  # removed only now, so that a turn added by `resolve` does not start a second chain
+        # Removed only after `resolve`: a turn that `resolve` adds then finds the list non-empty, and does not schedule
+        # another `_next_turn`.
+        self._turns.popleft()
         if self._turns:
             self._call_soon(self._next_turn)
 

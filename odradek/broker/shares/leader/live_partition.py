@@ -255,7 +255,7 @@ class LiveSharePartition:
 
     async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Applies acknowledgements and waits until they are stored. If the share partition is still being loaded, waits
-        for that first (#s3-7 L1). Raises KafkaError with a code for clients."""
+        for that first (#s3-7 L1). Raises KafkaError with an error code that can be sent to clients."""
         if self.phase is SharePartitionPhase.LOADING:
             await self.when_loaded()
         try:
@@ -432,8 +432,8 @@ class LiveSharePartition:
         return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
     async def _store_and_wait(self, write: StateWrite) -> None:
-        """Stores a change and waits for the result. If that fails, undoes the change and raises KafkaError with a code
-        for clients."""
+        """Stores a change and waits for the result. If that fails, undoes the change and raises KafkaError with an
+        error code that can be sent to clients."""
         core = self.core
         try:
             await self._write_state(write)

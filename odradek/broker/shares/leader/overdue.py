@@ -49,8 +49,8 @@ class OverdueTransactions:
         timers: Timers,
         may_be_two_phase: Callable[[int], bool],
     ) -> None:
-        """`may_be_two_phase` returns whether the producer with this id takes part, or may take part, in two-phase
-        commits."""
+        """Creates an object that ends transactions. `may_be_two_phase` returns whether the producer with this id takes
+        part, or may take part, in two-phase commits."""
         self._coordinator = coordinator
         self._clock = clock
         self._timers = timers
@@ -96,7 +96,7 @@ class OverdueTransactions:
         if not is_late:
             return sleep(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
         passed: Deferred[None] = Deferred()
-        # With a `Scan`, moving a test's clock ahead skips these attempts, because time alone does not make the
-        # coordinator available.
+        # A `Scan` lets a test move its clock ahead without repeating these attempts, which would fail again: time alone
+        # does not make the coordinator available.
         self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))
         return passed

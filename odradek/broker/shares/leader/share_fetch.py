@@ -63,8 +63,8 @@ class LiveShareFetch:
         *,
         is_final: bool,
     ) -> None:
-        """`acknowledged` contains the results of the request's acknowledgements, some of which may not be stored
-        yet."""
+        """Prepares a fetch. `acknowledged` contains the results of the request's acknowledgements, some of which may
+        not be stored yet."""
         self._context = context
         self._broker = broker
         self._session = session

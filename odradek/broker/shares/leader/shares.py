@@ -61,7 +61,8 @@ class SharePartitionManager:
         dead_letters: DeadLetterQueues,
         lock_clock: Clock | None = None,
     ) -> None:
-        """`lock_clock` measures acquisition locks. It defaults to `clock`."""
+        """Creates a manager without share partitions. `lock_clock` measures acquisition locks and defaults to
+        `clock`."""
         self.image = image
         self.persister = persister
         self.settings = settings

@@ -134,8 +134,8 @@ class RetriableErrors:
 
 
 def claim(exchange: Exchange) -> tuple[str, Pair] | None:
-    """Returns the transactional id in a request, and the pair of its producer id and epoch. Returns None if the request
-    is not transactional."""
+    """Returns the transactional id in a request, with the producer id and epoch in the request. Returns None if the
+    request is not transactional."""
     request = exchange.request
     if isinstance(request, ProduceRequest):
         if request.transactional_id is None or not exchange.batches:

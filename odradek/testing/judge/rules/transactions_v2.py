@@ -64,8 +64,8 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTransactionalId:
-    """The producer ids and epochs of a transactional id. `latest_pair` is the pair in `response`, which is a response
-    to EndTxn v5 or InitProducerId."""
+    """The producer ids and epochs of a transactional id. `latest_pair` is the producer id and epoch in `response`,
+    which is a response to EndTxn v5 or InitProducerId."""
 
     latest_pair: Pair | None = None
     response: Exchange | None = None

@@ -31,8 +31,8 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The members of a group by member id, and the partition counts by topic id of the topics to which members
-    subscribe."""
+    """The input of an assignor. `subscribers` contains the members of the group by member id. `partition_counts`
+    contains the number of partitions of each subscribed topic, by topic id."""
 
     subscribers: Mapping[str, Subscriber]
     partition_counts: Mapping[bytes, int]
