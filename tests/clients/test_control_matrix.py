@@ -189,7 +189,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
         if (
             not cell.action.keys().isdisjoint(BY_CLOCK) and cell.work != "share"
-        ):  # A share group needs a running clock, because its members send heartbeats by the cluster's clock.
+        ):  # A share group may make no progress while the cluster's clock stands still.
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
