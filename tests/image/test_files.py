@@ -1,4 +1,4 @@
-"""The compose files and the alerting rules are valid for the programs that read them."""
+"""Tests that the compose files and the files for Prometheus and Grafana are valid and fit together."""
 
 import json
 import subprocess

@@ -97,7 +97,7 @@ def test_the_commands_of_the_page_run_from_top_to_bottom(start: Run, tmp_path: P
                 values = {each["name"]: each["value"] for each in json.loads(shown.stdout)}
                 name, _, value = words[words.index("--override") + 1].partition("=")
                 assert values[name] == value
-                assert container.stop() == 0  # instead of Ctrl-C
+                assert container.stop() == 0  # a reader would press Ctrl-C
             else:
                 assert container.wait() == 0, container.log
                 assert "from-the-host\n" in container.log or "odradek\n" in container.log

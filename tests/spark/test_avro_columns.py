@@ -1,4 +1,4 @@
-"""Columns that `odradek.spark.avro` decodes with the schemas of a running registry."""
+"""Tests of columns that `odradek.spark.avro` decodes with the schemas of a running registry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MONEY = {
 }
 Fields = list[dict[str, Any]]
 ID = {"name": "id", "type": "long"}
-# The second version adds fields with defaults, and widens the number of an item.
+# The second version adds fields with defaults, and widens `count` from int to long.
 FIRST: Fields = [ID, {"name": "price", "type": "shop.Money"}, {"name": "count", "type": "int"}]
 SECOND: Fields = [
     ID,
@@ -54,7 +54,7 @@ PRICE = {"currency": "GBP", "amount": "12.34"}
 
 
 class Subject:
-    """Registers versions of a subject, and writes records with them to the topic."""
+    """A subject of the registry and its topic. Registers schemas, and writes records to the topic."""
 
     def __init__(self, broker: BrokerProcess, topic: str, part: str = "value") -> None:
         self._registry = RegistryCaller(broker)
@@ -64,7 +64,7 @@ class Subject:
         self.url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"
 
     def register(self, fields: Fields) -> Callable[[Json], bytes]:
-        """Registers a record with these fields. Returns its encoder."""
+        """Registers a record schema with these fields, and returns a function that encodes values with it."""
         money = {"schema": json.dumps(MONEY)}
         assert self._registry.ask("POST", "/subjects/money/versions", money)[0] == 200
         text = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
@@ -134,7 +134,7 @@ def test_records_of_all_versions_get_the_latest_schema(spark: Any, broker: Broke
 
 
 def plain(row: Any) -> tuple[Any, ...]:
-    """Returns a row with tuples, and with times in UTC."""
+    """Converts a row and its nested rows to tuples, with times in UTC."""
     return tuple(
         plain(each) if hasattr(each, "asDict") else each.astimezone(UTC) if isinstance(each, datetime) else each
         for each in row
