@@ -1,17 +1,18 @@
-# Everything starts here; `make` alone lists the targets. They require only Python 3.11 or later. The comparisons
-# with Apache Kafka also require Java 17 and Maven, and franz-go requires Go.
+# `make` alone lists the targets. Most of them require only Python 3.11 or later. The comparisons with Apache Kafka also
+# require Java 17 and Maven, and the tests of franz-go require Go.
 
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
 UV := 0.13.9
 PIP_AUDIT := 2.10.1
 RUN := $(VENV)/bin/python
-# Adds only the path of the checkout. The finder that setuptools installs by default would delay the start of every
-# process by 25 ms.
+# This mode only adds the checkout to the import path. The finder that setuptools installs by default would delay the
+# start of every process by 25 ms.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 PACKAGES := odradek pyspark_odradek
 CPYTHONS := 3.11 3.12 3.13 3.14
-# VARIANT=compiled: a suite runs on the output of `make compile`, or fails if that was not built from these sources.
+# With VARIANT=compiled, a suite runs on the output of `make compile`. It fails if the output was not built from these
+# sources.
 VARIANT ?= pure
 PYTEST := $(if $(filter compiled,$(VARIANT)),.ci/compiled only) $(RUN) -m pytest -r s
 ARGS ?=
@@ -106,8 +107,8 @@ properties: .make/dev
 fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
 
-# This takes hours: the suites that .ci/run only samples with the compiled variant, or without the abilities of Linux,
-# run here completely.
+# Takes hours. .ci/run runs only samples of some suites with the compiled variant, or without the abilities of Linux.
+# This target runs these suites completely.
 release-check: compile check-elsewhere
 	.ci/wheel $(RUN)
 	.ci/bare
@@ -121,7 +122,7 @@ release-check: compile check-elsewhere
 SCRIPTS := odradek/broker/http/page/assets/page.js odradek/tools/judge_page/assets/report.js
 ASSETS := $(dir $(SCRIPTS)) odradek/spark/jobs/assets
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
-check: .make/dev # in parts that run at the same time, so that it is quick enough for every commit
+check: .make/dev # Its parts run at the same time, so that it is quick enough for every commit.
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target check-types check-files check-rules
 
 check-types: .make/dev
@@ -143,10 +144,11 @@ check-elsewhere: .make/dev
 	$(VENV)/bin/mypy --platform win32 --cache-dir .mypy_cache/win32 -p odradek
 	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin -p odradek
 
-# Runs tests without abilities of Linux, see tests/elsewhere. Each ability alone is taken from the tests of the system,
-# of the disk and of connections. All abilities of a system are taken from all tests of `make test`. WITHOUT=ability (or
-# a system) chooses one run, and ARGS its tests. tests/clients/test_elsewhere.py is in `make test-slow`, and takes the
-# abilities from its own brokers.
+# Runs tests without abilities of Linux (see tests/elsewhere). The tests of the system, the disk and connections run
+# once without each ability. All tests of `make test` run once without the abilities that macOS lacks, and once without
+# the abilities that Windows lacks. WITHOUT=NAME selects one of these runs by its ability or system, and ARGS selects
+# its tests. tests/clients/test_elsewhere.py is part of `make test-slow`, and removes the abilities only from its own
+# brokers.
 ABILITIES := nowait preadv sendfile fdatasync memfd uvloop signals proc shm macos windows
 ALONE := tests/unit/system tests/unit/storage tests/unit/broker/network
 WITHOUT_IT = PYTHONPATH=$(CURDIR)/tests/elsewhere $(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --timeout 180 -m 'not slow'
@@ -166,8 +168,8 @@ sim: .make/dev
 damage: .make/dev
 	DAMAGE=$(or $(DAMAGE),all) $(PYTEST) --numprocesses auto --dist worksteal tests/damage $(ARGS)
 
-# The processes of these tests wait for each other. The three long files come first, so that none of them is left at the
-# end.
+# The processes of these tests wait for each other. The three long files come first, so that no long file runs alone at
+# the end.
 CRASHES := $(addprefix tests/crash/,test_dual_write.py test_exactly_once_queue.py test_kill_9.py)
 crash: .make/dev
 	$(if $(ROUNDS),ROUNDS=$(ROUNDS)) $(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder \
@@ -186,7 +188,7 @@ hostile: .make/dev
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
 
-# The clone installs what it needs.
+# This target needs no installation, because .ci/first_hour works in its own clone.
 first-hour:
 	@.ci/first_hour
 
@@ -206,7 +208,7 @@ example-graduation: .make/run .make/kafka/jars
 example-pipeline: .make/spark
 	@$(RUN) examples/pipeline.py $(ARGS)
 
-# Without -n, because Spark only waits ten seconds for a Python worker to start.
+# These tests run without -n, because Spark waits only ten seconds for a Python worker to start.
 test-spark: .make/spark .make/spark-avro/jars
 	$(RUN) -m pytest --timeout 600 tests/spark $(ARGS)
 
@@ -255,25 +257,25 @@ conformance-answers: .make/dev
 judge-history: .make/dev
 	$(PYTEST) --timeout 600 tests/client_lab/test_convictions.py tests/client_lab/test_suite_scenarios.py $(ARGS)
 
-# Writes docs/verdicts.md: judges a tour of each client (Java, Node, Go, Rust; installs the clients from their
-# registries).
+# Judges a tour of each client, and writes docs/verdicts.md. Requires Java, Node, Go and Rust, and installs the clients
+# from their registries.
 verdicts: .make/dev
 	$(RUN) -m tests.client_lab.verdicts_page > .make/verdicts.md
 	mv .make/verdicts.md docs/verdicts.md
 
-# Writes tests/client_lab/played.toml, which `make verdicts` shows. Runs the complete suite with each driver in 45
-# minutes.
+# Runs the complete suite with each driver, and writes tests/client_lab/played.toml, which `make verdicts` shows.
+# Takes 45 minutes.
 verdicts-suite: .make/dev
 	$(RUN) -m tests.client_lab.suite
 
-# Writes docs/verdicts-presets.md: judges librdkafka, aiokafka and kafka-python in every preset.
+# Judges librdkafka, aiokafka and kafka-python in every preset, and writes docs/verdicts-presets.md.
 verdicts-presets: .make/dev
 	rm -rf .make/presets
 	$(RUN) -m tests.client_lab.presets_page > .make/verdicts-presets.md
 	mv .make/verdicts-presets.md docs/verdicts-presets.md
 
-# Judges the tests of franz-go and of Apache Kafka's clients, and our own tests of Kafka's clients and tools (Go; Java,
-# the oracle kit).
+# Judges the tests of franz-go and of Apache Kafka's clients, and our own tests of Kafka's clients and tools. Requires
+# Go, Java and the oracle kit.
 judge-suites: .make/dev
 	$(RUN) -m tests.client_lab.foreign_suites franz-go
 	$(RUN) -m tests.client_lab.foreign_suites java
@@ -313,8 +315,8 @@ clean:
 	@$(INSTALL) --editable '.[dev,spark,connect]'
 	@touch $@
 
-# Spark's `from_avro`. The release of PySpark 4.3.0 could not be fetched from Maven Central. The release before works
-# with it.
+# The library of Spark's `from_avro`. Its release 4.3.0 could not be fetched from Maven Central. The previous release
+# works with PySpark 4.3.0.
 SPARK_AVRO := 4.2.0
 .make/spark-avro/jars: pyproject.toml
 	@echo 'Fetching spark-avro ...'
@@ -334,8 +336,8 @@ SPARK_AVRO := 4.2.0
 	@$(INSTALL) --editable '.[dev,page]'
 	@touch $@
 
-# Mermaid draws the diagrams of the site. Deno downloads it from npm with its dependencies. Only one file is kept, which
-# contains all of them.
+# Mermaid draws the diagrams of the site. Deno downloads it from npm with its dependencies. Only the file that contains
+# Mermaid and all its dependencies is kept.
 MERMAID := 11.12.0
 .make/docs: pyproject.toml .make/mermaid-$(MERMAID) | .make/dev
 	@$(INSTALL) --editable '.[dev,docs]'
