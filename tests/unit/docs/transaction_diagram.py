@@ -68,7 +68,7 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
                 yield (state, TxnState.PREPARE_COMMIT), "EndTxn, commit"
             if TxnVerdict.ABORT in row.values():
                 only_later = TxnVerdict.ABORT not in END_TXN[is_commit, 0][state].values()
-                since = " of nothing, from version 5 on" if only_later and state is not KEPT else ""
+                since = " without a transaction (version 5 or later)" if only_later and state is not KEPT else ""
                 assert version or not only_later
                 yield (state, TxnState.PREPARE_ABORT), f"EndTxn, abort{since}"
     for state in sorted(PREPARED, key=lambda each: each.value):
