@@ -317,8 +317,8 @@ class Admin(ConnectedClient):
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
-        """Sets the finalized levels of these features. If the broker refuses one of them, none is changed. Raises
-        ClientError (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
+        """Sets the finalized levels of these features. If the broker refuses one of the levels, no level is changed.
+        Raises ClientError (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
         await administration.cluster.update_features(self.requests, levels, kind, validate_only=validate_only)
 
     # Transactions.

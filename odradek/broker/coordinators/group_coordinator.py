@@ -143,8 +143,8 @@ class GroupCoordinator:
             open_log=open_log,
             new_shard=lambda _, name, log: Shard(name, log, new_core, record_format, clock, timers),
             spawn=spawn,
-            # If the broker crashed after a topic was deleted but before its offsets were, a new topic with the same
-            # name must not inherit those offsets.
+            # If the broker crashed between the deletion of a topic and the deletion of its offsets, a new topic with
+            # the same name must not inherit the offsets.
             loaded=lambda shard: shard.submit_maintenance(
                 lambda core, _: core.forget_missing_topics(self._topic_exists)
             ),

@@ -147,8 +147,8 @@ class Shard(Generic[C]):
         finish: Callable[[R], R] = unchanged,
         producer: RecordProducer | None = None,
     ) -> NowOrLater[R]:
-        """Runs one turn. Returns the response or a Deferred. If the core has stored `parked`, the result is `parked`.
-        Otherwise a Deferred resolves after the sync.
+        """Runs one turn. Returns the response, or a Deferred if the response is not ready. If the core has stored
+        `parked`, the Deferred is `parked`. Otherwise it resolves after the sync.
 
         producer  the producer whose transaction contains the records; they take effect when the transaction is
                   committed

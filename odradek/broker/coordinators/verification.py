@@ -81,7 +81,7 @@ class VerificationSettings(Protocol):
 
 class PartitionAdder(Protocol):
     """The method of the transaction coordinator that verification needs. It corresponds to AddPartitionsToTxn v4 and
-    later, and reports refusals as codes instead of raising them."""
+    later, and returns refusals as error codes instead of raising them."""
 
     def add_partitions(
         self,

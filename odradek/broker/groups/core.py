@@ -535,7 +535,8 @@ class GroupCore:
         # GROUP_ID_NOT_FOUND in every version.
         if committer.epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_group_id_not_found else ErrorCode.ILLEGAL_GENERATION)
-        # This consumer assigns partitions to itself and only stores offsets here, so the group has no other records.
+        # The consumer assigns partitions to itself and uses the group only to store offsets, so the group has no other
+        # records.
         return (ClassicGroup(group_id, changed_ms=now_ms),), ()
 
     def _deletion_verdict(self, group_id: str) -> ErrorCode:

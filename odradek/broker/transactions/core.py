@@ -110,7 +110,7 @@ class TransactionCore:
         # The partitions of decided transactions that still need a marker, by transactional id.
         self._remaining: dict[str, frozenset[TopicPartition]] = {}
         self._awaited: dict[str, Reply] = {}
-        self._completed: dict[str, Txn] = {}  # completed entries, in the form in which they will be recorded
+        self._completed: dict[str, Txn] = {}  # completed entries, as they will be recorded
         self._records_completions_soon = False  # whether the COMPLETIONS timer is armed
 
     # State.
@@ -325,7 +325,8 @@ class TransactionCore:
         retry_ms: int | None,
         remaining: frozenset[TopicPartition] | None = None,
     ) -> Outcome[R]:
-        """Answers the request that waits for the end of the transaction although some partitions still need a marker.
+        """Answers the request that is waiting for the end of the transaction, even though some partitions still need a
+        marker.
 
         response   the response of the current turn
         retry_ms   delay before markers are sent again; None if no marker has to be sent again

@@ -1,5 +1,5 @@
-"""The transaction coordinator's entry for one transactional id, and the transitions between entries. The record of the
-id has an entry as its content.
+"""The transaction coordinator's entry for one transactional id, and the transitions between entries. The record of a
+transactional id contains the entry.
 
 A transition returns the new entry to record, including its epochs. `transaction_version` is the cluster's finalised
 level. At level 0 a record has no field for the version of a step, so every step counts as version 0. When the epochs of
@@ -177,8 +177,8 @@ def assign_next_epoch(
 ) -> Txn | ProducerIdNeeded:
     """Returns the entry with the next epoch, or with epoch 0 of a new producer id if the epochs are used up.
 
-    keeps_last_epoch  whether the producer sent its producer id and epoch; if the response is lost, it may send them
-                      again
+    keeps_last_epoch  True if the request contains the producer's id and epoch, which the producer sends again if the
+                      response is lost
     """
     producer_id, producer_epoch = txn.producer_id, next_epoch(txn.producer_epoch)
     if txn.is_exhausted:

@@ -280,8 +280,8 @@ def _partitions_in(topics: list[PartitionsSchema]) -> frozenset[TopicPartition]:
 def _last_producer_epoch(
     state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
 ) -> int | None:
-    """Derives the last producer epoch from the other fields. Returns None if it does not follow from them. Ending a
-    transaction under version 2 bumps the epoch, or replaces the producer id if the epochs are used up. For a
+    """Derives the last producer epoch from the other fields of the record. Returns None if they do not determine it.
+    Ending a transaction under version 2 bumps the epoch, or replaces the producer id if the epochs are used up. For a
     transaction that was kept, the result can be wrong, and `record_headers` stores the actual epoch."""
     if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
         return None

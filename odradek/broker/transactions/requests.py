@@ -213,9 +213,9 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
 def end_txn(
     txn: Txn, request: EndTxnRequest, asked_version: int, inputs: DecisionInputs
 ) -> Txn | ProducerIdNeeded | None:
-    """Returns the entry to record. Returns None for a retry, whose response contains the current producer id and epoch,
-    or PRODUCER_ID_NEEDED if the epochs are used up and `inputs` contains no new producer id. Raises KafkaError if the
-    request is refused.
+    """Returns the entry to record. Returns None for a retry, whose response contains the current producer id and epoch.
+    Returns PRODUCER_ID_NEEDED if the epochs are used up and `inputs` contains no new producer id. Raises KafkaError if
+    the request is refused.
 
     asked_version  the transaction version of the request: 2 for EndTxn v5 and later, otherwise 0
     """

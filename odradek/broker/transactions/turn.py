@@ -116,7 +116,7 @@ class Outcome(Generic[R_co]):
     markers            the markers to send once the records are durable; the results are reported to `markers_written`
     needs_producer_id  whether the decision must be made again with `DecisionInputs.new_producer_id`; if so, all other
                        fields are empty
-    completed          a transaction whose last marker has been written, in the form in which it will be recorded
+    completed          a transaction whose last marker has been written, as it will be recorded
     reserved           the entry of a transactional id that has a producer id but no record yet
     awaited            by transactional id, the reply to the request that waits for the end of the transaction, or None
                        if no request waits any more

@@ -258,8 +258,8 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
 
 
 def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
-    """Returns the start of the record after each of the records at `here`, and a number that is negative if the length
-    of any of the records at `here` is negative."""
+    """For each record that starts at one of the positions `here`, returns the start of the next record. Also returns a
+    number that is negative if any of these records has a negative length."""
     first = source[here]
     size = first.astype(np.int64)
     longer = first >= 0x80
@@ -275,10 +275,11 @@ def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
 
 
 def _alike_side_by_side(source: Bytes, before: Int64s, at: Int64s, most: int) -> Int64s:
-    """Returns the starts of the next records of each batch, up to the first record whose length, in any of the batches,
-    differs from the length of the batch's record at `before`.
+    """Finds runs of records of equal size in several batches side by side. Returns the starts of the next records of
+    each batch, as long as every batch continues with a record of the same length as its record at `before`.
 
-    The result has one row per batch, whose next record begins at `at`, and at most `most` columns.
+    The result has one row per batch and at most `most` columns. The first column is `at`, where the next record of each
+    batch begins.
     """
     first, second = source[before], source[before + 1]
     is_alike = (source.take(at, mode="clip") == first).all() and not (second[first >= 0x80] >= 0x80).any()

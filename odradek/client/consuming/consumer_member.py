@@ -104,7 +104,7 @@ class ConsumerMember:
     ) -> None:
         """Creates a member that has not joined yet.
 
-        progress    as in `GroupMember`
+        progress    see `GroupMember`
         on_change   called when `poll_coordinator` has work to do
         """
         from uuid import uuid4  # this import is slow, and few commands use groups

@@ -54,8 +54,8 @@ class Delivery:
         return self._topic_partition, id(self._records), self._given
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """Returns the offset of the next record of this partition, or None if no record of the partition is waiting
-        here."""
+        """Returns the offset of the next record of this partition, or None if this object has no waiting record of the
+        partition."""
         if topic_partition != self._topic_partition or self._given == len(self._records):
             return None
         return self._records[self._given].offset

@@ -201,7 +201,7 @@ class ProducerBatch:
         self.base_sequence = base_sequence
 
     def seal(self, compression: Compression, *, is_transactional: bool) -> bytearray:
-        """Returns the batch in the form in which it is sent: compressed and with its final header."""
+        """Returns the batch as it is sent: compressed and with its final header."""
         self.is_closed = True
         buffer = self.buffer
         if compression is not Compression.NONE and not self.is_compressed:

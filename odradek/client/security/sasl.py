@@ -170,8 +170,8 @@ class OAuthBearerExchange:
 
 
 def _status_of(challenge: bytes) -> str:
-    """Returns the status in a refusal of the form {"status": "invalid_token"}, or a phrase that says that there is
-    none."""
+    """Returns the status in a refusal such as {"status": "invalid_token"}, or a phrase that says that the refusal has
+    no status."""
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

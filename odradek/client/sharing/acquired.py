@@ -83,7 +83,7 @@ class TypeRun:
 
     @property
     def acknowledge_types(self) -> list[int]:
-        """The types in the form that requests need: a single type for all offsets, or one type per offset."""
+        """The types as requests contain them: a single type for all offsets, or one type per offset."""
         types = self.types
         return [types[0]] if types.count(types[0]) == len(types) else list(types)
 

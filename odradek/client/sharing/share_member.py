@@ -95,7 +95,7 @@ class ShareMember:
     ) -> None:
         """Creates a member that has not joined yet.
 
-        progress      as in `Heartbeats`
+        progress      see `Heartbeats`
         on_change     called when `assigned` has changed, or when `poll_coordinator` will raise an error
         on_rebalance  called when `assigned` has changed
         """

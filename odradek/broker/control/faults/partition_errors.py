@@ -1,8 +1,9 @@
 """Gives errors to individual partitions of a request, by removing or replacing their elements in requests and
 responses. All functions of this module are pure.
 
-The error response for the whole request serves as a template, since it has an element for each partition in the form of
-its API and version. The template's elements for the chosen partitions replace those of the real response.
+The error response for the whole request serves as a template, because it contains an element for each partition, built
+for the API and version of the request. The template's elements for the chosen partitions replace those of the real
+response.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _join_request(
 
 async def revocation_outstanding(client: PresetClient, parameters: Parameters) -> Facts:
     """A member of a KIP-848 group owns all partitions of the topic and sends no heartbeats. New members get no
-    partition until the clock passes its session timeout, 45 s.
+    partition until the session timeout of this member (45 s) has passed on the cluster's clock.
     """
     topic, group, partitions = parameters.text("topic"), parameters.text("group"), parameters.number("partitions", 1)
     await client.topic(topic, partitions)

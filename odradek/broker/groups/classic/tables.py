@@ -57,8 +57,8 @@ JOIN_BY_MEMBER: Mapping[GroupState, tuple[Answer, Answer, Answer, Answer]] = {
 }
 
 JOIN_BY_RETURNING_STATIC_MEMBER: Mapping[GroupState, Answer] = {
-    # The instance id is known, but the member id is new. EMPTY has no row, because an empty group has no member that
-    # could return. DEAD has no row, because a dead group refuses every JoinGroup.
+    # JoinGroup with a known instance id but without its member id. EMPTY has no row, because an empty group has no
+    # member that could return. DEAD has no row, because a dead group refuses every JoinGroup.
     S.PREPARING_REBALANCE:  V.REBALANCE,
     S.COMPLETING_REBALANCE: V.REBALANCE,
     S.STABLE:               V.KEEP_ASSIGNMENT,
@@ -91,8 +91,8 @@ OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
 }
 
 TXN_OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
-    # Unlike in OFFSET_COMMIT, a commit without member information is accepted in every state except DEAD, and a
-    # rebalance in progress does not prevent the commit.
+    # The columns are those of OFFSET_COMMIT. In this table, however, a commit without member information is accepted in
+    # every state except DEAD, and a rebalance in progress does not prevent the commit.
     S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
     S.PREPARING_REBALANCE:  (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
     S.COMPLETING_REBALANCE: (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),

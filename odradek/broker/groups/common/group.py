@@ -103,8 +103,7 @@ class Group(Protocol):
 
 
 class PreparedContent(Protocol):
-    """The decoded value of a record, in the form in which a group stores it. Only code of the group's type can read the
-    value."""
+    """The decoded value of a record, as a group stores it. Only code of the group's type can read the value."""
 
 
 class PreparedRecord(NamedTuple):

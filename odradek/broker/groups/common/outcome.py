@@ -145,7 +145,8 @@ class Outcome(Generic[R_co]):
     The fields that all outcomes share are declared in `coordinators/shard.py::OutcomeLike`.
 
     response      the response; None if the request waits or its response is among `replies`
-    records       appended all or none (unless `may_split`), and then replayed in order
+    records       the records to append and then to replay in order. Either all or none are appended, unless `may_split`
+                  is set
     groups        the groups as they are after the decision, including state that is not recorded, such as waiting
                   requests and expected members
     must_sync     whether the response waits for an fdatasync regardless of the settings; never set for groups

@@ -151,7 +151,8 @@ def heartbeat_consumer_group(
 
 
 def _request_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
-    """Records that the member was told to rejoin. The time limit for rejoining begins with the first such response."""
+    """Records that the member must rejoin. The time limit for rejoining begins with the first response that contains
+    REBALANCE_IN_PROGRESS."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
         turn.set_memory(replace(memory, rejoining=memory.rejoining | {member.member_id}))

@@ -36,7 +36,7 @@ class GroupMemory(EpochMemory):
 
     refreshed_ms       when the group's regular expressions were last resolved
     refreshed_version  the version of the cluster metadata at that time
-    rejoining          members that use the classic protocol and have been told to rejoin, but have not done so yet
+    rejoining          members that use the classic protocol and were asked to rejoin, but have not rejoined yet
     may_see            returns whether the client that requested the pending resolution may see a topic; None if no
                        resolution is pending
     """

@@ -76,8 +76,8 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
 
 
 def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
-    """Returns the partitions that were added to a topic after the group first used it, which are those after the last
-    initialised partition.
+    """Returns the partitions that were added to a topic after the group first used the topic. These are the partitions
+    after the last initialised one.
 
     The group must deliver these partitions from the beginning, regardless of `share.auto.offset.reset`. Otherwise,
     records written before the first fetch would be lost. Up to Kafka 4.3 they were lost: docs/spec/kafka-4.4.md#s5-3,

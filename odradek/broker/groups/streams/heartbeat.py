@@ -237,7 +237,7 @@ def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMemb
     tags = member.client_tags
     if request.client_tags is not None:
         tags = {each.key: each.value for each in request.client_tags}
-        if len(tags) < len(request.client_tags):  # Kafka responds with UNKNOWN_SERVER_ERROR here
+        if len(tags) < len(request.client_tags):  # Kafka responds with UNKNOWN_SERVER_ERROR in this case
             raise KafkaError(ErrorCode.INVALID_REQUEST, "ClientTags must not contain duplicate keys.")
     return replace(
         member,

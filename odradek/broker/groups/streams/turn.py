@@ -89,7 +89,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return configured
 
     def assignment_settings(self) -> Mapping[str, str]:
-        """Returns the settings on which the target assignment depends, in the form in which they are recorded."""
+        """Returns the settings on which the target assignment depends, as they are recorded."""
         settings = {"num.standby.replicas": str(self.setting("num.standby.replicas"))}
         tags = self.requested_tags()
         if tags:

@@ -234,7 +234,8 @@ class SharePartition:
 
     def take_dead_letters(self, limits: Limits) -> Sequence[DeadLetter]:
         """Returns the records that have become ARCHIVING since the last call and must be copied now. If records were
-        loaded as ARCHIVING, their cause is guessed from the delivery count, because it is not stored."""
+        loaded as ARCHIVING, the cause is guessed from the delivery count, because the stored state does not contain the
+        cause."""
         archived = self.flight.take_archiving()
         return [self._dead_letter(each, limits) for each in archived]
 

@@ -88,13 +88,14 @@ class PendingRecords:
         self._flight = flight
         # Markers for ranges whose state writes were still unanswered when the marker arrived.
         self._missed: list[TransactionEnd] = []
-        self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
+        self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements in this share partition
         self.lock_expired_count = 0
         self.overdue: set[PendingTransaction] = set()
 
     @property
     def producer_ids(self) -> Set[int]:
-        """The producers that may have pending acknowledgements here. Markers of other producers have no effect."""
+        """The producers that may have pending acknowledgements in this share partition. Markers of other producers have
+        no effect."""
         return self._producer_ids
 
     @property

@@ -376,7 +376,7 @@ class DeadLetterQueues:
     async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
         """Appends one batch, and waits until it is as durable as the settings of the queue and of the share partition's
         state require."""
-        # This is imported here because few brokers copy dead letters.
+        # The module is imported here because few brokers copy dead letters.
         from odradek.storage.validation import check_produced, is_cheap
 
         if self._is_stopped:
@@ -434,7 +434,7 @@ class DeadLetterQueues:
         raise UnusableQueue(f"the topic {name!r} cannot be created: {ATTEMPTS} attempts have failed")
 
     async def _create(self, name: str) -> None:
-        # This is imported here for the reason given in odradek.broker.metadata.topic_creation.
+        # The class is imported here for the reason given in odradek.broker.metadata.topic_creation.
         from odradek.broker.metadata.topics import NewTopic
 
         (result,) = await self._topics.create([NewTopic(name, configs=QUEUE_CONFIGS)])

@@ -138,7 +138,7 @@ class LiveSharePartition:
 
     @property
     def producer_ids(self) -> Set[int]:
-        """The producers that may have pending acknowledgements here."""
+        """The producers that may have pending acknowledgements in this share partition."""
         return frozenset() if self._core is None else self._core.pending.producer_ids
 
     def take_settings(self) -> None:

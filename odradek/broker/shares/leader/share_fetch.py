@@ -394,7 +394,7 @@ class _LogRead:
 def data_of(partition: TopicIdPartition) -> PartitionData:
     """Returns the data of a partition without records and without an error.
 
-    The current leader is -1. Kafka sends leader 0 at epoch 0 here, which some clients interpret as a leader hint.
+    The current leader is -1. Kafka sends leader 0 at epoch 0 instead, which some clients interpret as a leader hint.
     """
     return PartitionData(
         partition_index=partition.partition,
