@@ -19,7 +19,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** A driver of `odradek judge --suite` for Java's clients: `java -cp 'JARS/*' KafkaClients.java`. */
+/** A driver for `odradek judge --suite` that uses the Java clients. Run it with `java -cp 'JARS/*' KafkaClients.java`. */
 public class KafkaClients {
     static final Map<String, String> ENV = System.getenv();
     static final String DONE = "{}", NO_SUCH = "{\"unimplemented\": true}";
@@ -27,7 +27,7 @@ public class KafkaClients {
     KafkaProducer<String, String> producer;
     KafkaConsumer<String, String> consumer;
     KafkaShareConsumer<String, String> sharer;
-    final Map<String, Object> asked = new HashMap<>();  // by `set`
+    final Map<String, Object> asked = new HashMap<>();  // settings from the command `set`
 
     static Map<String, Object> settings() {
         return new HashMap<>(Map.of("bootstrap.servers", ENV.get("ODRADEK_BOOTSTRAP"), "client.id", "judged",
@@ -175,7 +175,7 @@ public class KafkaClients {
 
     public static void main(String[] words) throws IOException {
         var answers = System.out;
-        System.setOut(System.err);  // where logs go
+        System.setOut(System.err);  // standard output is for replies, so logs go to standard error
         var driver = new KafkaClients();
         var lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = lines.readLine()) != null;) answers.println(driver.told(line.split(" ")));

@@ -14,7 +14,7 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 
 /**
- * A driver of `odradek judge --suite` for applications of Kafka Streams in streams groups (KIP-1071):
+ * A driver for `odradek judge --suite` that runs Kafka Streams applications in streams groups (KIP-1071). Run it with
  * `java -cp 'JARS/*' StreamsApplications.java`, with the jars of kafka-streams 4.4.0.
  */
 public class StreamsApplications {
@@ -34,7 +34,7 @@ public class StreamsApplications {
             "group.protocol", "streams",
             "auto.offset.reset", "earliest",
             "metadata.max.age.ms", 1000,
-            "commit.interval.ms", 600_000,  // Only a task that closes commits.
+            "commit.interval.ms", 600_000,  // a task commits only when it closes
             "state.dir", Files.createTempDirectory("judged").toString()));
         var instance = ENV.get("ODRADEK_GROUP_INSTANCE_ID");
         if (instance != null) settings.put("main.consumer.group.instance.id", instance);
@@ -85,7 +85,7 @@ public class StreamsApplications {
 
     public static void main(String[] words) throws IOException {
         var answers = System.out;
-        System.setOut(System.err);  // where logs go
+        System.setOut(System.err);  // standard output is for replies, so logs go to standard error
         var driver = new StreamsApplications();
         var lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = lines.readLine()) != null;) {

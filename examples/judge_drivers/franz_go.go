@@ -1,4 +1,5 @@
-// A driver of `odradek judge --suite` for franz-go: `go mod init driver && go get github.com/twmb/franz-go` beside it.
+// A driver for `odradek judge --suite` that uses franz-go. In its directory, first run
+// `go mod init driver && go get github.com/twmb/franz-go`.
 package main
 
 import (
@@ -26,7 +27,7 @@ type answer struct {
 var (
 	producer, consumer *kgo.Client
 	shares             bool
-	asked              []kgo.Opt // by `set`
+	asked              []kgo.Opt // settings from the command `set`
 	always             = context.Background()
 	nextGeneration     = context.WithValue(always, "opt_in_kafka_next_gen_balancer_beta", true)
 )
@@ -90,13 +91,13 @@ func end(how kgo.TransactionEndTry) error {
 func set(name, value string) bool {
 	switch {
 	case name == "protocol" && value == "consumer":
-		// kgo.ServerSideBalancer of 1.22 and later; so 1.21 heeds it as well
+		// Same effect as kgo.ServerSideBalancer, which releases before 1.22 do not have.
 		asked = append(asked, kgo.WithContext(nextGeneration), kgo.Balancers(kgo.RangeBalancer()))
 	case name == "assignor" && value == "cooperative-sticky":
 		asked = append(asked, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	case name == "rack":
 		asked = append(asked, kgo.Rack(value))
-	case name == "create_topics" && value == "off": // as it is where nothing is said
+	case name == "create_topics" && value == "off": // the default of the client
 	default:
 		return false
 	}
@@ -170,7 +171,7 @@ func groups() (found []string, err error) {
 	return found, kerr.ErrorForCode(told.ErrorCode)
 }
 
-// The offsets of a share group; the module asks its coordinator.
+// offsets requests the offsets of the share group. The module sends the request to the coordinator.
 func offsets() error {
 	admin, err := client()
 	if err != nil {
@@ -198,7 +199,7 @@ func poll(timeoutMs string) (values []string, err error) {
 	fetched := consumer.PollFetches(until)
 	fetched.EachRecord(func(record *kgo.Record) { values = append(values, string(record.Value)) })
 	fetched.EachError(func(_ string, _ int32, each error) {
-		var left *kgo.ErrGroupSession // only news: the client joins again by itself
+		var left *kgo.ErrGroupSession // not a failure: the client joins again by itself
 		if !errors.Is(each, context.DeadlineExceeded) && !errors.As(each, &left) {
 			err = each
 		}

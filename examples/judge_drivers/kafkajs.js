@@ -1,11 +1,11 @@
-// A driver of `odradek judge --suite` for KafkaJS.
+// A driver for `odradek judge --suite` that uses KafkaJS.
 const readline = require("readline");
 const { Kafka, logLevel } = require("kafkajs");
 
 const env = process.env;
 const kafka = new Kafka({ clientId: "judged", brokers: env.ODRADEK_BOOTSTRAP.split(","), logLevel: logLevel.NOTHING });
 let producer, transaction, consumer;
-const asked = {}; // by `set`
+const asked = {}; // settings from the command `set`
 const unread = [];
 const offsets = {};
 
@@ -82,7 +82,7 @@ const verbs = {
     return {};
   },
   async unsubscribe() {
-    await consumer.stop(); // which leaves the group
+    await consumer.stop(); // this makes the consumer leave the group
     return {};
   },
   async create(topic) {

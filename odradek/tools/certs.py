@@ -1,7 +1,7 @@
-"""Fills the directory of `odradek certs`. Creates certificates that are missing or about to expire, and keeps all
-others.
+"""Fills the directory of `odradek certs`. Creates the certificates that are missing or about to expire, and keeps the
+other certificates.
 
-ca.pem, ca-key.pem                certificate of the authority, which clients trust, and its key
+ca.pem, ca-key.pem                certificate of the CA, which clients trust, and its key
 server.pem, server.p12            key and certificate chain of the broker
 client-NAME.pem, client-NAME.p12  key and certificate chain of each client
 truststore.p12                    ca.pem in Java's format
@@ -37,8 +37,7 @@ class CannotIssue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """The names of the certificates in the directory, separated into those that this call created and those that it
-    kept."""
+    """The names of the certificates in the directory: those that this call created, and those that it kept."""
 
     new: tuple[str, ...]
     kept: tuple[str, ...]
@@ -51,11 +50,12 @@ def client_file(name: str) -> str:
 def fill(
     directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
 ) -> CertificateNames:
-    """Creates the missing certificates. Raises CannotIssue, OSError.
+    """Creates the missing certificates, and renews those that expire soon. Raises CannotIssue, OSError.
 
     hosts     host names of the broker
     clients   user names of the clients
     password  password of the PKCS12 stores
+    days      lifetime of the certificates, except that of the CA
     """
     directory.mkdir(parents=True, exist_ok=True)
     new: list[str] = []
@@ -87,10 +87,8 @@ def fill(
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:
-    """Reads the certificate and the key of the authority, or returns None if neither file exists.
-
-    Raises CannotIssue if the files cannot be read, or if the certificate has expired.
-    """
+    """Reads the certificate and the key of the CA, or returns None if neither file exists. Raises CannotIssue if the
+    files cannot be read, or if the certificate has expired."""
     certificate, key = directory / CA, directory / CA_KEY
     if not certificate.exists() and not key.exists():
         return None
@@ -118,8 +116,8 @@ def _is_there(directory: Path, name: str, authority: Credential, hosts: Sequence
 
 
 def _write(path: Path, content: bytes, *, is_secret: bool = True) -> None:
-    """Writes a file atomically. A secret is readable only by its owner at all times, because the temporary file is
-    always a new file, and never an existing file or link."""
+    """Writes a file atomically. Only its owner can ever read a secret, because the temporary file is always a new file,
+    never an existing file or link."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o644)
