@@ -56,12 +56,14 @@ def test_an_aborted_transaction_that_nobody_sees_is_right() -> None:
     assert kinds([sent("a"), CommitAnswered("t1", Answer.NO), *read()]) == []
 
 
-def test_a_transaction_that_was_never_to_be_committed_needs_not_be_seen() -> None:
+def test_a_transaction_without_a_commit_need_not_be_visible() -> None:
     assert kinds([sent("a"), *read()]) == []
 
 
 @pytest.mark.parametrize("seen", [[], [(0, "a"), (1, "b")]], ids=["nothing", "everything"])
-def test_of_a_commit_that_nobody_heard_of_all_or_nothing_may_be_there(seen: list[tuple[int, str]]) -> None:
+def test_after_a_commit_without_a_response_readers_may_see_all_or_none_of_its_records(
+    seen: list[tuple[int, str]],
+) -> None:
     assert kinds([sent("a"), sent("b"), *committed(answer=Answer.UNKNOWN), *read(*seen)]) == []
 
 
@@ -80,7 +82,7 @@ def test_a_consumer_that_begins_again_may_see_records_again() -> None:
     assert kinds([sent("a"), *committed(), *read((0, "a")), *read((0, "a"))]) == []
 
 
-def test_a_consumer_that_begins_late_misses_nothing_of_what_came_before() -> None:
+def test_records_before_the_start_of_a_late_consumer_do_not_count_as_lost() -> None:
     history = [sent("a", offset=0), sent("b", offset=1), *committed(), *read((1, "b"), begins=1)]
     assert kinds(history) == []
 
@@ -114,19 +116,19 @@ def test_a_value_of_two_transactions_is_duplicated_where_it_may_be_there_once() 
     assert kinds([*history, *read((0, "a"), (2, "a"))], once=True) == [Kind.DUPLICATED]
 
 
-def test_a_record_of_an_aborted_transaction_is_not_to_be_read() -> None:
+def test_reading_a_record_of_an_aborted_transaction_is_a_fault() -> None:
     assert kinds([sent("a"), CommitAnswered("t1", Answer.NO), *read((0, "a"))]) == [Kind.ABORTED_READ]
 
 
-def test_nor_is_one_of_a_transaction_that_nobody_ever_commits() -> None:
+def test_reading_a_record_of_a_transaction_that_is_never_committed_is_a_fault() -> None:
     assert kinds([sent("a"), *read((0, "a"))]) == [Kind.ABORTED_READ]
 
 
-def test_nor_one_that_was_refused() -> None:
+def test_reading_a_record_that_the_broker_refused_is_a_fault() -> None:
     assert kinds([sent("a", answer=Answer.NO), *committed(), *read((0, "a"))]) == [Kind.ABORTED_READ]
 
 
-def test_a_record_that_is_read_before_its_commit_is_asked_for_is_read_early() -> None:
+def test_a_record_that_is_read_before_its_commit_is_requested_is_read_early() -> None:
     assert kinds([sent("a"), *read((0, "a")), *committed(), *read((0, "a"))]) == [Kind.EARLY_READ]
 
 
@@ -140,12 +142,12 @@ def test_a_record_in_another_partition_than_its_own_is_invented_there_and_lost_h
 
 
 @pytest.mark.parametrize("answer", [Answer.YES, Answer.UNKNOWN])
-def test_a_transaction_of_which_a_part_is_missing_is_torn(answer: Answer) -> None:
+def test_a_transaction_with_a_missing_part_is_torn(answer: Answer) -> None:
     history = [sent("a"), sent("b", partition=Q), *committed(answer=answer)]
     assert kinds([*history, *read((0, "a")), *read(partition=Q)]) == [Kind.TORN]
 
 
-def test_two_records_that_lie_in_the_order_in_which_they_were_not_sent_are_reordered() -> None:
+def test_two_records_in_the_log_in_another_order_than_sent_are_reordered() -> None:
     assert kinds([sent("a"), sent("b"), *committed(), *read((0, "b"), (1, "a"))]) == [Kind.REORDERED]
 
 
@@ -154,13 +156,13 @@ def test_records_of_two_producers_have_no_order() -> None:
     assert kinds([*history, *read((0, "b"), (1, "a"))]) == []
 
 
-def test_two_records_at_one_offset_mean_that_one_was_written_over() -> None:
+def test_two_different_records_at_one_offset_are_an_overwrite() -> None:
     history = [sent("a"), sent("b", "t2", producer="ship"), *committed(), *committed("t2")]
     saw: list[Event] = [ConsumerPositioned("first", P, 0), RecordsPolled("first", P, [(0, "a")])]
     assert Kind.REWRITTEN in kinds([*history, *saw, *read((0, "b"), (1, "a"))])
 
 
-def test_a_consumer_that_gets_an_offset_twice_is_told_so() -> None:
+def test_a_consumer_that_gets_an_offset_twice_is_reported() -> None:
     polls: list[Event] = [RecordsPolled("c", P, [(0, "a"), (1, "b")]), RecordsPolled("c", P, [(1, "b")])]
     assert kinds([sent("a"), sent("b"), *committed(), ConsumerPositioned("c", P, 0), *polls]) == [Kind.NON_MONOTONIC]
 
@@ -256,7 +258,7 @@ def invent(event: RecordsPolled, rng: Random) -> RecordsPolled:
     ],
 )
 @pytest.mark.parametrize("seed", range(20))
-def test_damage_to_what_the_last_consumer_saw_is_found(
+def test_damage_to_the_records_of_the_last_consumer_is_found(
     damage: Callable[[RecordsPolled, Random], RecordsPolled], shortest: int, found_as: set[Kind], seed: int
 ) -> None:
     shop = Shop(seed)

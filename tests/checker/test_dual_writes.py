@@ -34,7 +34,9 @@ def kinds(*history: Event) -> list[Kind]:
 
 
 @pytest.mark.parametrize("seen", [looked(), looked(messages=BOTH, rows=BOTH)], ids=["neither", "both"])
-def test_who_was_told_nothing_may_find_both_or_neither(seen: BothSidesRead) -> None:
+def test_after_a_block_without_an_outcome_rows_and_messages_may_both_exist_or_both_be_missing(
+    seen: BothSidesRead,
+) -> None:
     assert kinds(BEGAN, PREPARED, looked(is_open=True, rows=seen.rows), *RECOVERY, seen) == []
 
 
@@ -58,7 +60,7 @@ def test_committed_rows_that_are_not_there_are_lost() -> None:
     assert kinds(BEGAN, told(Answer.YES), looked(is_open=True)) == [Kind.LOST]
 
 
-def test_rolled_back_rows_that_are_there_have_risen() -> None:
+def test_rolled_back_rows_that_exist_are_reported_as_risen() -> None:
     assert kinds(BEGAN, told(Answer.NO), looked(rows=BOTH, is_open=True)) == [Kind.RISEN]
 
 
@@ -79,10 +81,10 @@ def test_messages_without_rows_have_diverged() -> None:
     assert kinds(BEGAN, PREPARED, *RECOVERY, looked(messages=BOTH)) == [Kind.DIVERGED, Kind.DIVERGED]
 
 
-def test_so_has_a_message_that_is_there_twice() -> None:
+def test_a_repeated_message_has_diverged() -> None:
     seen = looked(messages=("a", "a", "b"), rows=BOTH)
     assert kinds(BEGAN, *RECOVERY, seen) == [Kind.DIVERGED]
 
 
-def test_what_is_open_after_recovery_is_undecided() -> None:
+def test_a_transaction_that_is_open_after_recovery_is_undecided() -> None:
     assert kinds(BEGAN, *RECOVERY, looked(is_open=True)) == [Kind.UNDECIDED]

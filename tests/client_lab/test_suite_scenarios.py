@@ -92,7 +92,9 @@ def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> N
         ),
     ],
 )
-def test_a_client_of_today_breaks_nothing_but_what_was_examined(client: str, without: set[str], tmp_path: Path) -> None:
+def test_a_current_client_breaks_only_rules_whose_break_was_examined(
+    client: str, without: set[str], tmp_path: Path
+) -> None:
     """Tests that a current client keeps all rules, except for the breaks in examined.toml.
 
     `without` lists rules that the client need not keep: it breaks them, or the driver lacks a verb or setting for them.

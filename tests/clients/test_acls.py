@@ -97,7 +97,7 @@ def consumed(broker: Broker) -> bytes | int:
         consumer.close()
 
 
-def test_what_is_granted_works_and_nothing_else(broker: Broker, admin: Any) -> None:
+def test_a_client_can_do_only_what_its_acls_allow(broker: Broker, admin: Any) -> None:
     assert produced(broker) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     allow(admin, "TOPIC", "orders", "WRITE")
     assert produced(broker) == 0

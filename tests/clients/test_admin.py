@@ -337,7 +337,7 @@ def test_log_dirs_name_the_directory_and_the_size_of_each_partition(
     assert sizes[topic, 0] > 1000
 
 
-def test_a_relative_directory_is_told_by_its_absolute_path(tmp_path: Path) -> None:
+def test_a_relative_log_directory_is_reported_as_an_absolute_path(tmp_path: Path) -> None:
     relative = Path(os.path.relpath(tmp_path / "data"))
     with BrokerProcess(relative) as broker:
         client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

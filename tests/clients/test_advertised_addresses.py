@@ -49,7 +49,7 @@ def address_of_this_host() -> str:
     return host
 
 
-def test_by_arrival_every_answer_has_the_address_that_the_client_came_in_by(start_broker: StartBroker) -> None:
+def test_by_arrival_every_response_has_the_address_to_which_the_client_connected(start_broker: StartBroker) -> None:
     port = start_broker(ARRIVAL).port
     for host in ("127.0.0.1", "127.0.0.2", address_of_this_host()):
         assert reported_addresses(host, port) == {(host, port)}
@@ -64,12 +64,12 @@ def test_addresses_by_arrival_work_on_ipv6_and_ipv4_at_once(start_broker: StartB
         pytest.skip("this machine has no IPv6")
 
 
-def test_advertised_listeners_are_told_to_everybody(start_broker: StartBroker) -> None:
+def test_every_client_gets_the_address_of_advertised_listeners(start_broker: StartBroker) -> None:
     port = start_broker({**ARRIVAL, "advertised.listeners": "PLAINTEXT://broker.example:29092"}).port
     assert reported_addresses("127.0.0.1", port) == reported_addresses("127.0.0.2", port) == {("broker.example", 29092)}
 
 
-def test_without_arrival_the_name_of_the_listener_is_told(start_broker: StartBroker) -> None:
+def test_without_arrival_clients_get_the_host_name_of_the_listener(start_broker: StartBroker) -> None:
     assert reported_addresses("127.0.0.2", (port := start_broker(EVERYWHERE).port)) == {("localhost", port)}
 
 

@@ -124,7 +124,7 @@ def test_lines_are_produced_and_consumed_with_keys_headers_and_formats(at: Run, 
     assert at("consume", "-t", topic, "-o", f"s@{since}", "-c", "1").stdout == "1\n"
 
 
-def test_a_span_of_time_is_consumed_and_so_many_lines_produced(at: Run, bootstrap: str) -> None:
+def test_a_span_of_time_is_consumed_and_a_number_of_lines_is_produced(at: Run, bootstrap: str) -> None:
     topic = create_topic(bootstrap, "span")
     with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(5):
@@ -135,7 +135,7 @@ def test_a_span_of_time_is_consumed_and_so_many_lines_produced(at: Run, bootstra
     assert at("consume", "-t", topic, "-o", "5", "-e").stdout == "5\n6\n"
 
 
-def test_a_file_is_one_record_and_empty_is_null_if_asked(at: Run, bootstrap: str, tmp_path: Path) -> None:
+def test_a_file_can_be_one_record_and_an_empty_value_can_become_null(at: Run, bootstrap: str, tmp_path: Path) -> None:
     topic = create_topic(bootstrap, "files")
     (tmp_path / "one").write_text("two\nlines")
     at("produce", "-t", topic, str(tmp_path / "one"))
@@ -227,7 +227,7 @@ def test_settings_are_shown_with_their_sources_and_changed_one_by_one(at: Run, b
     at("configs", "describe", "--entity-type", "topics", "--entity-name", topic)
 
 
-def test_records_are_deleted_and_offsets_told(at: Run, bootstrap: str) -> None:
+def test_records_are_deleted_and_the_offsets_are_listed(at: Run, bootstrap: str) -> None:
     topic = create_topic(bootstrap, "cut")
     at("produce", "-t", topic, stdin="1\n2\n3\n")
     (cut,) = parsed(at("records", "delete", "-t", topic, "-p", "0", "--before-offset", "2", "--json"))
@@ -357,7 +357,7 @@ def test_an_address_that_leads_nowhere_is_named(bootstrap: str, complaint: str, 
         ["wait", "-t", "here"],
     ],
 )
-def test_an_advertised_address_that_leads_nowhere_is_the_reason_that_is_told(
+def test_the_error_message_names_an_advertised_address_that_cannot_be_reached(
     broker_elsewhere: str, words: list[str]
 ) -> None:
     done = command(*words, "-b", broker_elsewhere, "--timeout", "1", stdin="1\n")
@@ -391,7 +391,9 @@ def test_a_port_that_is_silent_is_given_up_in_time() -> None:
         (["groups", "delete", "nobody"], "GROUP_ID_NOT_FOUND", 4),
     ],
 )
-def test_what_is_refused_is_explained(at: Run, words: list[str], complaint: str, status: int) -> None:
+def test_a_command_explains_why_the_broker_refused_the_request(
+    at: Run, words: list[str], complaint: str, status: int
+) -> None:
     assert complaint in at(*words, status=status).stderr
 
 

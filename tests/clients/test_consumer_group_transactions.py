@@ -215,7 +215,7 @@ def test_scenario_073_a_member_commits_at_its_epoch(story: Story) -> None:
     story.becomes(10, -1, -1)
 
 
-def test_scenario_074_an_older_epoch_is_good_for_partitions_still_held(story: Story) -> None:
+def test_scenario_074_an_older_epoch_can_commit_partitions_still_assigned(story: Story) -> None:
     assert story.commit("A", story.epoch - 1, KEPT) == [E.NONE]
     assert story.commit("A", story.epoch - 2, LOST) == [E.ILLEGAL_GENERATION]
     assert story.commit("A", story.epoch - 2, KEPT, LOST) == [E.ILLEGAL_GENERATION] * 2
@@ -223,7 +223,7 @@ def test_scenario_074_an_older_epoch_is_good_for_partitions_still_held(story: St
     story.becomes(10, -1, -1)
 
 
-def test_a_static_member_that_is_away_commits_as_such(story: Story) -> None:
+def test_an_absent_static_member_commits_at_epoch_minus_two(story: Story) -> None:
     assert story.beat("S", -2, instance_id="i").error_code == 0
     assert story.commit("S", -2, instance="i") == [E.NONE]
     assert story.commit("S", story.epoch, instance="i") == [E.ILLEGAL_GENERATION]

@@ -73,7 +73,7 @@ def with_coordinator(broker: Broker) -> Wire:
     return wire
 
 
-def test_scenario_014_a_version_that_there_is_not_closes_the_connection(broker: Broker) -> None:
+def test_scenario_014_an_unsupported_version_closes_the_connection(broker: Broker) -> None:
     from odradek.protocol.frames import request_bytes
 
     frame = bytearray(request_bytes(join("g", "A", "t"), 1, 1, "wire"))

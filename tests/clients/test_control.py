@@ -86,7 +86,7 @@ def test_a_cluster_begins_with_topics(odradek: Odradek) -> None:
 
 
 @pytest.mark.parametrize("topics", [{"orders": 0}, {"orders": 2, "not/a name": 1}])
-def test_of_a_refused_topic_no_cluster_is_left(odradek: Odradek, topics: dict[str, int]) -> None:
+def test_a_refused_topic_leaves_no_cluster_behind(odradek: Odradek, topics: dict[str, int]) -> None:
     before = odradek.call("GET", "/clusters")[1]
     with pytest.raises(Refused, match=r"topic|TOPIC"):
         odradek.cluster(topics=topics)
@@ -153,7 +153,7 @@ def test_a_topic_is_deleted_and_made_again_while_the_clock_stands(kafka: Cluster
     assert kafka.wait(topic="orders", partition=1, log_end_offset=0)
 
 
-def test_a_transaction_times_out_when_the_clock_says_so(kafka: Cluster) -> None:
+def test_a_transaction_times_out_when_the_clock_is_advanced(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     producer = transactional(kafka, "t")
     producer.begin_transaction()
@@ -165,7 +165,7 @@ def test_a_transaction_times_out_when_the_clock_says_so(kafka: Cluster) -> None:
         producer.commit_transaction(10)
 
 
-def test_an_error_is_answered_as_often_as_asked(kafka: Cluster) -> None:
+def test_an_error_is_returned_as_often_as_the_rule_says(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     kafka.fault({"name": "busy", "match": {"api": "EndTxn"}, "do": {"error": "CONCURRENT_TRANSACTIONS"}, "times": 3})
     producer = transactional(kafka, "t")
@@ -208,7 +208,7 @@ def test_an_edit_that_cannot_be_made_is_refused_with_its_rule(kafka: Cluster, ed
     assert kafka.faults() == []
 
 
-def test_an_edit_that_an_answer_does_not_allow_is_no_hit_and_is_told_where_the_rule_is_read(kafka: Cluster) -> None:
+def test_an_edit_that_does_not_apply_is_no_hit_and_is_reported_with_the_rule(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     edit = {"topics[7].errorCode": 3}
     kafka.fault({"name": "odd", "match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 1})
@@ -225,7 +225,7 @@ def test_an_edit_that_an_answer_does_not_allow_is_no_hit_and_is_told_where_the_r
     kafka.clear_faults()
 
 
-def test_the_last_exchanges_are_told_as_the_client_saw_them(kafka: Cluster) -> None:
+def test_the_last_exchanges_are_listed_as_the_client_saw_them(kafka: Cluster) -> None:
     make_topic(kafka, "seen")
     before = kafka.requests()[-1]["number"]
     kafka.fault({"match": {"api": "Produce"}, "do": {"error": "NOT_LEADER_OR_FOLLOWER"}, "times": 1})
@@ -238,7 +238,7 @@ def test_the_last_exchanges_are_told_as_the_client_saw_them(kafka: Cluster) -> N
     assert not first["closed"]
 
 
-def test_an_exchange_that_waits_or_was_cut_off_is_told_so(kafka: Cluster) -> None:
+def test_waiting_and_disconnected_exchanges_are_marked(kafka: Cluster) -> None:
     make_topic(kafka, "cut")
     kafka.fault({"match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
     produce(kafka, "cut", "value")
@@ -277,7 +277,7 @@ def test_a_held_request_is_not_done_before_it_is_released(kafka: Cluster) -> Non
     assert end_offset(kafka, "orders") == 1
 
 
-def test_deleting_the_rules_lets_go_what_they_hold(kafka: Cluster) -> None:
+def test_deleting_the_rules_releases_the_requests_that_they_hold(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "gate"}})
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -289,7 +289,7 @@ def test_deleting_the_rules_lets_go_what_they_hold(kafka: Cluster) -> None:
     assert (kafka.faults(), kafka.holds()) == ([], {})
 
 
-def test_a_crash_keeps_what_was_acknowledged(kafka: Cluster) -> None:
+def test_a_crash_keeps_acknowledged_records(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     produce(kafka, "orders", "a", "b")
     kafka.crash()
@@ -299,7 +299,7 @@ def test_a_crash_keeps_what_was_acknowledged(kafka: Cluster) -> None:
     assert consume(kafka, "orders", 2) == [b"a", b"b"]
 
 
-def test_a_crash_amid_writes_keeps_what_was_acknowledged(kafka: Cluster) -> None:
+def test_a_crash_during_writes_keeps_acknowledged_records(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     acknowledged, crash = 0, Thread(target=kafka.crash)
     with Wire(kafka.bootstrap) as wire, suppress(ClosedByBroker, OSError):
@@ -313,7 +313,9 @@ def test_a_crash_amid_writes_keeps_what_was_acknowledged(kafka: Cluster) -> None
     assert end_offset(kafka, "orders") >= acknowledged
 
 
-def test_a_checkpoint_is_come_back_to_and_a_fork_goes_its_own_way(odradek: Odradek, kafka: Cluster) -> None:
+def test_a_cluster_returns_to_a_checkpoint_and_a_fork_diverges_from_its_source(
+    odradek: Odradek, kafka: Cluster
+) -> None:
     make_topic(kafka, "orders")
     produce(kafka, "orders", "a")
     kafka.checkpoint("one")
@@ -327,7 +329,7 @@ def test_a_checkpoint_is_come_back_to_and_a_fork_goes_its_own_way(odradek: Odrad
     assert consume(kafka, "orders", 1) == [b"a"]
 
 
-def test_requests_have_times_of_the_clock_that_was_gone_back_to(kafka: Cluster) -> None:
+def test_requests_after_a_rewind_have_times_of_the_restored_clock(kafka: Cluster) -> None:
     kafka.clock.freeze()
     then_ms = kafka.clock.now_ms
     kafka.checkpoint("one")

@@ -107,7 +107,7 @@ def test_the_clock_is_moved(control: Control, cluster: dict[str, Any]) -> None:
     assert "needs milliseconds" in control("clock", "-C", cluster["id"], "advance", status=2)
 
 
-def test_a_checkpoint_is_gone_back_to(control: Control, cluster: dict[str, Any]) -> None:
+def test_a_cluster_returns_to_a_checkpoint(control: Control, cluster: dict[str, Any]) -> None:
     control("checkpoint", "-C", cluster["id"], "before")
     control("preset", "-C", cluster["id"], "open-transaction", "topic=orders")
     control("rewind", "-C", cluster["id"], "before")
@@ -115,7 +115,7 @@ def test_a_checkpoint_is_gone_back_to(control: Control, cluster: dict[str, Any])
     assert topics == {}
 
 
-def test_mistakes_are_told(control: Control) -> None:
+def test_mistakes_on_the_command_line_are_explained(control: Control) -> None:
     assert "did you mean open-transaction" in control("preset", "open-transactions", status=1)
     assert "the rule is not JSON" in control("fault", "{", status=2)
     assert run(["control", "clusters", "--http", "localhost:1"]) == 3

@@ -44,7 +44,7 @@ def error_during(call: Callable[[], object], change: Callable[[], object]) -> Ex
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_wait_whose_cluster_is_deleted_says_so(odradek: Odradek, condition: dict[str, Any]) -> None:
+def test_a_wait_fails_when_its_cluster_is_deleted(odradek: Odradek, condition: dict[str, Any]) -> None:
     kafka = odradek.cluster()
     kafka.fault({"name": "rule", "do": {"observe": True}})
     outcomes = error_during(lambda: kafka.wait(timeout_s=15, **condition), kafka.delete)
@@ -56,7 +56,7 @@ def test_a_wait_whose_cluster_is_deleted_says_so(odradek: Odradek, condition: di
     )
 
 
-def test_a_wait_whose_cluster_s_lease_ends_says_so(odradek: Odradek) -> None:
+def test_a_wait_fails_when_the_lease_of_its_cluster_ends(odradek: Odradek) -> None:
     kafka = odradek.cluster(ttl_s=1)
     with pytest.raises(Refused, match="any more: its lease of 1 s has ended") as refused:
         kafka.wait(hold="nothing", timeout_s=15)
@@ -82,7 +82,7 @@ def test_a_wait_goes_on_while_its_cluster_restarts(odradek: Odradek) -> None:
         assert errors == []
 
 
-def test_a_wait_whose_cluster_has_crashed_says_so(odradek: Odradek) -> None:
+def test_a_wait_fails_when_its_cluster_has_crashed(odradek: Odradek) -> None:
     with odradek.cluster() as kafka:
         kafka.crash()
         with pytest.raises(Refused, match="has crashed: restart it first"):
@@ -138,7 +138,7 @@ def send_request(odradek: Odradek, method: str, path: str, body: str) -> tuple[H
         ("PUT", "/control/v1/faults", "", 405, "the path does not support this method"),
     ],
 )
-def test_what_the_server_itself_refuses_is_a_problem_document_too(
+def test_a_request_that_the_http_server_refuses_gets_a_problem_document(
     odradek: Odradek, method: str, path: str, body: str, status: int, words: str
 ) -> None:
     response, document = send_request(odradek, method, path, body)
@@ -148,7 +148,7 @@ def test_what_the_server_itself_refuses_is_a_problem_document_too(
     assert words in document["detail"]
 
 
-def test_pages_beside_control_are_refused_as_ever(odradek: Odradek, kafka: Cluster) -> None:
+def test_errors_outside_the_control_interface_keep_their_form(odradek: Odradek, kafka: Cluster) -> None:
     connection = HTTPConnection(odradek.host, odradek.port, timeout=20)
     connection.request("GET", "/nothing")
     response = connection.getresponse()

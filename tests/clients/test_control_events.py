@@ -39,7 +39,7 @@ class Events:
         self._http.close()
 
 
-def test_each_exchange_is_told_once_it_is_over(odradek: Odradek, kafka: Cluster) -> None:
+def test_each_exchange_is_reported_when_it_is_complete(odradek: Odradek, kafka: Cluster) -> None:
     events = Events(odradek, kafka)
     assert events.response.headers["Content-Type"] == "text/event-stream"
     with Wire(kafka.bootstrap, "a") as wire:
@@ -63,7 +63,7 @@ def test_events_are_of_one_api_and_client(odradek: Odradek, kafka: Cluster) -> N
     events.close()
 
 
-def test_an_exchange_that_waits_is_told_behind_later_ones_and_to_whoever_comes_back(
+def test_a_waiting_exchange_is_reported_after_later_ones_and_after_a_reconnect(
     odradek: Odradek, kafka: Cluster
 ) -> None:
     kafka.fault({"match": {"client_id": "waits"}, "do": {"hold": "h"}})
@@ -82,7 +82,7 @@ def test_an_exchange_that_waits_is_told_behind_later_ones_and_to_whoever_comes_b
     again.close()
 
 
-def test_a_request_whose_client_has_gone_is_over(odradek: Odradek, kafka: Cluster) -> None:
+def test_a_held_request_is_reported_as_closed_when_its_client_disconnects(odradek: Odradek, kafka: Cluster) -> None:
     kafka.fault({"do": {"hold": "h"}})
     events = Events(odradek, kafka)
     with Wire(kafka.bootstrap, "gone") as wire:
@@ -93,7 +93,7 @@ def test_a_request_whose_client_has_gone_is_over(odradek: Odradek, kafka: Cluste
     events.close()
 
 
-def test_a_reader_that_is_too_slow_is_told_what_it_has_missed(odradek: Odradek, kafka: Cluster) -> None:
+def test_a_slow_reader_gets_the_number_of_events_that_it_has_missed(odradek: Odradek, kafka: Cluster) -> None:
     count = MAX_EXCHANGES + SPARE_EXCHANGES + 1
     with Wire(kafka.bootstrap, "a") as wire:
         for _ in range(count):
@@ -123,7 +123,7 @@ def test_bad_input_is_refused(odradek: Odradek, kafka: Cluster, query: str, last
     events.close()
 
 
-def test_readers_are_few(odradek: Odradek, kafka: Cluster) -> None:
+def test_the_number_of_readers_is_limited(odradek: Odradek, kafka: Cluster) -> None:
     readers = [Events(odradek, kafka) for _ in range(16)]
     assert {each.response.status for each in readers} == {200}
     refused = Events(odradek, kafka)

@@ -249,7 +249,7 @@ def test_a_cluster_with_a_held_marker_is_deleted(odradek: Odradek) -> None:
         kafka.release("marker")
 
 
-def test_a_new_coordinator_is_told_of_the_release_and_the_marker_is_written_once(odradek: Odradek) -> None:
+def test_a_release_reaches_the_new_coordinator_and_the_marker_is_written_once(odradek: Odradek) -> None:
     with odradek.cluster(settings=STATE, nodes=2) as kafka:
         half_written(kafka)
         kafka.move_coordinator("transaction", "t", 2)
@@ -263,7 +263,7 @@ def test_a_new_coordinator_is_told_of_the_release_and_the_marker_is_written_once
         assert state(kafka) == "CompleteCommit"
 
 
-def test_a_marker_goes_to_the_leader_that_there_is_when_it_is_released(odradek: Odradek) -> None:
+def test_a_released_marker_goes_to_the_current_leader(odradek: Odradek) -> None:
     with odradek.cluster(settings=STATE, nodes=2) as kafka:
         half_written(kafka)
         kafka.move_leader("orders", 1, 2)
@@ -287,7 +287,7 @@ def test_a_decision_that_was_held_is_carried_out_by_the_coordinator_that_took_ov
         assert ends(kafka) == [OPEN + 1]
 
 
-def test_whoever_writes_markers_by_a_request_waits_for_the_release(kafka: Cluster) -> None:
+def test_a_write_txn_markers_request_waits_for_the_release(kafka: Cluster) -> None:
     half_written(kafka)
     (txn,) = kafka.transactions()
     topics = [WritableTxnMarkerTopic(name="orders", partition_indexes=[0, 1])]

@@ -111,7 +111,7 @@ def test_ports_are_the_chosen_ones_also_after_a_restart(odradek: Odradek) -> Non
         assert [each["id"] for each in odradek.call("GET", "/clusters")[1]] == ["default", again.id]
 
 
-def test_a_node_whose_port_was_taken_meanwhile_says_so_and_starts_later(odradek: Odradek) -> None:
+def test_a_node_whose_port_is_taken_reports_it_and_can_start_later(odradek: Odradek) -> None:
     with odradek.cluster(listeners=[{}, {"name": "more"}], nodes=2, topics={"orders": 1}) as kafka:
         port = int(kafka.listeners["MORE"]["bootstrap"].rpartition(":")[2])
         kafka.stop_node(2)
@@ -155,7 +155,7 @@ def test_a_client_shows_the_certificate_that_was_made_for_its_user(odradek: Odra
         assert "PRIVATE KEY" not in str(told)
 
 
-def test_a_test_may_bring_certificates_of_its_own(odradek: Odradek, tmp_path: Path) -> None:
+def test_a_test_can_use_its_own_certificates(odradek: Odradek, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     authority = new_authority(now, 1)
     server = new_server(authority, ("localhost",), now, 1)

@@ -122,7 +122,7 @@ def until_the_end(consumer: Consumer) -> list[bytes]:
             return found
 
 
-def test_nodes_are_told_to_clients_and_leaders_are_spread(kafka: Cluster) -> None:
+def test_clients_see_all_nodes_and_the_leaders_are_distributed(kafka: Cluster) -> None:
     make_topic(kafka, "orders", 6)
     brokers = list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers
     assert sorted(brokers) == sorted(NODES)
@@ -190,7 +190,7 @@ def test_a_producer_and_a_consumer_follow_a_leader_that_moves(kafka: Cluster) ->
     assert kafka.wait(topic="orders", log_end_offset=6)["log_end_offset"] == 6
 
 
-def test_a_node_that_does_not_lead_says_who_does(kafka: Cluster) -> None:
+def test_a_node_that_is_not_the_leader_names_the_leader(kafka: Cluster) -> None:
     make_topic(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     producer.produce("orders", "a")
@@ -267,7 +267,7 @@ def test_clients_work_at_each_node_and_without_each(kafka: Cluster, client: str)
     reader.close()
 
 
-def test_what_a_stopped_node_led_is_led_by_others(kafka: Cluster) -> None:
+def test_other_nodes_lead_the_partitions_of_a_stopped_node(kafka: Cluster) -> None:
     make_topic(kafka, "orders", 3)
     gone = leaders(kafka, "orders")[0]
     survivors = ",".join(f"{each['host']}:{each['port']}" for each in kafka.nodes() if each["id"] != gone)
@@ -282,7 +282,7 @@ def test_what_a_stopped_node_led_is_led_by_others(kafka: Cluster) -> None:
     assert set(list_topics(AdminClient({"bootstrap.servers": kafka.bootstrap})).brokers) == set(NODES)
 
 
-def test_a_killed_node_is_told_of_until_its_session_is_over(kafka: Cluster) -> None:
+def test_clients_see_a_killed_node_until_its_session_ends(kafka: Cluster) -> None:
     make_topic(kafka, "orders", 3)
     kafka.clock.freeze()
     gone = leaders(kafka, "orders")[0]
@@ -328,7 +328,7 @@ def test_leaders_and_ports_stay_over_a_restart(kafka: Cluster) -> None:
     produce(kafka, "orders", "b")
 
 
-def test_a_fork_and_what_is_gone_back_to_keep_the_ids(odradek: Odradek, kafka: Cluster) -> None:
+def test_a_fork_and_a_rewound_cluster_keep_the_node_ids(odradek: Odradek, kafka: Cluster) -> None:
     make_topic(kafka, "orders", 3)
     kafka.checkpoint("before")
     kafka.stop_node(NODES[2])
@@ -568,7 +568,7 @@ def address(kafka: Cluster, node_id: int) -> str:
     return f"{node['host']}:{node['port']}"
 
 
-def test_a_node_that_is_not_the_coordinator_says_so_for_each_api(kafka: Cluster) -> None:
+def test_a_node_that_is_not_the_coordinator_returns_the_right_error_for_each_api(kafka: Cluster) -> None:
     coordinator, *others = NODES
     with Wire(kafka.bootstrap.split(",")[0]) as wire:
         for key_type, (kind, key) in enumerate(KEYS.values()):
@@ -655,7 +655,7 @@ def lags(admin: Admin, group: str) -> dict[ClientTopicPartition, int | None]:
     return {place: told.lag for place, told in admin.list_share_group_offsets(group).items()}
 
 
-def test_a_client_that_names_the_node_that_it_means_is_answered_by_no_other(kafka: Cluster) -> None:
+def test_a_client_that_names_a_node_id_gets_no_response_from_another_node(kafka: Cluster) -> None:
     for node in kafka.nodes():
         with Wire(f"{node['host']}:{node['port']}") as wire:
             cluster_id = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).cluster_id

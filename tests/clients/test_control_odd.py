@@ -126,7 +126,7 @@ def only(*names: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["cut batch", "cut write", "other address", "old metadata", "high producer epoch"])
-def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, name: str) -> None:
+def test_records_are_read_under_each_rare_answer_alone(odradek: Odradek, name: str) -> None:
     """The cluster has two nodes, because the first node never has old metadata."""
     with odradek.cluster(nodes=2) as kafka:
         kafka.odd(1, {**only(name), **({"cut batch": 70} if name == "cut batch" else {})})
@@ -268,7 +268,7 @@ def codes(answer: Mapping[str, Any]) -> set[int]:
     return {each["errorCode"] for topic in answer["topics"] for each in topic["partitions"]}
 
 
-def test_a_seed_is_a_number_and_so_are_percentages(odradek: Odradek) -> None:
+def test_seeds_and_percentages_are_numbers(odradek: Odradek) -> None:
     with odradek.cluster() as kafka:
         few: dict[str, object] = {"seed": 1, "percent": {"cut writes": 1}}
         for body in ({"seed": -1}, {"seed": "x"}, {}, {"seeds": 1}, few, {"seed": 1, "percent": {"cut write": 101}}):
@@ -319,7 +319,7 @@ def test_a_broker_begins_with_odd_answers_and_rules(broker: BrokerThatBegins, tm
         ("rules.yaml", "match: {api: Produce}\ndo: {hold: 2026-11-26}\n", "date is not JSON"),
     ],
 )
-def test_rules_that_mean_nothing_end_the_start_by_name(
+def test_an_invalid_rules_file_stops_the_start_and_is_named(
     broker: BrokerThatBegins, tmp_path: Path, name: str, text: str | None, words: str
 ) -> None:
     path = tmp_path / name

@@ -180,7 +180,7 @@ def test_a_version_that_is_refused_is_answered_with_the_range(kafka: Cluster) ->
 
 
 @pytest.mark.parametrize("at", ["received", "applied"])
-def test_a_reset_connection_is_come_back_from(kafka: Cluster, at: str) -> None:
+def test_a_client_recovers_from_a_reset_connection(kafka: Cluster, at: str) -> None:
     kafka.fault({"name": "rst", "match": {"api": "Produce"}, "at": at, "do": {"disconnect": "rst"}, "times": 1})
     assert send(kafka, idempotent=True) == {0: None, 1: None}
     kafka.wait(fault="rst")
@@ -208,7 +208,7 @@ def test_an_error_of_one_partition_after_it_was_written(kafka: Cluster) -> None:
 
 @pytest.mark.parametrize("api", ["Fetch", "ListOffsets"])
 @pytest.mark.parametrize("at", ["received", "applied"])
-def test_readers_are_told_of_one_partition(kafka: Cluster, api: str, at: str) -> None:
+def test_readers_get_the_error_of_one_partition(kafka: Cluster, api: str, at: str) -> None:
     send(kafka)
     error = {"error": "NOT_LEADER_OR_FOLLOWER", "partitions": [1]}
     kafka.fault(
@@ -289,7 +289,7 @@ def test_a_reader_of_all_records_heeds_no_aborted_transactions(kafka: Cluster, c
     assert [{"producerId": producer_id, "firstOffset": 0}] in listed
 
 
-def test_what_is_held_is_handled_though_its_client_is_gone(kafka: Cluster) -> None:
+def test_a_held_request_is_handled_after_its_client_has_disconnected(kafka: Cluster) -> None:
     """A late Produce request once caused hanging transactions (KIP-890)."""
     kafka.fault({"match": {"api": "Produce"}, "do": {"hold": "late"}})
     batch = build_batch([NewRecord(None, b"late", 0)])
@@ -302,7 +302,7 @@ def test_what_is_held_is_handled_though_its_client_is_gone(kafka: Cluster) -> No
     assert kafka.wait(topic="orders", partition=0, log_end_offset=1)["log_end_offset"] == 1
 
 
-def test_of_very_many_that_are_held_those_whose_clients_have_gone_are_forgotten(kafka: Cluster) -> None:
+def test_above_a_limit_held_requests_of_disconnected_clients_are_dropped(kafka: Cluster) -> None:
     kafka.fault({"match": {"api": "Metadata", "client_id": "gone"}, "do": {"hold": "late"}})
     wires = [Wire(kafka.bootstrap, "gone") for _ in range(MANY + 10)]
     for wire in wires:

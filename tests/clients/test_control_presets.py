@@ -145,7 +145,7 @@ def test_epochs_end_and_the_producer_goes_on_with_another_id(kafka: Cluster) -> 
     assert len(read(kafka, 5)) == 5
 
 
-def test_an_open_transaction_ends_what_is_read(kafka: Cluster) -> None:
+def test_readers_of_committed_data_stop_at_an_open_transaction(kafka: Cluster) -> None:
     facts = kafka.preset("open-transaction", records=2, open_records=3)
     assert (facts["last_stable_offset"], facts["log_end_offset"]) == (2, 5)
     assert read(kafka, 2) == [(0, b"committed"), (1, b"committed")]
@@ -209,7 +209,7 @@ def test_a_producer_whose_id_is_forgotten_goes_on(kafka: Cluster) -> None:
     assert end_offset(kafka) == 2
 
 
-def test_a_transactional_id_that_is_forgotten_must_be_initialised_anew(kafka: Cluster) -> None:
+def test_an_expired_transactional_id_must_be_initialised_again(kafka: Cluster) -> None:
     make_topic(kafka)
     producer = transactional(kafka)
     producer.init_transactions(20)
@@ -232,7 +232,7 @@ def test_a_prepared_transaction_waits_for_its_coordinator_outside(odradek: Odrad
         assert read(kafka, 0) == []
 
 
-def test_a_coordinator_that_loads_is_asked_again(kafka: Cluster) -> None:
+def test_a_client_repeats_its_request_while_the_coordinator_loads(kafka: Cluster) -> None:
     make_topic(kafka)
     assert produce(kafka) is None
     facts = kafka.preset("coordinator-loading", type="group", key="g")
@@ -337,7 +337,7 @@ def test_a_member_whose_epoch_is_stale_joins_again(odradek: Odradek) -> None:
         consumer.close()
 
 
-def test_a_topic_that_is_made_again_takes_records(kafka: Cluster) -> None:
+def test_a_topic_that_was_created_again_accepts_records(kafka: Cluster) -> None:
     make_topic(kafka)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     assert produce(kafka, producer) is None
@@ -370,7 +370,7 @@ def test_a_reader_passes_a_hole(kafka: Cluster) -> None:
     assert [offset for offset, _ in read(kafka, 3)] == facts["kept_offsets"] == [0, 4, 5]
 
 
-def test_a_client_is_told_to_keep_still(kafka: Cluster) -> None:
+def test_a_client_gets_the_throttle_time_of_the_preset(kafka: Cluster) -> None:
     make_topic(kafka)
     kafka.preset("throttled-client", client_id="rdkafka", throttle_ms=50, times=1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})

@@ -91,7 +91,7 @@ def test_a_right_is_withdrawn_from_a_producer_that_works(odradek: Odradek) -> No
         assert len(read(kafka, 1)) == 1  # Other clients keep their connections.
 
 
-async def test_a_token_is_good_for_logins_until_it_expires() -> None:
+async def test_a_token_is_valid_for_logins_until_it_expires() -> None:
     secret = {"delegation.token.secret.key": "secret"}
     with Odradek.start(**{name: str(value) for name, value in (SASL | secret).items()}) as odradek:
         kafka = odradek.default

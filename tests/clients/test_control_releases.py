@@ -43,7 +43,7 @@ def shown(bootstrap: str) -> dict[ApiKey, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_cluster_offers_of_its_release_what_is_served(odradek: Odradek, name: str) -> None:
+def test_a_cluster_offers_the_versions_that_both_its_release_and_odradek_support(odradek: Odradek, name: str) -> None:
     with odradek.cluster(emulate=name) as kafka:
         answer = api_versions(kafka.bootstrap)
         of_release = RECORDED[name]["apis"]
@@ -85,14 +85,14 @@ def test_a_version_of_a_later_release_closes_the_connection(odradek: Odradek) ->
         wire.ask(EndTxnRequest(transactional_id="t"), 5)
 
 
-def test_a_rule_does_not_answer_what_the_release_does_not_serve(odradek: Odradek) -> None:
+def test_a_rule_does_not_answer_an_api_version_that_the_release_lacks(odradek: Odradek) -> None:
     with odradek.cluster(emulate="3.9") as kafka, Wire(kafka.bootstrap) as wire:
         kafka.fault({"match": {"api": "EndTxn"}, "do": {"error": "INVALID_TXN_STATE"}, "unused": "ok"})
         with pytest.raises(ClosedByBroker):
             wire.ask(EndTxnRequest(transactional_id="t"), 5)
 
 
-def test_an_api_versions_of_the_future_is_told_what_to_ask_with(odradek: Odradek) -> None:
+def test_an_api_versions_request_of_a_later_version_gets_the_supported_versions(odradek: Odradek) -> None:
     with odradek.cluster(emulate="3.9") as kafka, Wire(kafka.bootstrap) as wire:
         wire.send_bytes(bytes.fromhex("0000000b 0012 0063 00000001 ffff 00"))
         answer = wire.receive(ApiKey.API_VERSIONS.value, 99)
@@ -109,7 +109,7 @@ def test_a_feature_that_the_release_does_not_know_is_refused(odradek: Odradek) -
             assert answer.error_code == code.value
 
 
-def test_consumer_groups_are_not_there_where_group_version_is_not_finalised(odradek: Odradek) -> None:
+def test_consumer_groups_are_unsupported_if_group_version_is_not_finalised(odradek: Odradek) -> None:
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_epoch=0,
@@ -123,7 +123,7 @@ def test_consumer_groups_are_not_there_where_group_version_is_not_finalised(odra
             assert wire.ask(request, 0, ConsumerGroupHeartbeatResponse).error_code == code.value
 
 
-def test_defaults_are_those_of_the_release_but_for_what_the_cluster_sets(odradek: Odradek) -> None:
+def test_defaults_are_those_of_the_release_except_for_settings_of_the_cluster(odradek: Odradek) -> None:
     name, longest = "log.message.timestamp.after.max.ms", str(2**63 - 1)
     for release, settings, value in (("3.9", {}, longest), ("4.0", {}, "3600000"), ("3.9", {name: 7}, "7")):
         with odradek.cluster(emulate=release, settings=settings) as kafka:
@@ -163,7 +163,7 @@ def test_librdkafka_commits_and_reads_at_the_transaction_version_of_the_release(
         assert levels.get("transaction.version", 0) == level
 
 
-def test_a_cluster_emulates_its_release_for_good(odradek: Odradek) -> None:
+def test_a_cluster_emulates_its_release_permanently(odradek: Odradek) -> None:
     with odradek.cluster(emulate="4.0-tv1", nodes=2) as kafka:
         before = shown(kafka.bootstrap.split(",")[1])
         kafka.restart()

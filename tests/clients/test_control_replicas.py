@@ -91,7 +91,7 @@ def test_racks_are_in_metadata_and_outlive_a_restart(kafka: Cluster) -> None:
         kafka.restart()
 
 
-def test_a_follower_that_is_behind_serves_what_it_has(kafka: Cluster) -> None:
+def test_a_lagging_follower_serves_the_records_that_it_has(kafka: Cluster) -> None:
     produce(kafka, b"a", b"b", b"c")
     kafka.follow("orders", 0, 2, 2)
     leader, near = Asking(kafka, 1), Asking(kafka, 2)
@@ -175,7 +175,7 @@ def test_a_consumer_goes_on_where_its_replica_falls_behind(kafka: Cluster, clien
         assert read_until(read, b"second") == [b"second"]
 
 
-def test_a_follower_tells_of_producers_too(kafka: Cluster) -> None:
+def test_a_follower_describes_producers_too(kafka: Cluster) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     producer.produce("orders", b"a", partition=0)
     producer.flush(30)

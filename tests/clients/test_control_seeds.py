@@ -130,7 +130,7 @@ def test_users_of_a_seed_log_in_and_its_acls_apply(odradek: Odradek) -> None:
         assert set(list_topics(AdminClient(login)).topics) == {"orders"}
 
 
-def test_a_fork_gets_what_its_source_lacks(odradek: Odradek) -> None:
+def test_a_fork_creates_only_the_objects_of_the_seed_that_its_source_lacks(odradek: Odradek) -> None:
     with odradek.cluster(seed=OBJECT) as source:
         more = {"topics": [*TOPICS_OF_OBJECT, {"name": "clicks", "partitions": 1, "records": [{"value": "v"}]}]}
         with odradek.cluster(fork=source, seed=more) as fork:

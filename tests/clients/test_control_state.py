@@ -38,7 +38,7 @@ def produced(kafka: Cluster, count: int, **settings: str) -> Producer:
     return producer
 
 
-def test_producers_as_partitions_know_them(kafka: Cluster) -> None:
+def test_producers_are_listed_with_the_state_of_their_partitions(kafka: Cluster) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -50,7 +50,7 @@ def test_producers_as_partitions_know_them(kafka: Cluster) -> None:
     assert (found["producer_epoch"], found["last_sequence"]) == (0, 1)
 
 
-def test_pages_have_what_is_behind_the_one_before(kafka: Cluster) -> None:
+def test_a_page_continues_after_the_previous_page(kafka: Cluster) -> None:
     producers = [produced(kafka, 1, **{"enable.idempotence": "true"}) for _ in range(3)]
     whole = kafka.producers()
     pages = [kafka.call("GET", f"/producers?skip={skip}&limit=1")[1] for skip in range(len(whole))]
@@ -134,7 +134,7 @@ def test_a_transaction_that_nobody_knows_has_no_state(kafka: Cluster) -> None:
     assert kafka.wait(transaction="nobody", state=None, timeout_s=30)["partitions"] == []
 
 
-def test_partitions_with_leaders_and_offsets(odradek: Odradek) -> None:
+def test_partitions_are_listed_with_leaders_and_offsets(odradek: Odradek) -> None:
     with odradek.cluster(nodes=[3, 8], topics={"orders": 2}) as kafka:
         produced(kafka, 4)
         zero, one = (each for each in kafka.partitions() if each["topic"] == "orders")
@@ -147,7 +147,7 @@ def test_partitions_with_leaders_and_offsets(odradek: Odradek) -> None:
     assert zero["topic_id"] == one["topic_id"]
 
 
-def test_transactions_as_coordinators_know_them(kafka: Cluster) -> None:
+def test_transactions_are_listed_with_the_state_of_their_coordinator(kafka: Cluster) -> None:
     assert kafka.transactions() == []
     kafka.clock.freeze()
     kafka.preset("open-transaction", topic="orders", transactional_id="t", timeout_ms=50_000)
@@ -160,7 +160,7 @@ def test_transactions_as_coordinators_know_them(kafka: Cluster) -> None:
     assert [(each["state"], each["partitions"]) for each in kafka.transactions()] == [("CompleteAbort", [])]
 
 
-def test_state_is_not_told_of_a_coordinator_that_loads(kafka: Cluster) -> None:
+def test_the_state_of_a_loading_coordinator_is_refused(kafka: Cluster) -> None:
     kafka.preset("open-transaction", topic="orders", transactional_id="t")
     kafka.preset("coordinator-loading", type="transaction", key="t", hold="loading")
     with pytest.raises(Refused) as refused:
@@ -172,7 +172,7 @@ def test_state_is_not_told_of_a_coordinator_that_loads(kafka: Cluster) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_with_their_members(kafka: Cluster, protocol: str) -> None:
+def test_groups_are_listed_with_their_members(kafka: Cluster, protocol: str) -> None:
     assert kafka.groups() == []
     settings = {"group.id": "g", "group.protocol": protocol, "client.id": "reader"}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings})
@@ -185,7 +185,7 @@ def test_groups_with_their_members(kafka: Cluster, protocol: str) -> None:
     consumer.close()
 
 
-def test_share_partitions_with_their_records(kafka: Cluster) -> None:
+def test_share_partitions_are_listed_with_their_records(kafka: Cluster) -> None:
     assert kafka.share_partitions() == []
     produced(kafka, 2)
     kafka.preset("last-delivery", topic="orders", group="s", limit=3)
@@ -204,7 +204,7 @@ def test_share_partitions_with_their_records(kafka: Cluster) -> None:
         ({"client": "c", "idle": 1}, "idle"),
     ],
 )
-def test_a_condition_that_cannot_be_asked_is_refused(kafka: Cluster, condition: dict[str, Any], field: str) -> None:
+def test_an_invalid_condition_is_refused(kafka: Cluster, condition: dict[str, Any], field: str) -> None:
     with pytest.raises(Refused) as refused:
         kafka.wait(**condition)
     assert (refused.value.status, refused.value.problem["field"]) == (400, field)

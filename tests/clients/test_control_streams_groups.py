@@ -66,7 +66,7 @@ def test_a_group_with_members_cannot_wait_for_the_member_of_the_preset(kafka: Cl
     kafka.wait(group="g", state="Stable", members=1)
 
 
-def test_a_member_is_told_that_its_source_topic_is_missing(kafka: Cluster, wire: Wire) -> None:
+def test_a_member_gets_the_status_missing_source_topics(kafka: Cluster, wire: Wire) -> None:
     kafka.preset("more-partitions", topic="orders")
     working = member(wire)
     working.join()
@@ -92,7 +92,7 @@ def test_a_new_group_misses_its_source_topic(kafka: Cluster, wire: Wire) -> None
     assert joining.statuses == [MISSING_SOURCE_TOPICS]
 
 
-def test_a_member_is_told_that_its_topology_is_stale(kafka: Cluster, wire: Wire) -> None:
+def test_a_member_gets_the_status_stale_topology(kafka: Cluster, wire: Wire) -> None:
     kafka.preset("stale-topology", epoch=3)
     kafka.wait(group="g", state="Empty")
     joining = StreamsMember(wire, "g", "m1", topology=READS_OTHERS, topology_epoch=2)

@@ -37,7 +37,7 @@ PATIENCE_S = 30
 STATE = "__transaction_state"
 
 
-def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odradek: Odradek) -> None:
+def test_scenario_066_a_late_marker_response_to_an_old_coordinator_completes_nothing(odradek: Odradek) -> None:
     with odradek.cluster(nodes=2, settings={"transaction.state.log.num.partitions": 1}) as kafka:
         create_topic(kafka.bootstrap, "orders", 2, exact=True)
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
@@ -153,7 +153,7 @@ def hold_append(kafka: Cluster) -> None:
     kafka.fault({"at": "verified", "match": {"transactional_id": "t"}, "do": {"hold": "append"}, "times": 1})
 
 
-def test_scenario_075_what_was_verified_for_an_aborted_transaction_stays_out_of_the_next(odradek: Odradek) -> None:
+def test_scenario_075_a_batch_verified_for_an_aborted_transaction_stays_out_of_the_next(odradek: Odradek) -> None:
     with odradek.cluster() as kafka:
         create_topic(kafka.bootstrap, "orders", 2, exact=True)
         writer = WriterByHand(kafka, adds=False)
@@ -201,7 +201,7 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_batch_is_verif
         assert writer.answer() is ErrorCode.NONE
 
 
-def test_scenario_105_a_producer_that_comes_while_its_id_is_forgotten_begins_anew(odradek: Odradek) -> None:
+def test_scenario_105_a_producer_that_initialises_while_its_id_expires_gets_a_new_entry(odradek: Odradek) -> None:
     """A tombstone is replayed as soon as it is appended. So no request can arrive between these steps, and the answer
     is never CONCURRENT_TRANSACTIONS.
 

@@ -81,7 +81,7 @@ def test_a_log_that_is_cut_tells_its_offsets_and_begins_a_leader_epoch(kafka: Cl
     assert kafka.wait(topic="orders", log_end_offset=4)["log_end_offset"] == 4
 
 
-def test_librdkafka_finds_that_what_it_read_is_gone(kafka: Cluster) -> None:
+def test_librdkafka_detects_the_truncation_of_records_that_it_has_read(kafka: Cluster) -> None:
     make_topic(kafka)
     produce(kafka, *"abcd")
     consumer = consumer_of(kafka, "error")
@@ -93,7 +93,7 @@ def test_librdkafka_finds_that_what_it_read_is_gone(kafka: Cluster) -> None:
     assert "truncation detected" in error
 
 
-def test_librdkafka_goes_on_where_histories_part(kafka: Cluster) -> None:
+def test_librdkafka_continues_where_the_logs_diverge(kafka: Cluster) -> None:
     make_topic(kafka)
     produce(kafka, *"abcd")
     consumer = consumer_of(kafka, "earliest")
@@ -105,7 +105,7 @@ def test_librdkafka_goes_on_where_histories_part(kafka: Cluster) -> None:
 
 
 @pytest.mark.parametrize("reset", ["none", "latest"])
-def test_our_client_goes_on_where_histories_part(kafka: Cluster, reset: str) -> None:
+def test_our_client_continues_where_the_logs_diverge(kafka: Cluster, reset: str) -> None:
     make_topic(kafka)
     produce(kafka, *"abcd")
     with OwnConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset=reset) as consumer:
@@ -140,7 +140,7 @@ def test_an_open_transaction_that_is_cut_off_holds_nothing_back(kafka: Cluster) 
     assert kafka.wait(topic="orders", last_stable_offset=3)["log_end_offset"] == 3
 
 
-def test_a_share_group_gets_what_comes_in_the_place_of_what_it_had(kafka: Cluster) -> None:
+def test_a_share_group_gets_records_that_replace_truncated_records(kafka: Cluster) -> None:
     kafka.preset("last-delivery", topic="orders", group="g")
     kafka.truncate("orders", 0, 0)
     produce(kafka, "new")

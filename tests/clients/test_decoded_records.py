@@ -253,7 +253,7 @@ def searched(broker: BrokerProcess) -> str:
         ({"find": "12.34", "state": "committed"}, []),
     ],
 )
-def test_a_search_finds_what_the_schema_registry_decodes(
+def test_a_search_finds_text_in_values_that_the_schema_registry_decodes(
     viewer: Viewer, searched: str, query: Mapping[str, object], offsets: list[int]
 ) -> None:
     assert viewer.search(searched, **query, order="oldest") == offsets

@@ -96,7 +96,7 @@ def test_the_future_of_a_message_tells_where_it_lies(orders: Orders) -> None:
     assert where.result() == (TOPIC, 0, 0, 1_700_000_000_000)
 
 
-def test_a_message_that_cannot_be_written_takes_the_rows_with_it(orders: Orders) -> None:
+def test_a_message_that_cannot_be_written_rolls_back_the_rows(orders: Orders) -> None:
     with orders.dual() as dual:
         with pytest.raises(NotCommitted):
             write(dual, b"tea", b"x" * 2_000_000)
@@ -131,7 +131,7 @@ def test_a_second_instance_fences_the_first(orders: Orders) -> None:
     assert orders.rows == orders.messages == [b"tea", b"sugar"]
 
 
-def test_the_broker_itself_refuses_what_the_row_does_not(orders: Orders) -> None:
+def test_the_broker_fences_a_producer_even_if_the_row_does_not(orders: Orders) -> None:
     """A second producer takes over the transactional id without the database. The first producer can no longer commit
     messages."""
 
@@ -157,7 +157,7 @@ def producer(orders: Orders) -> Producer:
 
 
 @pytest.mark.slow  # runs in `make test-slow`
-def test_a_broker_that_is_away_is_waited_for_in_vain_and_everything_is_made_up_for_later(
+def test_messages_stay_pending_without_a_broker_and_a_later_recovery_commits_them(
     orders: Orders, broker: Broker
 ) -> None:
     def lose_the_broker(step: Step, result: Result | None) -> None:
@@ -181,7 +181,7 @@ def test_a_broker_that_is_away_is_waited_for_in_vain_and_everything_is_made_up_f
     assert orders.rows == orders.messages == [b"milk", b"tea"]
 
 
-def test_a_state_that_is_none_is_not_guessed_about(orders: Orders) -> None:
+def test_recovery_refuses_an_unreadable_state(orders: Orders) -> None:
     with orders.dual() as dual:
         write(dual, b"tea")
 
@@ -204,7 +204,9 @@ def test_a_state_that_is_none_is_not_guessed_about(orders: Orders) -> None:
     assert orders.messages == [b"tea"]
 
 
-def test_without_permission_for_two_phase_commit_it_says_so(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_without_permission_for_two_phase_commit_recovery_names_the_error(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     orders = Orders(tmp_path / "orders.db", start_broker({}))
     with pytest.raises(NotRecovered) as caught:
         orders.dual().recover()

@@ -57,7 +57,7 @@ def level(bootstrap: str) -> int:
 
 
 @pytest.mark.parametrize("name", [RAISED, PENDING, RESOLVED])
-def test_w2_the_first_start_raises_the_feature_and_says_so_once(name: str, tmp_path: Path) -> None:
+def test_w2_the_first_start_raises_the_feature_and_logs_it_once(name: str, tmp_path: Path) -> None:
     with BrokerProcess(unpacked(name, tmp_path), TWO_PHASE) as broker:
         assert level(broker.bootstrap) == 1
         assert 95 in served_keys(broker.bootstrap)
@@ -69,7 +69,7 @@ def test_w2_the_first_start_raises_the_feature_and_says_so_once(name: str, tmp_p
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_w2_what_is_staged_waits_for_its_transaction_which_can_be_ended(committed: bool, tmp_path: Path) -> None:
+def test_w2_staged_records_wait_for_their_transaction_which_can_be_ended(committed: bool, tmp_path: Path) -> None:
     with BrokerProcess(unpacked(PENDING, tmp_path), TWO_PHASE) as broker:
         at = broker.bootstrap
         with worker(at, QUEUE, GROUP) as consumer:
@@ -127,7 +127,7 @@ def test_k4_clients_that_do_not_know_the_key_go_on_working(reader: str, tmp_path
         assert READERS[reader](broker.bootstrap, "plain", committed=True) == [b"a", b"b"]
 
 
-def test_a_level_that_is_none_is_no_setting(tmp_path: Path) -> None:
+def test_an_unknown_feature_level_is_refused_as_a_setting(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"odradek\.share\.transactions"):
         BrokerProcess(tmp_path / "data", SETTINGS | {OWN: 2}).start()
 

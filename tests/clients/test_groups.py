@@ -119,7 +119,7 @@ def test_a_single_member_reads_everything_and_its_commits_outlive_it(
     assert crowd.until_received(8) == values(messages(8, "later"))
 
 
-def test_partitions_are_shared_out_anew_when_members_come_and_go(
+def test_partitions_are_reassigned_when_members_join_and_leave(
     bootstrap: str, topic: str, speaker: Speaker, crowd: Crowd
 ) -> None:
     first = crowd.join(speaker, bootstrap, topic, topic)

@@ -65,7 +65,7 @@ def test_a_reader_can_paste_the_page_from_top_to_bottom(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_block_says_what_it_is(page: str) -> None:
+def test_each_code_block_names_its_language(page: str) -> None:
     """Indented blocks are not allowed, because a block without a language cannot be run."""
     assert {block.place for block in PAGES[page] if block.language not in LANGUAGES} == set()
     fenced = re.sub(
@@ -97,7 +97,7 @@ def test_a_block_of_xml_is_well_formed(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", of_language("sh"), ids=place)
-def test_what_a_page_installs_is_enough_to_run_it(block: Block) -> None:
+def test_the_libraries_that_a_page_installs_are_enough_to_run_it(block: Block) -> None:
     """The libraries that the block installs must be installed here too, because other tests run the block here."""
     for name in installed_by(block):
         assert distribution(name).version

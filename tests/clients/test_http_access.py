@@ -33,7 +33,7 @@ def status(connection: HTTPConnection, path: str, authorization: str | None = No
         connection.close()
 
 
-def test_without_a_token_other_machines_are_told_of_health_only(tmp_path: Path) -> None:
+def test_without_a_token_other_machines_can_read_only_the_health_pages(tmp_path: Path) -> None:
     broker = started(tmp_path / "data", EVERYWHERE)
     port = broker.ready["http_port"]
     assert status(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S), "/readyz") == 200
@@ -43,7 +43,7 @@ def test_without_a_token_other_machines_are_told_of_health_only(tmp_path: Path) 
     broker.stop()
 
 
-def test_with_a_token_who_has_it_is_answered_and_it_is_nowhere_to_be_read(tmp_path: Path) -> None:
+def test_clients_with_the_token_are_served_and_the_token_is_not_shown_anywhere(tmp_path: Path) -> None:
     broker = started(tmp_path / "data", EVERYWHERE | {"odradek.http.token": "swordfish"})
     port = broker.ready["http_port"]
     for said, expected in (("Bearer swordfish", 200), ("Bearer perch", 401), (None, 401)):
@@ -53,7 +53,7 @@ def test_with_a_token_who_has_it_is_answered_and_it_is_nowhere_to_be_read(tmp_pa
     assert "swordfish" not in broker.log_text()
 
 
-def test_with_tls_who_has_a_certificate_is_answered(tmp_path: Path) -> None:
+def test_with_tls_clients_with_a_certificate_are_served(tmp_path: Path) -> None:
     directory = certificates("kate", "mallory")
     settings = ssl_settings(directory) | EVERYWHERE | {"odradek.http.security.protocol": "SSL"}
     broker = started(tmp_path / "data", settings | {"listener.name.http.ssl.client.auth": "required"})
@@ -65,7 +65,7 @@ def test_with_tls_who_has_a_certificate_is_answered(tmp_path: Path) -> None:
     broker.stop()
 
 
-def test_peers_that_never_ask_do_not_keep_others_out(tmp_path: Path) -> None:
+def test_peers_with_unfinished_requests_do_not_keep_other_clients_out(tmp_path: Path) -> None:
     """Each peer sends the start of a request and then stops. The broker keeps only some of these connections, and
     closes each of them after a limited time."""
     broker = started(tmp_path / "data", {})

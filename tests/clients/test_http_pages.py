@@ -65,7 +65,7 @@ def test_an_open_transaction_shows_in_the_metrics_until_it_is_committed(tmp_path
     assert (ended.get(("process_resident_memory_bytes",), 0) > 0) == (resident_bytes() is not None)
 
 
-def test_what_a_topic_took_and_gave_and_what_a_group_keeps_is_counted(tmp_path: Path) -> None:
+def test_metrics_count_the_traffic_of_topics_and_the_offsets_of_groups(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         assert isinstance(broker, BrokerProcess)
         topic = create_topic(broker.bootstrap, "ledger")
@@ -94,7 +94,7 @@ def test_what_a_topic_took_and_gave_and_what_a_group_keeps_is_counted(tmp_path: 
     assert max(found[key] for key in produced) >= 1
 
 
-def test_health_and_readiness_are_said_and_the_rest_is_not_found(tmp_path: Path) -> None:
+def test_health_and_readiness_are_served_and_unknown_paths_are_not_found(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         assert isinstance(broker, BrokerProcess)
         assert json.loads(get(broker, "/healthz")[1]) == {"status": "ok", "offline_partitions": []}
@@ -114,7 +114,7 @@ def test_a_configured_port_that_is_taken_keeps_the_broker_from_starting(tmp_path
     assert not (tmp_path / "data").exists()  # The broker tries the port before it uses the directory.
 
 
-def test_a_port_that_is_asked_for_is_used_and_minus_one_is_none(tmp_path: Path) -> None:
+def test_a_configured_port_is_used_and_minus_one_opens_no_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     with BrokerProcess(tmp_path / "one", {"odradek.http.port": port}) as broker:

@@ -134,7 +134,7 @@ def test_one_partition_can_fail_alone(http: Http) -> None:
         ({"value": 1, "value_subject": "missing"}, "Subject 'missing' not found."),
     ],
 )
-def test_what_cannot_be_written_is_refused_with_its_field(http: Http, body: object, words: str) -> None:
+def test_an_invalid_record_is_refused_and_its_field_is_named(http: Http, body: object, words: str) -> None:
     status, answer = http.write("refused", body)
     assert status == 400
     assert words in answer["error"]
@@ -211,7 +211,7 @@ def test_an_answer_ends_where_decoding_would_take_too_much_work(broker: BrokerPr
     assert sizes == [[60_000], [60_000], ["it contains more values than this registry decodes"], [60_000]]
 
 
-def test_without_acks_nobody_says_whether_it_was_written(http: Http) -> None:
+def test_without_acks_the_response_has_no_offsets(http: Http) -> None:
     http.write("unheard", {"value": "first"})
     assert http.write("unheard", {"value": "a", "acks": 0}) == (202, {"records": [{"partition": 0}]})
     assert http.values("unheard", "from=1&wait_ms=10000") == ["a"]
@@ -294,7 +294,7 @@ def test_a_topic_that_does_not_exist_is_not_read(http: Http) -> None:
     assert (status, answer["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-def test_a_client_that_goes_makes_room(http: Http) -> None:
+def test_a_client_that_disconnects_makes_room_for_another(http: Http) -> None:
     http.write("crowded", {"value": "x"})
     head = b"GET /api/topics/crowded/records HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
     clients = [socket.create_connection(("localhost", http.port), 60) for _ in range(MAX_READERS)]
@@ -333,7 +333,7 @@ def test_the_openapi_document_describes_both_calls(http: Http) -> None:
     assert {"from", "wait_ms"} <= {each["name"] for each in calls["get"]["parameters"]}
 
 
-def test_writing_is_off_and_rights_are_those_of_the_wire(tmp_path: Path) -> None:
+def test_writing_is_off_by_default_and_acls_apply_as_on_the_kafka_port(tmp_path: Path) -> None:
     settings = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     with BrokerProcess(tmp_path / "data", settings) as broker:
         assert isinstance(broker, BrokerProcess)
@@ -350,7 +350,7 @@ def as_user(user: str, password: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
-def test_users_of_the_broker_log_in_and_have_the_rights_of_the_wire(tmp_path: Path) -> None:
+def test_users_of_the_broker_log_in_and_have_the_same_acls_as_on_the_kafka_port(tmp_path: Path) -> None:
     jaas = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required"
         ' user_admin="admin-secret" user_reader="r-secret";'

@@ -65,7 +65,7 @@ def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def test_the_page_shows_what_the_acls_allow_to_anonymous(guarded: BrokerProcess) -> None:
+def test_the_page_shows_the_topics_that_acls_allow_to_anonymous(guarded: BrokerProcess) -> None:
     assert ask(guarded, "/api/records?topic=public")[0] == 200
     assert ask(guarded, "/api/topic?name=public")[0] == 200
     hidden = ("records?topic=secret", "partition?topic=secret", "topic?name=secret", "records?topic=missing")
@@ -81,7 +81,7 @@ def test_the_page_shows_what_the_acls_allow_to_anonymous(guarded: BrokerProcess)
     assert "for request = Fetch" in guarded.log_text()
 
 
-def test_metrics_name_topics_so_that_they_take_the_right_to_describe_the_cluster(tmp_path: Path) -> None:
+def test_metrics_require_describe_on_the_cluster_because_they_name_topics(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", AUTHORIZER) as broker:
         assert isinstance(broker, BrokerProcess)
         status, text = ask(broker, "/metrics")
@@ -89,7 +89,7 @@ def test_metrics_name_topics_so_that_they_take_the_right_to_describe_the_cluster
         assert ask(broker, "/healthz")[0] == 200
 
 
-def test_who_has_the_token_sees_everything(tmp_path: Path) -> None:
+def test_a_client_with_the_token_sees_all_pages(tmp_path: Path) -> None:
     settings = AUTHORIZER | {"odradek.http.token": TOKEN}
     with BrokerProcess(tmp_path / "data", settings) as broker:
         assert isinstance(broker, BrokerProcess)

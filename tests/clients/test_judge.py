@@ -59,7 +59,7 @@ def test_a_client_that_keeps_the_rules_passes(tmp_path: Path, capsys: pytest.Cap
     assert "TXN.1" in page.read_text(encoding="utf-8")
 
 
-def test_the_broker_is_lawful_but_odd_by_a_seed_that_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_broker_gives_rare_answers_by_a_seed_that_the_command_prints(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--", sys.executable, "-c", PRODUCE]
     assert tree.run(["judge", *words]) == 0
     told = re.search(r"--odd (\d+) repeats them", capfd.readouterr().err)
@@ -72,7 +72,7 @@ def test_the_broker_is_lawful_but_odd_by_a_seed_that_is_told(capfd: pytest.Captu
     assert f"seed {told[1]}\n" in capfd.readouterr().out
 
 
-def test_a_command_that_fails_is_told_the_rare_answers_that_it_met_last(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_last_rare_answers_are_printed_when_the_command_fails(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--", sys.executable, "-c", f"{PRODUCE}\nraise SystemExit(7)"]
     assert tree.run(["judge", "--odd", "5", *words]) == 2
     err = capfd.readouterr().err
@@ -114,7 +114,7 @@ def test_the_printed_seed_repeats_the_answers_of_the_run_that_printed_it(capfd: 
     assert len(answers[0]) == 60
 
 
-def test_no_other_broker_is_odd(guilty: Path) -> None:
+def test_rare_answers_are_refused_for_recordings_suites_and_attached_brokers(guilty: Path) -> None:
     assert tree.run(["judge", "--odd", "7", str(guilty)]) == 3
     assert tree.run(["judge", "--odd", "7", "--suite", "--", "driver"]) == 3
     assert tree.run(["judge", "--odd", "7", "--attach", "localhost:1"]) == 3
@@ -147,7 +147,7 @@ IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 @pytest.mark.posix  # On Windows, the processes that the program has started are not ended.
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("program", [SENDS_UNTIL_IT_ENDS, IGNORES_SIGTERM + SENDS_UNTIL_IT_ENDS], ids=["", "deaf"])
-def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
+def test_a_signal_ends_the_command_and_its_requests_are_judged(
     number: signal.Signals, program: str, tmp_path: Path
 ) -> None:
     """The program runs in a shell, as with `make test`. No process that the command has started survives."""
@@ -175,7 +175,7 @@ def test_json_is_alone_on_its_stream(capfd: pytest.CaptureFixture[str]) -> None:
     assert "of the command" in err
 
 
-def test_a_report_tells_how_long_it_took_and_that_the_command_failed(tmp_path: Path) -> None:
+def test_a_report_shows_the_duration_and_the_failure_of_the_command(tmp_path: Path) -> None:
     suite = tmp_path / "suite.xml"
     program = f"{PRODUCE}\nraise SystemExit(7)"
     words = ["judge", "--odd", "0", "--junit", str(suite), "--", sys.executable, "-c", program]
@@ -203,7 +203,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_command_runs(
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_only_a_must_counts_unless_it_is_strict(guilty: Path) -> None:
+def test_only_broken_must_rules_fail_the_command_unless_it_is_strict(guilty: Path) -> None:
     assert tree.run(["judge", "--only", "VER.1", str(guilty)]) == 0
     assert tree.run(["judge", "--only", "VER.1", "--strict", str(guilty)]) == 1
 
@@ -229,13 +229,15 @@ def test_known_breaks_are_kept_in_a_file(guilty: Path, tmp_path: Path, capsys: p
     assert tree.run(["judge", "--ignore-file", str(tmp_path / "none"), str(guilty)]) == 3
 
 
-def test_a_break_that_is_mended_is_to_be_ignored_no_more(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fixed_break_must_be_removed_from_the_known_breaks(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ["--ignore", "PRD.4=issue 1 until 2999-01-01", "--ignore", "PRD.1=issue 2 until 2999-01-01"]
     assert tree.run(["judge", *known, str(guilty)]) == 1
     assert "PRD.1 is no longer broken" in capsys.readouterr().err
 
 
-def test_a_command_that_fails_or_asks_nothing_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_commands_and_commands_without_requests_have_their_own_statuses(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert tree.run(["judge", "--", sys.executable, "-c", "raise SystemExit(7)"]) == 2
     assert "status 7" in capsys.readouterr().err
     assert tree.run(["judge", "--", sys.executable, "-c", ""]) == 3

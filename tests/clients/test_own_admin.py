@@ -46,7 +46,7 @@ def test_a_topic_is_created_described_and_deleted(admin: Admin) -> None:
         (NewTopic("odd-setting", 1, configs={"cleanup.policy": "burn"}), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_with_kafka_s_code(admin: Admin, new: NewTopic, code: ErrorCode) -> None:
+def test_an_invalid_topic_is_refused_with_kafka_s_error_code(admin: Admin, new: NewTopic, code: ErrorCode) -> None:
     with pytest.raises(ClientError) as refused:
         admin.create_topics([new])
     assert refused.value.code is code
@@ -64,7 +64,7 @@ def test_validating_creates_nothing(admin: Admin) -> None:
     assert "only-validated" not in admin.list_topics()
 
 
-def test_internal_topics_are_listed_if_asked_for(admin: Admin, bootstrap: str) -> None:
+def test_internal_topics_are_listed_on_request(admin: Admin, bootstrap: str) -> None:
     with Consumer(bootstrap_servers=bootstrap, group_id="makes-the-offsets-topic") as consumer:
         consumer.committed([TopicPartition("anything", 0)])
     assert "__consumer_offsets" in admin.list_topics(include_internal=True)
@@ -94,7 +94,7 @@ def test_a_transactional_id_that_is_not_known_is_refused(admin: Admin) -> None:
     assert refused.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_a_state_that_is_none_is_refused(admin: Admin) -> None:
+def test_an_unknown_transaction_state_is_refused(admin: Admin) -> None:
     with pytest.raises(ClientError, match="Undecided"):
         admin.list_transactions(states=["Undecided"])
 

@@ -46,7 +46,7 @@ async def prepared(broker: Broker, topic: str, value: bytes = b"v") -> tuple[str
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-async def test_it_is_ended_so_however_often_it_is_asked_for_and_never_otherwise(
+async def test_the_end_of_a_transaction_can_be_repeated_but_not_reversed(
     broker: Broker, orders: str, commit: bool
 ) -> None:
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:
@@ -79,7 +79,7 @@ async def gone_on(broker: Broker, transactional_id: str) -> None:
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("happened", [terminated, recovered, gone_on], ids=lambda each: each.__name__)
-async def test_what_somebody_else_has_taken_over_is_never_said_to_be_ended(
+async def test_a_transaction_with_another_owner_is_not_reported_as_ended(
     broker: Broker, orders: str, happened: Callable[[Broker, str], Awaitable[None]], commit: bool
 ) -> None:
     transactional_id, state = await prepared(broker, orders)
@@ -90,7 +90,7 @@ async def test_what_somebody_else_has_taken_over_is_never_said_to_be_ended(
     assert refused.value.code is ErrorCode.PRODUCER_FENCED
 
 
-async def test_the_owner_of_what_was_recovered_ends_it_by_its_own_pair(broker: Broker, orders: str) -> None:
+async def test_a_new_owner_ends_a_recovered_transaction_with_its_own_id_and_epoch(broker: Broker, orders: str) -> None:
     transactional_id, state = await prepared(broker, orders)
     await recovered(broker, transactional_id)
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:
@@ -99,7 +99,7 @@ async def test_the_owner_of_what_was_recovered_ends_it_by_its_own_pair(broker: B
     assert await committed(broker.bootstrap, orders) == [b"v"]
 
 
-async def test_an_id_that_nobody_knows_proves_nothing(broker: Broker) -> None:
+async def test_ending_a_transaction_of_an_unknown_id_raises_an_error(broker: Broker) -> None:
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:
         with pytest.raises(ProducerFenced) as refused:
             await admin.end_transaction("nobody", PreparedTxnState(1, 2), committed=True)
@@ -139,7 +139,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(start_broker: StartBrok
         assert await committed(proxy.bootstrap, orders) == [b"v"]
 
 
-async def test_below_version_2_a_pair_names_no_single_transaction(broker: Broker, orders: str) -> None:
+async def test_below_version_2_an_id_and_epoch_do_not_identify_one_transaction(broker: Broker, orders: str) -> None:
     transactional_id, state = await prepared(broker, orders)
     await set_transaction_version(broker.bootstrap, 0)
     async with Admin(bootstrap_servers=broker.bootstrap) as admin:

@@ -91,7 +91,7 @@ def test_asking_for_the_offsets_of_a_topic_does_not_create_it(bootstrap: str) ->
         assert "misspelt-too" not in admin.list_topics()
 
 
-def test_fenced_producers_cannot_commit_and_what_they_had_open_is_aborted(
+def test_fenced_producers_cannot_commit_and_their_open_transactions_are_aborted(
     admin: Admin, bootstrap: str, topic: str
 ) -> None:
     ids = [f"{topic}-{number}" for number in range(3)]

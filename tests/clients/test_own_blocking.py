@@ -24,7 +24,7 @@ FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # Only the blockin
 
 
 @pytest.mark.parametrize("blocking", [Producer, Consumer, Admin])
-def test_they_take_and_document_what_the_others_do(blocking: type) -> None:
+def test_blocking_clients_have_the_parameters_and_docstrings_of_the_asyncio_clients(blocking: type) -> None:
     original = getattr(odradek.client, blocking.__name__)
     assert str(inspect.signature(blocking)) == str(inspect.signature(original))
     for name, method in inspect.getmembers(original, inspect.isfunction):
@@ -91,7 +91,7 @@ def test_a_transaction_is_not_committed_without_a_record_that_was_refused(bootst
         assert consumer.getone().value == b"after"
 
 
-def test_settings_that_cannot_be_are_refused_by_the_constructor() -> None:
+def test_the_constructor_refuses_invalid_settings() -> None:
     with pytest.raises(ValueError, match="acks"):
         Producer(bootstrap_servers="localhost", acks=7)
 
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_a_call_that_waits_and_the_consumer_can_be_used_on(bootstrap
         assert consumer.getone().value == b"v"
 
 
-def test_after_a_fork_the_child_makes_clients_of_its_own(bootstrap: str, topic: str) -> None:
+def test_after_a_fork_the_child_can_create_its_own_clients(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send(topic, b"parent").result(20)
         child = os.fork()

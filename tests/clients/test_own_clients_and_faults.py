@@ -14,7 +14,7 @@ from tests.clients.own_consumers import produce, values_of
 SESSION_MS = 6000
 
 
-def test_an_instance_id_that_is_fenced_is_told_before_the_member_joins_again(kafka: Cluster) -> None:
+def test_a_fenced_instance_id_is_reported_before_the_member_joins_again(kafka: Cluster) -> None:
     produce(kafka.bootstrap, "orders", b"a")
     with Consumer(
         "orders",
@@ -36,7 +36,7 @@ def test_an_instance_id_that_is_fenced_is_told_before_the_member_joins_again(kaf
 
 
 @pytest.mark.parametrize("api", ["CreateTopics", "CreatePartitions", "DeleteTopics"])
-def test_a_controller_that_has_moved_is_looked_for_again(kafka: Cluster, api: str) -> None:
+def test_a_client_finds_the_controller_again_after_it_has_moved(kafka: Cluster, api: str) -> None:
     kafka.fault({"match": {"api": api}, "do": {"error": "NOT_CONTROLLER"}, "times": 2})
     with Admin(bootstrap_servers=kafka.bootstrap, retry_backoff_ms=20) as admin:
         admin.create_topics([NewTopic("orders", partitions=1)])

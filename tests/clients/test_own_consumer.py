@@ -47,16 +47,14 @@ def test_records_come_one_by_one_and_the_position_follows(consumer: Consumer, bo
     assert seen == [(b"a", 0, 1), (b"b", 1, 2), (b"c", 2, 3)]
 
 
-def test_what_was_taken_one_by_one_is_not_given_again_by_the_many(
-    consumer: Consumer, bootstrap: str, topic: str
-) -> None:
+def test_getmany_does_not_repeat_records_that_getone_returned(consumer: Consumer, bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, b"a", b"b", b"c")
     consumer.assign([TopicPartition(topic, 0)])
     assert next(consumer).value == b"a"
     assert values_of(consumer, 2) == [b"b", b"c"]
 
 
-def test_many_are_never_more_than_asked_for(consumer: Consumer, bootstrap: str, topic: str) -> None:
+def test_getmany_returns_no_more_records_than_requested(consumer: Consumer, bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, *(b"%d" % number for number in range(25)))
     consumer.assign([TopicPartition(topic, 0)])
     sizes: list[int] = []
@@ -90,7 +88,7 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(consumer: Consumer
     assert next(consumer).value == b"b"
 
 
-def test_latest_begins_behind_what_is_there(bootstrap: str, topic: str) -> None:
+def test_latest_starts_after_the_existing_records(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, b"before")
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer:
@@ -100,7 +98,7 @@ def test_latest_begins_behind_what_is_there(bootstrap: str, topic: str) -> None:
         assert consumer.getone().value == b"after"
 
 
-def test_without_a_reset_policy_the_application_is_told_and_chooses(bootstrap: str, topic: str) -> None:
+def test_without_a_reset_policy_the_application_gets_an_error_and_can_seek(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, b"a")
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
@@ -158,7 +156,7 @@ def test_records_of_many_partitions_are_all_given(consumer: Consumer, bootstrap:
 # --- Mistakes of the application.
 
 
-def test_calls_that_the_state_does_not_allow_say_so(bootstrap: str, topic: str) -> None:
+def test_a_call_that_the_state_does_not_allow_raises_an_error(bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     consumer = Consumer(bootstrap_servers=bootstrap)
     with pytest.raises(IllegalState, match="not started"):
@@ -179,7 +177,7 @@ def test_calls_that_the_state_does_not_allow_say_so(bootstrap: str, topic: str) 
         subscribed.assign([partition])
 
 
-def test_a_topic_that_cannot_be_is_an_error_and_not_waited_for(bootstrap: str) -> None:
+def test_an_invalid_topic_is_an_error_at_once(bootstrap: str) -> None:
     with member(bootstrap, "no such name!", group="mistakes") as subscribed, pytest.raises(ClientError) as refused:
         subscribed.getone()
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -292,7 +290,7 @@ def test_a_commit_that_failed_takes_no_records_away(proxy: FlakyProxy) -> None:
 
 
 @pytest.mark.slow  # runs in `make test-slow`
-def test_a_broker_that_was_killed_and_came_back_is_read_on(start_broker: StartBroker) -> None:
+def test_a_consumer_continues_after_the_broker_was_killed_and_restarted(start_broker: StartBroker) -> None:
     broker: Broker = start_broker({})
     produce(broker.bootstrap, "survives", b"a", b"b")
     with member(broker.bootstrap, "survives", group="survives") as consumer:

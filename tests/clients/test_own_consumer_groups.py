@@ -79,7 +79,7 @@ def test_partitions_of_a_member_that_was_killed_go_to_the_others(bootstrap: str)
         wait_for("all to be the survivor's", lambda: survivor.getmany(timeout_ms=50) or len(survivor.assignment()) == 4)
 
 
-def test_the_application_hears_of_rebalances_and_may_commit_in_them(bootstrap: str, topic: str) -> None:
+def test_rebalance_callbacks_are_called_and_may_commit(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, b"a", b"b")
     partition = TopicPartition(topic, 0)
     heard: list[tuple[str, list[TopicPartition], int]] = []
@@ -156,7 +156,7 @@ def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -
             )
 
 
-def test_offsets_are_committed_by_themselves_if_wanted(bootstrap: str, topic: str) -> None:
+def test_offsets_are_committed_automatically_if_enabled(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, b"a", b"b", b"c")
     partition = TopicPartition(topic, 0)
     with member(bootstrap, topic, group="by itself", enable_auto_commit=True, auto_commit_interval_ms=50) as first:
@@ -191,7 +191,7 @@ def test_partitions_that_are_added_are_read_too(bootstrap: str) -> None:
         wait_for("all", lambda: consumer.getmany(timeout_ms=50) or len(consumer.assignment()) == 3)
 
 
-def test_a_topic_may_come_into_being_after_it_was_subscribed_to(bootstrap: str) -> None:
+def test_a_topic_may_be_created_after_the_subscription(bootstrap: str) -> None:
     with member(bootstrap, "comes-later", group="waits", allow_auto_create_topics=False) as consumer:
         assert consumer.getmany(timeout_ms=300) == {}
         create_topic(bootstrap, "comes-later", exact=True)

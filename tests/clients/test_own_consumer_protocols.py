@@ -59,7 +59,7 @@ def settle(*consumers: Consumer, shares: list[int]) -> None:
     wait_for(f"shares of {shares}", are_settled)
 
 
-def test_a_member_that_stays_keeps_what_stays_its_own(
+def test_a_remaining_member_loses_only_the_partitions_that_move(
     bootstrap: str, protocol: dict[str, object], several: ExitStack, request: pytest.FixtureRequest
 ) -> None:
     topic = create_topic(bootstrap, request.node.name, partitions=4)
@@ -95,7 +95,7 @@ def test_positions_are_committed_before_partitions_move_and_nothing_is_read_twic
     )
 
 
-def test_records_go_on_while_the_group_rebalances(
+def test_records_are_still_returned_while_the_group_rebalances(
     bootstrap: str, several: ExitStack, request: pytest.FixtureRequest
 ) -> None:
     """A new member joins, and one of the old members does not poll, so the rebalance waits for it. The other old member
@@ -155,6 +155,6 @@ def test_topics_whose_whole_name_matches_a_pattern_are_read(
     assert {each.topic for each in consumer.assignment()} == {topic}
 
 
-def test_a_pattern_is_not_for_the_classic_protocol(bootstrap: str) -> None:
+def test_the_classic_protocol_refuses_a_pattern(bootstrap: str) -> None:
     with member(bootstrap, group="classic") as consumer, pytest.raises(IllegalState, match="group_protocol"):
         consumer.subscribe(pattern="a.*")

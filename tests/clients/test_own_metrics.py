@@ -79,7 +79,7 @@ def test_a_producer_counts_records_batches_bytes_and_requests(bootstrap: str, to
     assert values(after, "record-send-total", "connection-count", "connection-close-total") == [100, 0, 1]
 
 
-def test_a_producer_counts_what_it_gives_up_and_sends_again(broker: Broker, topic: str) -> None:
+def test_a_producer_counts_failed_and_repeated_sends(broker: Broker, topic: str) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, retry_backoff_ms=10, delivery_timeout_ms=1_000) as producer:
         producer.send(topic, b"before").result()
         broker.kill9()

@@ -69,13 +69,13 @@ async def test_records_without_key_reach_all_partitions(bootstrap: str) -> None:
     assert {each.result().partition for each in sent} == {0, 1, 2}
 
 
-async def test_a_partitioner_of_ones_own_decides(bootstrap: str) -> None:
+async def test_a_custom_partitioner_chooses_the_partition(bootstrap: str) -> None:
     topic = create_topic(bootstrap, "own-partitioner", partitions=3)
     async with a_producer(bootstrap, partitioner=lambda _topic, key, count: len(key or b"") % count) as producer:
         assert [(await (await producer.send(topic, key=b"k" * size))).partition for size in range(4)] == [0, 1, 2, 0]
 
 
-async def test_a_topic_that_is_not_there_is_made_by_sending_to_it(bootstrap: str) -> None:
+async def test_sending_to_a_missing_topic_creates_it(bootstrap: str) -> None:
     async with a_producer(bootstrap) as producer:
         metadata = await (await producer.send(f"made-by-sending-{time.time_ns()}", b"v"))
     assert metadata.offset == 0
@@ -96,7 +96,7 @@ async def test_the_broker_may_set_the_time(bootstrap: str) -> None:
     assert found.timestamp_ms == metadata.timestamp_ms
 
 
-async def test_a_record_that_the_topic_does_not_take_is_lost_alone(bootstrap: str) -> None:
+async def test_a_record_that_the_topic_refuses_fails_alone(bootstrap: str) -> None:
     """The refused record leaves a gap in the sequences, so later batches have a new epoch."""
     topic = create_topic(bootstrap, "small", config={"max.message.bytes": 2_000})
     async with a_producer(bootstrap, batch_size=500) as producer:
@@ -126,7 +126,7 @@ async def test_batches_too_large_for_their_topic_are_sent_in_smaller_ones(
     assert await written(bootstrap, topic) == values
 
 
-async def test_of_a_batch_that_is_too_large_only_the_record_that_is_so_alone_is_lost(bootstrap: str) -> None:
+async def test_only_the_record_that_is_too_large_on_its_own_fails_in_a_large_batch(bootstrap: str) -> None:
     topic = create_topic(bootstrap, "one-too-large", config={"max.message.bytes": 700})
     values = [b"x" * (1_000 if number == 60 else 80) for number in range(100)]
     async with a_producer(bootstrap, linger_ms=5) as producer:
@@ -138,7 +138,7 @@ async def test_of_a_batch_that_is_too_large_only_the_record_that_is_so_alone_is_
     assert await written(bootstrap, topic) == values[:60] + values[61:]
 
 
-async def test_a_record_larger_than_a_request_may_be_is_not_taken(bootstrap: str, topic: str) -> None:
+async def test_a_record_larger_than_a_request_is_refused(bootstrap: str, topic: str) -> None:
     async with a_producer(bootstrap) as producer:
         with pytest.raises(ClientError, match="max_request_size") as refused:
             await producer.send(topic, b"v" * 2_000_000)
@@ -146,7 +146,7 @@ async def test_a_record_larger_than_a_request_may_be_is_not_taken(bootstrap: str
         assert (await (await producer.send(topic, b"v"))).offset == 0
 
 
-async def test_what_is_not_bytes_is_a_mistake_that_does_no_harm(bootstrap: str, topic: str) -> None:
+async def test_a_value_that_is_not_bytes_raises_an_error_and_does_no_harm(bootstrap: str, topic: str) -> None:
     async with a_producer(bootstrap) as producer:
         for value in ("text", 7):
             with pytest.raises(TypeError):
@@ -154,13 +154,13 @@ async def test_what_is_not_bytes_is_a_mistake_that_does_no_harm(bootstrap: str, 
         assert (await (await producer.send(topic, b"v"))).offset == 0
 
 
-async def test_a_partition_that_is_not_there_is_refused_at_once(bootstrap: str, topic: str) -> None:
+async def test_sending_to_a_missing_partition_fails_at_once(bootstrap: str, topic: str) -> None:
     async with a_producer(bootstrap) as producer:
         with pytest.raises(ClientError, match="no partition 9"):
             await producer.send(topic, b"v", partition=9)
 
 
-async def test_a_topic_that_cannot_be_is_refused_at_once(bootstrap: str) -> None:
+async def test_sending_to_an_invalid_topic_fails_at_once(bootstrap: str) -> None:
     async with a_producer(bootstrap) as producer:
         with pytest.raises(ClientError) as refused:
             await producer.send("no topic/with such a name", b"v")
@@ -174,7 +174,7 @@ async def test_a_full_buffer_makes_send_wait(bootstrap: str, topic: str) -> None
     assert [each.result().offset for each in sent] == list(range(2_000))
 
 
-async def test_closing_sends_what_was_given_to_send(bootstrap: str, topic: str) -> None:
+async def test_closing_sends_the_buffered_records(bootstrap: str, topic: str) -> None:
     async with a_producer(bootstrap, linger_ms=60_000) as producer:
         await producer.send(topic, b"v")
     assert await written(bootstrap, topic) == [b"v"]
@@ -191,7 +191,7 @@ async def test_nothing_is_sent_before_start_and_after_close(bootstrap: str, topi
     await producer.close()
 
 
-async def test_a_broker_that_is_not_there_is_told_at_once() -> None:
+async def test_the_start_fails_at_once_if_the_broker_cannot_be_reached() -> None:
     with pytest.raises(RetriableError, match=r"127\.0\.0\.1:1"):
         async with Producer(bootstrap_servers="127.0.0.1:1"):
             pass

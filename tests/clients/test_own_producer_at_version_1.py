@@ -95,7 +95,7 @@ async def test_after_a_refused_record_the_next_transaction_has_a_new_epoch(proxy
     assert await committed(proxy.bootstrap, topic) == [b"next"]
 
 
-async def test_two_phase_commit_takes_version_2(proxy: FlakyProxy) -> None:
+async def test_two_phase_commit_requires_transaction_version_2(proxy: FlakyProxy) -> None:
     async with a_producer(proxy.bootstrap, transactional_id=new_id(), two_phase_commit=True) as producer:
         with pytest.raises(FatalError, match=r"transaction\.version 2") as refused:
             await producer.init_transactions()

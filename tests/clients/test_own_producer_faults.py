@@ -150,7 +150,9 @@ async def test_records_survive_the_death_of_the_broker(start_broker: StartBroker
 
 
 @pytest.mark.slow  # runs in `make test-slow`
-async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(start_broker: StartBroker) -> None:
+async def test_a_record_that_is_not_delivered_in_time_fails_and_the_producer_continues(
+    start_broker: StartBroker,
+) -> None:
     broker = start_broker({})
     topic = create_topic(broker.bootstrap, "late")
     async with a_producer(broker.bootstrap, delivery_timeout_ms=2_000) as producer:
@@ -339,7 +341,7 @@ async def test_offsets_of_one_task_are_there_before_another_ends_the_transaction
     await asyncio.to_thread(offset_becomes, bootstrap, group, topic, 3)
 
 
-async def test_what_is_not_bytes_takes_no_part_in_a_transaction(bootstrap: str, topic: str) -> None:
+async def test_a_value_that_is_not_bytes_does_not_affect_the_transaction(bootstrap: str, topic: str) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
         await producer.begin_transaction()
         with pytest.raises(TypeError):
@@ -351,7 +353,7 @@ async def test_what_is_not_bytes_takes_no_part_in_a_transaction(bootstrap: str, 
     assert await committed(bootstrap, topic) == [b"v"]
 
 
-async def test_a_record_that_is_refused_makes_the_transaction_one_to_abort(bootstrap: str) -> None:
+async def test_a_refused_record_makes_the_transaction_abortable(bootstrap: str) -> None:
     topic = create_topic(bootstrap, "refused", config={"max.message.bytes": 1_000})
     async with a_transactional(bootstrap, new_id()) as producer:
         await producer.begin_transaction()
@@ -371,7 +373,7 @@ async def test_a_record_that_is_refused_makes_the_transaction_one_to_abort(boots
     assert await committed(bootstrap, topic) == [b"next"]
 
 
-async def test_a_record_that_is_not_even_taken_does_so_too(bootstrap: str, topic: str) -> None:
+async def test_a_record_that_send_refuses_makes_the_transaction_abortable(bootstrap: str, topic: str) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
         await producer.begin_transaction()
         with pytest.raises(AbortableError):
@@ -423,7 +425,9 @@ async def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) ->
     assert await committed(bootstrap, topic) == [b"of the second"]
 
 
-async def test_a_producer_that_is_fenced_while_it_sends_learns_it_when_it_aborts(bootstrap: str, topic: str) -> None:
+async def test_a_producer_that_was_fenced_during_a_send_gets_the_error_from_its_abort(
+    bootstrap: str, topic: str
+) -> None:
     """A response to Produce only reports that the epoch is old. If a timeout was the reason, the producer can
     continue."""
     transactional_id = new_id()
@@ -460,7 +464,7 @@ async def test_a_transaction_that_took_too_long_is_aborted_and_the_producer_goes
     assert await committed(broker.bootstrap, topic) == [b"next"]
 
 
-async def test_closing_aborts_what_was_begun(bootstrap: str, topic: str) -> None:
+async def test_closing_aborts_an_open_transaction(bootstrap: str, topic: str) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
         await producer.begin_transaction()
         await producer.send(topic, b"v")

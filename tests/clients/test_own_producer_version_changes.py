@@ -66,7 +66,7 @@ async def test_a_producer_survives_every_change_of_the_version(
 
 
 @of_odradek
-async def test_a_two_phase_commit_is_ended_below_version_2_and_no_other_is_begun(broker: Broker, orders: str) -> None:
+async def test_below_version_2_a_two_phase_commit_can_be_ended_but_none_can_begin(broker: Broker, orders: str) -> None:
     async with a_transactional(broker.bootstrap, new_id(), two_phase_commit=True) as producer:
         await producer.begin_transaction()
         await producer.send(orders, b"prepared")
@@ -86,7 +86,7 @@ async def timeout_of(bootstrap: str, transactional_id: str) -> int | None:
 
 
 @of_odradek
-async def test_what_a_two_phase_producer_recovers_and_what_it_does_next_have_no_timeout(
+async def test_neither_the_recovered_nor_the_next_transaction_of_a_two_phase_producer_has_a_timeout(
     broker: Broker, orders: str
 ) -> None:
     bootstrap, transactional_id = broker.bootstrap, new_id()
@@ -109,7 +109,7 @@ async def test_what_a_two_phase_producer_recovers_and_what_it_does_next_have_no_
 
 
 @of_odradek
-async def test_what_an_ordinary_producer_does_after_it_has_recovered_a_two_phase_commit_has_a_timeout(
+async def test_after_an_ordinary_producer_recovers_a_two_phase_commit_its_transactions_have_a_timeout(
     broker: Broker, orders: str
 ) -> None:
     bootstrap, transactional_id = broker.bootstrap, new_id()

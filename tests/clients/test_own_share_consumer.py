@@ -81,7 +81,7 @@ def test_implicit_acknowledgement_accepts_with_the_next_poll(at: str, queue: str
     assert nothing_is_left(at, queue)
 
 
-def test_commit_accepts_what_was_returned_and_says_so_by_partition(at: str, queue: str) -> None:
+def test_commit_accepts_the_returned_records_and_reports_each_partition(at: str, queue: str) -> None:
     with worker(at, queue, queue, "implicit") as consumer:
         assert consumer.commit() == {}
         first_of(consumer)
@@ -90,7 +90,7 @@ def test_commit_accepts_what_was_returned_and_says_so_by_partition(at: str, queu
     assert nothing_is_left(at, queue)
 
 
-def test_what_was_neither_accepted_nor_committed_is_released_by_close(at: str, queue: str) -> None:
+def test_close_releases_records_that_were_neither_accepted_nor_committed(at: str, queue: str) -> None:
     with worker(at, queue, queue, "implicit") as consumer:
         first_of(consumer)
     with worker(at, queue, queue) as other:
@@ -117,7 +117,7 @@ def test_explicit_acknowledgement_is_record_by_record(at: str, queue: str) -> No
     assert nothing_is_left(at, queue)
 
 
-def test_close_sends_what_was_acknowledged_and_releases_the_rest(at: str, queue: str) -> None:
+def test_close_sends_the_acknowledgements_and_releases_the_other_records(at: str, queue: str) -> None:
     with worker(at, queue, queue) as consumer:
         for record in first_of(consumer)[:7]:
             consumer.acknowledge(record)
@@ -205,7 +205,7 @@ time.sleep(600)
 """
 
 
-def test_what_a_killed_member_held_comes_again_at_once(at: str, queue: str) -> None:
+def test_records_of_a_killed_member_are_redelivered_at_once(at: str, queue: str) -> None:
     command = [sys.executable, "-c", HOLDER, at, queue, queue]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None

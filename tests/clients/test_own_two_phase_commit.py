@@ -68,7 +68,7 @@ def recovering(bootstrap: str, transactional_id: str) -> Producer:
 
 
 @needs_kip_939
-async def test_what_is_prepared_stays_so_when_its_producer_closes(two_phase_broker: Broker, orders: str) -> None:
+async def test_a_transaction_stays_prepared_when_its_producer_closes(two_phase_broker: Broker, orders: str) -> None:
     bootstrap, transactional_id = two_phase_broker.bootstrap, new_id()
     state = await prepared(bootstrap, transactional_id, orders)
     async with recovering(bootstrap, transactional_id) as producer:
@@ -158,7 +158,7 @@ async def test_a_transaction_in_which_nothing_was_sent_has_no_name(two_phase_bro
 
 
 @needs_kip_939
-async def test_where_nothing_is_kept_complete_does_nothing(two_phase_broker: Broker, orders: str) -> None:
+async def test_complete_does_nothing_without_a_prepared_transaction(two_phase_broker: Broker, orders: str) -> None:
     async with recovering(two_phase_broker.bootstrap, new_id()) as producer:
         assert await producer.init_transactions(keep_prepared=True) is None
         await producer.complete_transaction(PreparedTxnState(42, 1))
@@ -183,7 +183,7 @@ async def test_offsets_are_prepared_with_the_records(two_phase_broker: Broker, o
 
 
 @needs_kip_939
-async def test_of_two_recoveries_the_later_one_decides(two_phase_broker: Broker, orders: str) -> None:
+async def test_the_later_of_two_recoveries_decides(two_phase_broker: Broker, orders: str) -> None:
     bootstrap, transactional_id = two_phase_broker.bootstrap, new_id()
     state = await prepared(bootstrap, transactional_id, orders)
     async with recovering(bootstrap, transactional_id) as first, recovering(bootstrap, transactional_id) as second:
@@ -253,7 +253,7 @@ async def test_the_decision_holds_whatever_happens_to_its_requests(
 
 
 @needs_kip_939
-async def test_closing_aborts_what_was_not_prepared(two_phase_broker: Broker, orders: str) -> None:
+async def test_closing_aborts_a_transaction_that_is_not_prepared(two_phase_broker: Broker, orders: str) -> None:
     bootstrap, transactional_id = two_phase_broker.bootstrap, new_id()
     async with a_transactional(bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()
@@ -264,7 +264,7 @@ async def test_closing_aborts_what_was_not_prepared(two_phase_broker: Broker, or
     assert await committed(bootstrap, orders) == []
 
 
-async def test_only_with_two_phase_commit_can_be_prepared(bootstrap: str, topic: str) -> None:
+async def test_prepare_and_complete_require_two_phase_commit(bootstrap: str, topic: str) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
         await producer.begin_transaction()
         with pytest.raises(IllegalState) as refused:
@@ -278,7 +278,7 @@ async def test_only_with_two_phase_commit_can_be_prepared(bootstrap: str, topic:
     assert await committed(bootstrap, topic) == [b"v"]
 
 
-async def test_a_broker_that_does_not_allow_it_is_asked_in_vain(bootstrap: str) -> None:
+async def test_a_broker_without_two_phase_commit_refuses_the_producer(bootstrap: str) -> None:
     """Odradek refuses the producer. The released Kafka versions do not support the request."""
     async with a_producer(bootstrap, transactional_id=new_id(), two_phase_commit=True) as producer:
         with pytest.raises(FatalError if IS_KAFKA else AbortableError) as refused:

@@ -106,7 +106,9 @@ class Application:
 
 @pytest.mark.skipif(IS_KAFKA, reason="no released Kafka keeps prepared transactions")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_readers_see_what_the_database_says(start_broker: StartBroker, seed: int) -> None:
+async def test_readers_see_exactly_the_transactions_that_the_database_has_committed(
+    start_broker: StartBroker, seed: int
+) -> None:
     with FlakyProxy() as proxy:
         broker = start_broker({**TWO_PHASE, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"})
         proxy.target = (broker.host, broker.port)

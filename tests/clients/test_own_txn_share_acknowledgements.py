@@ -151,7 +151,7 @@ def test_a_lock_that_runs_out_ends_the_transaction_before_the_records_go_to_othe
 # --- The consumer's own acknowledgements do not interfere.
 
 
-def test_a_consumer_whose_next_poll_accepts_what_a_transaction_aborts_has_no_metadata(at: str, queue: str) -> None:
+def test_a_consumer_with_implicit_acknowledgement_has_no_group_metadata(at: str, queue: str) -> None:
     with worker(at, queue, queue, "implicit") as consumer:
         first_of(consumer)
         with pytest.raises(IllegalState) as refused:
@@ -249,7 +249,7 @@ def test_the_metadata_wait_until_the_member_has_joined(at: str, queue: str) -> N
         assert pickle.loads(pickle.dumps(joined)) == joined
 
 
-def test_the_metadata_are_told_while_another_thread_polls(at: str, queue: str) -> None:
+def test_the_group_metadata_are_returned_while_another_thread_polls(at: str, queue: str) -> None:
     with transactional_worker(at, queue) as consumer, ThreadPoolExecutor(1) as threads:
         first_of(consumer)
         polling = threads.submit(consumer.getmany, timeout_ms=2_000)
@@ -271,7 +271,7 @@ def test_a_broker_that_is_down_is_waited_for(tmp_path: Path) -> None:
             assert waiting.result(60).member_epoch > 0
 
 
-def test_a_group_that_refuses_the_member_is_told_by_the_metadata(at: str, queue: str) -> None:
+def test_the_group_metadata_raise_the_error_of_a_group_that_refuses_the_member(at: str, queue: str) -> None:
     with (
         Consumer(queue, bootstrap_servers=at, group_id=f"{queue}-classic") as classic,
         worker(at, queue, f"{queue}-classic") as consumer,

@@ -81,14 +81,14 @@ def test_the_page_is_one_file_that_loads_nothing_from_elsewhere(broker: BrokerPr
     assert "https://" not in page
 
 
-def test_the_overview_counts_what_is_there(broker: BrokerProcess) -> None:
+def test_the_overview_counts_topics_groups_and_transactions(broker: BrokerProcess) -> None:
     shown = view(broker, "overview")
     assert (shown["topics"], shown["offline"]) == (1, [])
     assert shown["groups"] == {"classic": 1, "consumer": 0, "share": 0}
     assert (shown["transactions"]["open"], shown["transactions"]["oldest"]["id"]) == (1, "pay")
 
 
-def test_a_topic_says_who_holds_readers_back(broker: BrokerProcess) -> None:
+def test_a_topic_names_the_transaction_that_holds_readers_back(broker: BrokerProcess) -> None:
     (listed,) = view(broker, "topics", find=TOPIC)["topics"]
     assert listed["held_records"] == 1
     (partition,) = view(broker, "topic", name=TOPIC)["partitions"]
@@ -96,7 +96,7 @@ def test_a_topic_says_who_holds_readers_back(broker: BrokerProcess) -> None:
     assert partition["held"]["holder"]["transactional_id"] == "pay"
 
 
-def test_records_say_what_readers_of_committed_data_make_of_them(broker: BrokerProcess) -> None:
+def test_records_show_their_status_for_readers_of_committed_data(broker: BrokerProcess) -> None:
     shown = view(broker, "records", topic=TOPIC, partition="0", offset="0")["records"]
     assert [each["status"] for each in shown] == ["plain", "committed", "control", "aborted", "control", "open"]
     assert shown[0]["key"] == {"text": "k"}
@@ -114,7 +114,7 @@ def test_records_of_internal_topics_are_decoded(broker: BrokerProcess) -> None:
     assert {each["state"] for each in found} >= {"Ongoing", "PrepareCommit", "CompleteCommit", "CompleteAbort"}
 
 
-def test_a_transactional_id_has_a_timeline_and_says_what_ends_it(broker: BrokerProcess) -> None:
+def test_a_transactional_id_has_a_timeline_and_the_command_that_ends_its_transaction(broker: BrokerProcess) -> None:
     shown = view(broker, "transaction", id="pay")
     assert shown["call"] == "odradek transactions abort --transactional-id pay"
     kinds = [each["kind"] for each in shown["timeline"]]
@@ -176,7 +176,7 @@ def test_a_partition_has_a_timeline_of_its_batches_and_of_coordinators(broker: B
     ]  # fmt: skip
 
 
-def test_connections_are_told_by_their_software(broker: BrokerProcess) -> None:
+def test_connections_are_listed_by_client_software(broker: BrokerProcess) -> None:
     assert "confluent-kafka-python" in str(view(broker, "connections")["software"])
 
 
@@ -185,14 +185,14 @@ def test_connections_are_told_by_their_software(broker: BrokerProcess) -> None:
     [("/api/nothing", 404), ("/api/topic", 400), ("/api/topic?name=none", 404), ("/api/group?id=none", 404),
      (f"/api/records?topic={TOPIC}&partition=one", 404), (f"/api/records?topic={TOPIC}&partition=7", 404)],
 )  # fmt: skip
-def test_what_is_not_there_is_refused_in_words(broker: BrokerProcess, path: str, status: int) -> None:
+def test_a_missing_object_is_refused_with_an_error_message(broker: BrokerProcess, path: str, status: int) -> None:
     found, text, _ = get(broker, path)
     assert found == status
     assert json.loads(text)["error"]
 
 
 @pytest.mark.parametrize("headers", [{"Host": "rebound.example"}, {"Origin": "https://elsewhere.example"}])
-def test_a_foreign_page_gets_nothing(broker: BrokerProcess, headers: dict[str, str]) -> None:
+def test_a_page_of_another_site_is_refused(broker: BrokerProcess, headers: dict[str, str]) -> None:
     assert get(broker, "/", headers)[0] == get(broker, "/api/overview", headers)[0] == 403
 
 
@@ -234,7 +234,7 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
     assert [each for each in warnings if each["logger"] != "odradek.loop"] == []
 
 
-def test_pages_that_are_left_before_their_first_word_leave_no_traceback(broker: BrokerProcess) -> None:
+def test_a_client_that_leaves_before_the_first_event_causes_no_traceback(broker: BrokerProcess) -> None:
     reset = struct.pack("ii", 1, 0)  # With this option, the socket closes with RST.
     for _ in range(200):
         with socket.create_connection(("127.0.0.1", broker.ready["http_port"])) as left:

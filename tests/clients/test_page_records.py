@@ -120,7 +120,7 @@ def test_records_are_found(broker: BrokerProcess, query: dict[str, str], expecte
     assert offsets(all_of(broker, topic="orders", **query)) == expected
 
 
-def test_a_tail_asks_for_what_came_later(broker: BrokerProcess) -> None:
+def test_a_tail_requests_only_later_records(broker: BrokerProcess) -> None:
     before = ask(broker, "records", topic="values")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("values", b"later")
@@ -172,7 +172,7 @@ def test_whatever_a_record_holds_is_downloaded(broker: BrokerProcess) -> None:
     ["order=up", "in=body", "state=lost", "path=order", "path=$..a..b", "path=$.a+==+b", "at=x", "partition=-1",
      "timestamp=noon", "path=$[x]", "path=$."],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_in_words(broker: BrokerProcess, query: str) -> None:
+def test_an_invalid_query_is_refused_with_an_error_message(broker: BrokerProcess, query: str) -> None:
     with pytest.raises(HTTPError) as refused:
         urlopen(f"http://127.0.0.1:{broker.ready['http_port']}/api/records?topic=orders&{query}", timeout=60)
     assert json.loads(refused.value.read())["code"] == "INVALID_REQUEST"

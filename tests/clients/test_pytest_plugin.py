@@ -202,11 +202,11 @@ def test_a_run_that_needs_no_cluster_imports_the_plugin_alone(tmp_path: Path) ->
     assert "['odradek', 'odradek.testing', 'odradek.testing.pytest_plugin']" in report, report
 
 
-def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_invalid_address_is_refused_and_named(tmp_path: Path) -> None:
     report = run(tmp_path, "def test_it(kafka): pass\n", "--odradek", "nowhere")
     assert "--odradek nowhere is not HOST:PORT" in report
 
 
-def test_a_code_that_kafka_does_not_have_is_told_by_its_number() -> None:
+def test_an_error_code_that_kafka_lacks_is_reported_by_its_number() -> None:
     answer = {"responses": [{"errorCode": 0}, {"errorCode": 6}, {"errorCode": 999}]}
     assert errors_in(answer) == ["NOT_LEADER_OR_FOLLOWER", "999"]

@@ -46,7 +46,7 @@ def quota(bootstrap: str, entity_type: str, name: str, key: str, limit: float) -
     alter(remove=True)
 
 
-def test_a_producer_and_a_consumer_get_everything_through_and_are_told(bootstrap: str, topic: str) -> None:
+def test_throttled_clients_deliver_all_records_and_get_the_throttle_time(bootstrap: str, topic: str) -> None:
     told: list[Any] = []
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "throttled", "throttle_cb": told.append}
     values = [bytes([number]) * RECORD_BYTES for number in range(RECORDS)]

@@ -63,7 +63,7 @@ def refusal(broker: BrokerProcess) -> str:
 
 
 @pytest.mark.posix  # Windows has no user ids.
-def test_a_broker_on_a_directory_that_it_may_not_write_to_says_what_to_do(data_dir: Path) -> None:
+def test_a_broker_without_write_permission_explains_what_to_do(data_dir: Path) -> None:
     data_dir.mkdir()
     allow(data_dir, READ_ONLY)
     told = refusal(ModestBroker(data_dir))
@@ -71,7 +71,7 @@ def test_a_broker_on_a_directory_that_it_may_not_write_to_says_what_to_do(data_d
     assert f"let the user of this process (uid {os.geteuid()}) write to it" in told
 
 
-def test_a_broker_on_a_read_only_file_system_says_what_to_do(tmp_path: Path) -> None:
+def test_a_broker_on_a_read_only_file_system_explains_what_to_do(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("mounts are not allowed here")
     with BrokerProcess(tmp_path / "data") as broker:

@@ -105,7 +105,7 @@ def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
     assert "TOPIC_AUTHORIZATION_FAILED" in err
 
 
-def test_the_test_that_fails_does_so_for_the_reason_that_is_given(tmp_path: Path) -> None:
+def test_the_failing_example_test_fails_for_the_documented_reason(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(example("A test that fails, and why"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--color=no", "test_orders.py"],

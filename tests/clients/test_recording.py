@@ -46,7 +46,7 @@ def produce(bootstrap: str, count: int, **settings: object) -> None:
         assert producer.flush(10) == 0
 
 
-def test_what_a_client_was_answered_is_recorded_also_by_a_broker_that_is_killed(tmp_path: Path) -> None:
+def test_responses_are_recorded_even_if_the_broker_is_killed(tmp_path: Path) -> None:
     broker = RecordedBroker(tmp_path / "data", {"odradek.control.enable": "true"})
     broker.start()
     produce(broker.bootstrap, 20)

@@ -30,7 +30,7 @@ def test_every_codec_of_every_writer_is_read_by_every_reader(
 
 
 @pytest.mark.parametrize("wanted", CODECS[1:])
-def test_a_topic_with_its_own_codec_returns_what_was_sent_with_another(
+def test_a_topic_with_its_own_codec_returns_records_that_were_sent_with_another_codec(
     bootstrap: str, wanted: str, speaker: Speaker
 ) -> None:
     topic = create_topic(bootstrap, "recompressed", config={"compression.type": wanted})

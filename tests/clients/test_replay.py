@@ -153,14 +153,14 @@ def test_without_control_its_calls_are_named_as_left_out(disturbed: Path) -> Non
     assert "EndTxn" in done.stdout
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("no recording")
     assert command("replay", str(path)).returncode == 2
     assert command("replay", str(tmp_path / "none")).returncode == 2
 
 
-def test_a_proxy_records_what_a_broker_would_have(tmp_path: Path) -> None:
+def test_a_proxy_makes_the_same_recording_as_a_broker(tmp_path: Path) -> None:
     path = tmp_path / "recording"
     reserved = ReservedPort()
     port = reserved.number
@@ -182,7 +182,7 @@ def test_a_proxy_records_what_a_broker_would_have(tmp_path: Path) -> None:
     assert "bypassed the recording" not in judged.stderr
 
 
-def test_a_proxy_that_clients_are_sent_past_says_so_and_proves_nothing(tmp_path: Path) -> None:
+def test_a_proxy_warns_if_clients_are_directed_past_it(tmp_path: Path) -> None:
     path = tmp_path / "recording"
     process = Process({"advertised.listeners": "PLAINTEXT://localhost:1"})
     warned: list[tuple[str, int]] = []

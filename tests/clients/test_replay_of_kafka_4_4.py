@@ -56,7 +56,7 @@ def test_a_recording_of_kafka_4_4_0_is_answered_alike() -> None:
     check_alike(RECORDED)
 
 
-def test_the_recording_has_what_kafka_4_4_changed() -> None:
+def test_the_recording_has_the_api_versions_that_kafka_4_4_changed() -> None:
     received = [each.body for each in entries() if each.kind is Kind.RECEIVED]
     asked = {(int.from_bytes(body[:2]), int.from_bytes(body[2:4])) for body in received}
     assert {(api.value, version) for api, version in CHANGED} <= asked

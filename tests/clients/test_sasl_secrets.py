@@ -101,7 +101,7 @@ def as_text(secret: str | bytes) -> tuple[str, ...]:
     return str(secret)[2:-1], secret.hex(), base64.b64encode(secret).decode()
 
 
-def test_scenario_158_no_secret_is_told_or_logged(broker: BrokerProcess) -> None:
+def test_scenario_158_no_secret_is_returned_or_logged(broker: BrokerProcess) -> None:
     told: list[str] = []
     for mechanism, token in (
         ("PLAIN", f"\0alice\0{GUESS}".encode()),
@@ -152,7 +152,7 @@ def test_scenario_158_no_secret_is_told_or_logged(broker: BrokerProcess) -> None
 
 
 def test_no_password_is_written_to_the_data_directory(broker: BrokerProcess) -> None:
-    test_scenario_158_no_secret_is_told_or_logged(broker)
+    test_scenario_158_no_secret_is_returned_or_logged(broker)
     content = b"".join(path.read_bytes() for path in broker.data_dir.rglob("*") if path.is_file())
     assert b"bob" in content
     for secret in NEVER_ON_DISK:

@@ -107,7 +107,7 @@ def test_bodies_of_other_types_and_pages_of_other_sites_are_refused(registry: Re
     assert registry.ask("GET", "/subjects") == (200, [])
 
 
-def test_a_check_of_compatibility_registers_nothing_and_says_what_does_not_fit(registry: RegistryCaller) -> None:
+def test_a_compatibility_check_registers_nothing_and_names_the_incompatible_part(registry: RegistryCaller) -> None:
     registry.register("a", "id")
     path = "/compatibility/subjects/a/versions/latest"
     assert registry.ask("POST", path, {"schema": record("id", "more")}) == (200, {"is_compatible": True})

@@ -64,7 +64,7 @@ def test_a_schema_is_registered_shown_and_listed(schemas: Run, tmp_path: Path) -
     assert row == {"subject": "orders-value", "type": "AVRO", "latest_version": 2, "id": shown["id"]}
 
 
-def test_a_check_says_what_does_not_fit_and_registers_nothing(schemas: Run) -> None:
+def test_a_check_names_the_incompatible_field_and_registers_nothing(schemas: Run) -> None:
     schemas("register", "checked-value", "-", stdin=order())
     assert "is compatible" in schemas("check", "checked-value", "-", stdin=order(NOTE)).stdout
     refused = schemas("check", "checked-value", "-", stdin=order(AMOUNT), status=6).stdout
@@ -105,7 +105,7 @@ def test_missing_subjects_versions_and_files_are_named(schemas: Run) -> None:
     assert "no-file.avsc" in schemas("register", "there-value", "no-file.avsc", status=1).stderr
 
 
-def test_a_registry_that_cannot_be_reached_or_is_none_is_told_from_a_refusal(tmp_path: Path) -> None:
+def test_an_unreachable_or_missing_registry_differs_from_a_refusal(tmp_path: Path) -> None:
     reserved = ReservedPort()
     nobody = command("schemas", "list", "--registry", f"http://127.0.0.1:{reserved.number}")
     assert nobody.returncode == 3

@@ -171,7 +171,7 @@ def pair_of(answer: InitProducerIdResponse) -> Pair:
     return answer.producer_id, answer.producer_epoch
 
 
-def test_a_kill_9_does_not_open_what_somebody_else_has_taken_over(tmp_path: Path) -> None:
+def test_a_kill_9_does_not_unseal_a_transaction_with_a_new_owner(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
         assert isinstance(broker, BrokerProcess)
         create_topic(broker.bootstrap, TOPIC, 1, exact=True)
@@ -194,7 +194,7 @@ def test_a_kill_9_does_not_open_what_somebody_else_has_taken_over(tmp_path: Path
 
 
 @pytest.mark.parametrize("coordinator", [1, 2])
-def test_a_node_that_leads_the_partition_refuses_what_another_node_has_sealed(
+def test_a_leader_refuses_records_of_a_transaction_that_another_node_has_sealed(
     odradek: Odradek, coordinator: int
 ) -> None:
     with odradek.cluster(nodes=2, settings=SETTINGS) as kafka:

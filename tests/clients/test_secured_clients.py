@@ -101,7 +101,7 @@ async def prepare(bootstrap: str) -> None:
 
 @pytest.mark.parametrize(("protocol", "mechanism"), CASES)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_record_goes_there_and_back(
+def test_a_record_is_produced_and_consumed(
     secured: SecuredBroker, client: str, protocol: str, mechanism: str | None
 ) -> None:
     value = f"{client} {protocol} {mechanism}".encode()
@@ -119,7 +119,7 @@ async def refused(access: Access) -> own.ClientError:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-async def test_our_client_is_told_why_a_login_is_refused(secured: SecuredBroker, protocol: str, mechanism: str) -> None:
+async def test_our_client_reports_why_a_login_is_refused(secured: SecuredBroker, protocol: str, mechanism: str) -> None:
     right = secured.access(protocol, mechanism)
     wrong = replace(right, user="") if mechanism == "OAUTHBEARER" else replace(right, password="wrong")
     error = await refused(wrong)
@@ -128,7 +128,7 @@ async def test_our_client_is_told_why_a_login_is_refused(secured: SecuredBroker,
     assert "refused the login" in str(error)
 
 
-async def test_our_client_is_told_which_security_a_listener_has(secured: SecuredBroker) -> None:
+async def test_our_client_names_the_security_protocol_that_the_listener_expects(secured: SecuredBroker) -> None:
     """The client does the opposite of what the listener expects, both for TLS and for the login."""
     without_tls = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"])
     with_tls = replace(secured.access("SSL"), bootstrap=secured.listeners["PLAINTEXT"])
@@ -209,7 +209,7 @@ def aiokafka_reports(access: Access) -> list[str]:
 
 
 @pytest.mark.parametrize("mistake", ["password", "authority", "without TLS", "without a login"])
-def test_the_other_clients_are_told_that_they_are_refused(secured: SecuredBroker, mistake: str) -> None:
+def test_other_client_libraries_report_the_refusal(secured: SecuredBroker, mistake: str) -> None:
     access, event = {
         "password": (replace(secured.access("SASL_SSL", "SCRAM-SHA-512"), password="wrong"), "_AUTHENTICATION"),
         "authority": (replace(secured.access("SSL"), ca_file=str(secured.other_ca_file)), "_SSL"),

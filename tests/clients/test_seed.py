@@ -107,7 +107,7 @@ def test_a_seed_is_there_when_the_broker_is_ready_and_the_next_start_adds_nothin
         assert broker.log_text().count("seed: everything existed already") == 2
 
 
-def test_the_next_start_leaves_alone_what_clients_have_changed(tmp_path: Path, seed: Path) -> None:
+def test_the_next_start_keeps_the_changes_of_clients(tmp_path: Path, seed: Path) -> None:
     seed.write_text(YAML.partition("acls:")[0])  # The seed contains no ACLs here, because they need an authorizer.
     with BrokerProcess(tmp_path / "data", words=["--seed", str(seed), "--topic", "clicks:2"]) as broker:
         assert isinstance(broker, BrokerProcess)

@@ -83,7 +83,7 @@ def test_each_record_goes_to_one_of_the_members(quick: Broker) -> None:
         assert polled(late, until=1) == ["last"]
 
 
-def test_what_was_acknowledged_is_not_delivered_again_after_a_restart(quick: Broker) -> None:
+def test_acknowledged_records_are_not_delivered_again_after_a_restart(quick: Broker) -> None:
     topic = create_topic(quick.bootstrap, "restarted")
     configure(quick, "g", share_auto_offset_reset="earliest")
     produce(quick, topic, ["0", "1", "2"])

@@ -38,7 +38,7 @@ async def json_output(*words: str) -> Any:
     return json.loads(await asyncio.to_thread(odradek, *words, "--json"))
 
 
-async def test_what_a_query_left_open_is_told_and_ended_as_its_ledger_says(broker: Broker) -> None:
+async def test_the_open_transactions_of_a_query_are_listed_and_ended_according_to_its_ledger(broker: Broker) -> None:
     at = ("-b", broker.bootstrap)
     topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
     query, stop = Query(broker.bootstrap, topic), Stop(CommitStep.DECIDED)

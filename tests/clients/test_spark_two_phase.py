@@ -186,7 +186,7 @@ async def test_a_batch_without_rows_writes_nothing(query: Query) -> None:
     assert query.sink.name not in await read_entries(query.brokers)
 
 
-async def test_a_batch_without_rows_aborts_what_is_left_open(query: Query) -> None:
+async def test_a_batch_without_rows_aborts_the_open_transactions_of_an_earlier_run(query: Query) -> None:
     driver = query.driver()
     await query.prepare("an earlier run", 0, 0)
     await driver.sink.commit([], 0)
@@ -233,7 +233,7 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1], ids=["topic made anew", "older copy"])
-async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: Query, kept: int) -> None:
+async def test_a_ledger_that_lost_a_decision_of_the_driver_is_refused(query: Query, kept: int) -> None:
     """Such a ledger could lose rows of committed batches without an error."""
     driver = query.driver()
     for batch in range(3):
@@ -253,7 +253,7 @@ async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: 
     await query.check()
 
 
-async def test_a_replay_with_another_number_of_rows_is_loud(query: Query) -> None:
+async def test_a_replay_with_another_number_of_rows_fails(query: Query) -> None:
     await query.driver().write()
     replay = query.driver()
     await replay.prepare(batch=0)
@@ -263,7 +263,7 @@ async def test_a_replay_with_another_number_of_rows_is_loud(query: Query) -> Non
     await query.check()
 
 
-async def test_a_replay_with_other_rows_is_told(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_replay_with_other_rows_is_logged(query: Query, caplog: pytest.LogCaptureFixture) -> None:
     await query.driver().write()
     replay = query.driver()
     await replay.prepare(batch=0)
@@ -273,7 +273,7 @@ async def test_a_replay_with_other_rows_is_told(query: Query, caplog: pytest.Log
     await query.check()
 
 
-async def test_what_an_operator_ends_after_the_decision_is_named(query: Query) -> None:
+async def test_the_error_names_a_transaction_that_an_operator_ended_after_the_decision(query: Query) -> None:
     stop = Stop(CommitStep.DECIDED)
     driver = query.driver(stop)
     await driver.write_until(stop)
@@ -337,7 +337,7 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
 # --- Failed writes: the transactions of a run's tasks end, whether or not the tasks have answered.
 
 
-async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query: Query) -> None:
+async def test_an_abort_also_ends_the_transactions_of_tasks_without_a_response(query: Query) -> None:
     """One task has voted, one has prepared but cannot answer any more, and one is still writing."""
     driver = query.driver()
     vote = await query.prepare(driver.run, 0, 0)
@@ -404,7 +404,7 @@ async def test_the_abort_of_one_run_leaves_another_run_alone(query: Query) -> No
     await query.check()
 
 
-async def test_what_cannot_be_ended_is_named_with_the_command_that_ends_it(
+async def test_the_error_names_open_transactions_and_the_command_that_ends_them(
     query: Query, broker: Broker, unused_tcp_port: int
 ) -> None:
     driver = query.driver()
@@ -435,7 +435,7 @@ async def test_transactions_that_ended_before_the_decision_are_not_decided(query
     await query.check()
 
 
-async def test_a_batch_that_fails_again_and_again_does_not_grow_the_ledger(query: Query) -> None:
+async def test_a_batch_that_fails_repeatedly_does_not_grow_the_ledger(query: Query) -> None:
     await query.driver().write()
     for _ in range(3):
         driver = query.driver()
@@ -446,7 +446,7 @@ async def test_a_batch_that_fails_again_and_again_does_not_grow_the_ledger(query
     await query.check()
 
 
-async def test_a_replay_ends_what_an_earlier_copy_of_its_batch_left_open(query: Query) -> None:
+async def test_a_replay_ends_transactions_that_an_earlier_attempt_of_its_batch_left_open(query: Query) -> None:
     """A failed attempt of the deciding run opened its transaction only after the decision."""
     first = query.driver()
     await first.write()
@@ -593,7 +593,7 @@ async def test_an_abort_that_obeys_loses_a_decided_batch(query: Query) -> None:
         await query.check()
 
 
-async def test_a_sweep_without_the_doomed_list_loses_what_a_second_driver_decides(query: Query) -> None:
+async def test_a_sweep_without_the_doomed_list_loses_the_decision_of_a_second_driver(query: Query) -> None:
     """The second driver has already checked that its transactions are open, but has not decided yet."""
     sweeps, decides = Stop(CommitStep.FINISHED, 1), Stop(CommitStep.LISTED)
     old, new = query.driver(sweeps, SweepWithoutDoom), query.driver(decides, SweepWithoutDoom)

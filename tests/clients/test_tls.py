@@ -188,16 +188,14 @@ def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
 # --- Refused clients and their errors: scenarios 10 to 17.
 
 
-def test_scenario_010_a_client_that_only_speaks_another_version_is_told_so(
+def test_scenario_010_a_client_with_an_unsupported_tls_version_gets_an_alert(
     broker: BrokerProcess, directory: Path
 ) -> None:
     context = client_context(directory, minimum_version=ssl.TLSVersion.TLSv1_3)
     assert alert_of(broker, "OLD", context) == "TLSV1_ALERT_PROTOCOL_VERSION"
 
 
-def test_scenario_011_a_client_without_a_certificate_is_told_that_it_needs_one(
-    broker: BrokerProcess, directory: Path
-) -> None:
+def test_scenario_011_a_client_without_a_certificate_gets_an_alert(broker: BrokerProcess, directory: Path) -> None:
     assert alert_of(broker, "CERT", client_context(directory)) == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
     older = client_context(directory, maximum_version=ssl.TLSVersion.TLSv1_2)
     assert alert_of(broker, "CERT", older) == "SSLV3_ALERT_HANDSHAKE_FAILURE"
@@ -236,7 +234,9 @@ def test_scenario_011_librdkafka_reports_the_alert(broker: BrokerProcess, direct
 
 
 @pytest.mark.parametrize("bytes_in_the_clear", [ASK, b"GET / HTTP/1.0\r\n\r\n", bytes(64), b"\x80" * 64])
-def test_scenario_013_what_is_no_tls_is_closed_without_a_byte(broker: BrokerProcess, bytes_in_the_clear: bytes) -> None:
+def test_scenario_013_a_plaintext_client_is_disconnected_without_a_response(
+    broker: BrokerProcess, bytes_in_the_clear: bytes
+) -> None:
     with connect(broker, "ANY") as client:
         client.sendall(bytes_in_the_clear)
         port = client.getsockname()[1]
@@ -281,9 +281,7 @@ def test_scenario_017_a_client_that_no_rule_names_is_closed_at_its_first_request
 # --- Hostile peers do not affect other clients.
 
 
-def test_a_client_is_served_beside_a_thousand_handshakes_that_nobody_goes_on_with(
-    broker: BrokerProcess, directory: Path
-) -> None:
+def test_a_client_is_served_beside_a_thousand_unfinished_handshakes(broker: BrokerProcess, directory: Path) -> None:
     idle = [connect(broker, "ANY") for _ in range(500)]
     begun = [connect(broker, "CERT") for _ in range(500)]
     hello = client_hello(directory)
@@ -299,7 +297,7 @@ def test_a_client_is_served_beside_a_thousand_handshakes_that_nobody_goes_on_wit
             peer.close()
 
 
-def test_a_handshake_that_nobody_goes_on_with_is_ended(directory: Path, tmp_path: Path) -> None:
+def test_an_unfinished_handshake_is_ended(directory: Path, tmp_path: Path) -> None:
     settings = ssl_settings(directory) | {"odradek.authentication.timeout.ms": 200}
     with BrokerProcess(tmp_path / "data", settings) as broker:
         assert isinstance(broker, BrokerProcess)
@@ -333,7 +331,7 @@ def send_junk_after_handshakes(broker: BrokerProcess, directory: Path) -> None:
                     pass
 
 
-def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: BrokerProcess, directory: Path) -> None:
+def test_damaged_tls_records_and_junk_after_a_handshake_do_no_harm(broker: BrokerProcess, directory: Path) -> None:
     """The test sends parts of a hello, hellos with changed bytes, a truncated record, and junk within a session."""
     hello = client_hello(directory)
     for length in range(0, len(hello), 7):
@@ -348,7 +346,7 @@ def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: Broker
     assert "Traceback" not in broker.log_text()
 
 
-def test_what_follows_a_handshake_harms_nobody_without_uvloop(directory: Path, tmp_path: Path) -> None:
+def test_junk_after_a_handshake_does_no_harm_without_uvloop(directory: Path, tmp_path: Path) -> None:
     """A traceback in the broker's log fails the test."""
     settings = ssl_settings(directory) | {
         "listeners": "ANY://localhost:0",

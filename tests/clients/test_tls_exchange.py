@@ -118,7 +118,7 @@ def test_scenarios_028_and_029_stores_are_exchanged_for_a_listener_of_a_broker_o
 
 
 @pytest.mark.parametrize("prefix", ["", "listener.name.ssl."])
-def test_what_would_keep_the_broker_from_starting_again_is_refused(tmp_path: Path, prefix: str) -> None:
+def test_a_setting_that_would_prevent_the_next_start_is_refused(tmp_path: Path, prefix: str) -> None:
     directory = another_authority()
     with BrokerProcess(tmp_path / "data", ssl_settings(directory)) as broker:
         assert isinstance(broker, BrokerProcess)

@@ -247,7 +247,7 @@ def test_a_transaction_goes_on_over_a_restart_of_the_broker(
 
 @pytest.mark.slow  # runs in `make test-slow`
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_restart(
+def test_a_new_producer_aborts_the_open_transaction_of_a_lost_one_after_a_restart(
     start_broker: StartBroker, library: Open, how: str
 ) -> None:
     broker = start_broker(SETTINGS)

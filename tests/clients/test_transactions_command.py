@@ -167,7 +167,7 @@ def in_doubt(bootstrap: str, *words: str) -> dict[str, dict[str, Any]]:
     return {row["transactional_id"]: row for row in found("list", "--in-doubt", "-b", bootstrap, *words)}
 
 
-def test_what_waits_for_a_decision_from_elsewhere_is_in_doubt_and_shown_with_whom_it_holds_up(bootstrap: str) -> None:
+def test_a_prepared_transaction_is_in_doubt_and_listed_with_the_records_that_it_holds_back(bootstrap: str) -> None:
     first, second = create_topic(bootstrap, "first"), create_topic(bootstrap, "second")
     ordinary = in_transaction(bootstrap, "doubt-ordinary", second)
     pair = in_two_phase_commit(bootstrap, "doubt-prepared", first, second)
@@ -222,7 +222,7 @@ def test_a_two_phase_commit_is_ended_by_force_only_and_its_owner_is_fenced(boots
     assert "forced" not in in_doubt(bootstrap)
 
 
-def test_by_force_whoever_owns_an_id_without_a_transaction_is_fenced_too(bootstrap: str) -> None:
+def test_force_terminate_fences_the_owner_of_an_id_without_a_transaction(bootstrap: str) -> None:
     producer = producer_of(bootstrap, "forced-idle")
     done = transactions("force-terminate", "-b", bootstrap, "--transactional-id", "forced-idle")
     assert done.stdout == "forced-idle had no open transaction (Empty); its owner is fenced.\n"
@@ -245,7 +245,7 @@ def test_by_force_whoever_owns_an_id_without_a_transaction_is_fenced_too(bootstr
         (["find-hanging", "--broker-id", "7", "--topic", "TOPIC", "--partition", "0"], "there is no partition", 4),
     ],
 )
-def test_what_cannot_be_done_is_said_with_its_status(
+def test_an_impossible_action_is_explained_and_has_its_exit_status(
     bootstrap: str, words: list[str], complaint: str, status: int
 ) -> None:
     topic = create_topic(bootstrap, "there") if "TOPIC" in words else ""
@@ -261,7 +261,7 @@ def test_a_broker_that_is_not_there_is_named() -> None:
     assert "no broker can be reached at 127.0.0.1:1: Connection refused" in done.stderr
 
 
-def test_half_a_place_is_refused_before_anything_is_asked() -> None:
+def test_an_incomplete_position_is_refused_before_any_request() -> None:
     for words in (
         ["--topic", "t"],
         ["--topic", "t", "--partition", "0"],

@@ -101,7 +101,7 @@ def test_scenarios_001_and_002_rejected_records_are_archiving_then_copied_then_a
     wait_for("the start offset", lambda: shared.start_and_lag() == (4, 6))
 
 
-def test_scenario_003_what_is_released_at_the_delivery_limit_is_a_dead_letter(broker: Broker) -> None:
+def test_scenario_003_a_record_released_at_the_delivery_limit_is_a_dead_letter(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "released")
     member = holding_again(shared)
     assert member.acknowledge((0, 4, RELEASE), (5, 9, ACCEPT)) is NONE
@@ -111,7 +111,7 @@ def test_scenario_003_what_is_released_at_the_delivery_limit_is_a_dead_letter(br
     assert member.fetch() == []
 
 
-def test_scenario_004_so_is_one_whose_lock_runs_out(broker: Broker) -> None:
+def test_scenario_004_a_record_whose_last_lock_expires_is_a_dead_letter(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "expired")
     shared.configure(share_record_lock_duration_ms=1_000)
     member = holding_again(shared, 3)
@@ -120,7 +120,7 @@ def test_scenario_004_so_is_one_whose_lock_runs_out(broker: Broker) -> None:
     member.leave()
 
 
-def test_scenario_005_so_is_one_whose_member_loses_its_connection(broker: Broker) -> None:
+def test_scenario_005_a_record_whose_member_loses_its_connection_is_a_dead_letter(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "disconnected")
     member = holding_again(shared, 3)
     member.close()
@@ -153,14 +153,14 @@ def test_scenario_007_without_a_topic_and_without_its_creation_they_are_archived
     assert shared.queue not in shared.topics()
 
 
-def test_scenario_008_so_are_they_where_the_topic_is_not_marked(broker: Broker) -> None:
+def test_scenario_008_records_are_archived_uncopied_if_the_topic_is_not_marked(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "unmarked", has_queue=False)
     shared.create(shared.queue)
     reject_two(shared)
     assert shared.copies() == []
 
 
-def test_scenario_009_so_are_they_where_its_name_lacks_the_prefix(broker: Broker) -> None:
+def test_scenario_009_records_are_archived_uncopied_if_the_topic_lacks_the_prefix(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "prefix", has_queue=False)
     shared.create("other.a", {MARK: "true"})
     shared.configure(errors_deadletterqueue_topic_name="other.a")
@@ -331,14 +331,14 @@ def first_fetch_after_storing(shared: SharedTopic) -> RawMember:
     return member
 
 
-def test_scenario_021_what_is_stored_as_archiving_is_copied_when_the_share_partition_is_loaded(broker: Broker) -> None:
+def test_scenario_021_records_stored_as_archiving_are_copied_when_the_share_partition_is_loaded(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "loaded")
     member = first_fetch_after_storing(shared)
     assert shared.copies() == copies_of(shared, 0, 1) + copies_of(shared, 2, 3, count=2, cause=TOO_MANY)
     member.leave()
 
 
-def test_scenario_022_it_is_archived_uncopied_where_the_group_names_no_topic_any_more(broker: Broker) -> None:
+def test_scenario_022_loaded_records_are_archived_uncopied_if_the_group_names_no_topic_any_more(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "unnamed")
     shared.configure(errors_deadletterqueue_topic_name="")
     member = first_fetch_after_storing(shared)
@@ -346,7 +346,7 @@ def test_scenario_022_it_is_archived_uncopied_where_the_group_names_no_topic_any
     member.leave()
 
 
-def test_scenario_023_a_crash_between_the_writes_has_it_copied_by_the_first_fetch_after_it(mortal: Broker) -> None:
+def test_scenario_023_after_a_crash_between_the_writes_the_first_fetch_copies_the_records(mortal: Broker) -> None:
     shared = SharedTopic(mortal.bootstrap, "crashed")
     shared.produce_many(10)
     member = RawMember(shared)
@@ -446,7 +446,7 @@ def test_scenario_030_a_topic_in_which_not_even_the_headers_fit_gets_no_copy(bro
     assert shared.copies() == []
 
 
-def test_scenario_031_the_group_is_asked_for_its_topic_at_each_event(broker: Broker) -> None:
+def test_scenario_031_the_topic_setting_of_the_group_is_read_for_each_event(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "renamed")
     member = holding(shared)
     shared.configure(errors_deadletterqueue_topic_name="")
@@ -467,7 +467,7 @@ def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wante
     raise AssertionError(f"no record came to {wanted}")
 
 
-def test_scenario_032_what_a_raised_log_start_passes_is_no_dead_letter(broker: Broker) -> None:
+def test_scenario_032_records_below_a_raised_log_start_are_no_dead_letters(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "passed")
     member = holding_four_of_eight(shared)
     assert member.acknowledge((0, 3, RELEASE)) is NONE
@@ -478,7 +478,7 @@ def test_scenario_032_what_a_raised_log_start_passes_is_no_dead_letter(broker: B
     assert shared.copies() == []
 
 
-def test_scenario_032_nor_is_what_a_new_start_offset_passes(broker: Broker) -> None:
+def test_scenario_032_records_below_an_altered_start_offset_are_no_dead_letters(broker: Broker) -> None:
     shared = SharedTopic(broker.bootstrap, "altered")
     member = holding(shared)
     assert member.acknowledge((0, 9, RELEASE)) is NONE

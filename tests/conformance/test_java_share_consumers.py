@@ -75,6 +75,6 @@ STORIES = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_javas_share_consumers_see_what_the_story_tells(clients: Tools, broker: Broker, name: str) -> None:
+def test_javas_share_consumers_see_the_expected_story(clients: Tools, broker: Broker, name: str) -> None:
     topic = create_topic(broker.bootstrap, name)
     assert clients.run("shared", broker.bootstrap, name, topic).lines == STORIES[name]

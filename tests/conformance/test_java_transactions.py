@@ -110,7 +110,7 @@ def test_transactions_lists_and_describes(tools: Tools, at: tuple[str, str], bro
     assert len(producers) == 2
 
 
-def test_transactions_aborts_what_is_open(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
+def test_transactions_aborts_an_open_transaction(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
     """The tool aborts the transaction by its start offset. The marker goes directly to the partition, as for a hanging
     transaction."""
     name = f"{topic}-open"
@@ -128,7 +128,7 @@ def test_transactions_aborts_what_is_open(tools: Tools, at: tuple[str, str], bro
     assert consumed.lines == ["behind it"]
 
 
-def test_transactions_finds_and_aborts_what_hangs(tools: Tools, tmp_path: Path) -> None:
+def test_transactions_finds_and_aborts_a_hanging_transaction(tools: Tools, tmp_path: Path) -> None:
     """The transaction is open in the partition and unknown to its coordinator. It is an hour old, which exceeds the
     tool's limit of fifteen minutes."""
     with new_broker(tmp_path / "data", {"transaction.partition.verification.enable": "false"}) as broker:

@@ -133,7 +133,7 @@ def copied(directory: Path, to: Path) -> Path:
     return Path(shutil.copytree(directory, to / directory.name))
 
 
-def test_kafka_delivers_what_was_not_committed_and_nothing_else(kafka: Broker) -> None:
+def test_kafka_delivers_only_the_records_without_committed_acknowledgements(kafka: Broker) -> None:
     """Records with pending acknowledgements are delivered for the second time. The killed broker also held the other
     records, but their first delivery was not stored."""
     with worker(kafka.bootstrap, QUEUE, GROUP) as consumer:

@@ -46,7 +46,7 @@ def is_complete(client: TwoPhaseClient, transactional_id: str) -> bool:
 
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
 @pytest.mark.parametrize("release", EMULATED)
-def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_with(
+def test_kafka_keeps_prepared_transactions_and_ends_them_with_their_original_id_and_epoch(
     tmp_path: Path, release: str, stop: Callable[[Broker], None]
 ) -> None:
     names = ["open-commit", "open-abort", "kept-commit", "kept-abort", "kept-last", "kept-new", "kept-asked"]

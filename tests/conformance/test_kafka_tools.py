@@ -234,7 +234,7 @@ def test_groups_lists_the_type_of_each(tools: Tools, at: tuple[str, str], topic:
 # --- the broker
 
 
-def test_broker_api_versions_reads_what_we_advertise(tools: Tools, at: tuple[str, str]) -> None:
+def test_broker_api_versions_lists_the_versions_that_we_advertise(tools: Tools, at: tuple[str, str]) -> None:
     lines = tools.run("broker-api-versions", *at).lines
     assert lines[0] == f"{at[1]} (id: 1 rack: null isFenced: false) -> ("
     served = {line.split("(")[0].strip(): line for line in lines[1:-1] if "UNSUPPORTED" not in line}

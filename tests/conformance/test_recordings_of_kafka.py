@@ -51,7 +51,7 @@ def test_kafka_answers_a_recording_of_odradek_alike(tmp_path: Path) -> None:
         replay(recording, "--bootstrap-server", kafka)
 
 
-def test_odradek_answers_what_kafka_4_4_changed_as_the_running_kafka_does(tmp_path: Path) -> None:
+def test_odradek_answers_requests_that_kafka_4_4_changed_like_the_running_kafka(tmp_path: Path) -> None:
     """The recording in the repository was made in the same way. This test makes a new recording."""
     recording = tmp_path / "recording"
     record(recording, tmp_path)

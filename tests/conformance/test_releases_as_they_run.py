@@ -98,7 +98,7 @@ def pair(request: pytest.FixtureRequest, odradek: Odradek) -> Iterator[Pair]:
 
 
 @needs_kafka
-def test_a_release_offers_what_was_recorded_of_it(pair: Pair) -> None:
+def test_a_release_offers_its_recorded_api_versions(pair: Pair) -> None:
     recorded = json.loads(RECORDED.read_text())[pair.name]
     told = reported_versions(api_versions(int(pair.kafka.rpartition(":")[2])))
     assert text_of({name: recorded[name] for name in told}) == text_of(told)

@@ -149,7 +149,7 @@ def test_odradek_and_kafka_answer_alike(release: str, pair: tuple[Place, Place],
     assert not found, f"{len(found)} differences\n" + "\n".join(shown[:SHOWN])
 
 
-def test_what_we_serve_is_advertised_as_by_kafka(release: str, pair: tuple[Place, Place]) -> None:
+def test_api_versions_are_advertised_as_by_kafka(release: str, pair: tuple[Place, Place]) -> None:
     with Wire(pair[1].bootstrap) as wire:
         request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
         answer = wire.ask(request, 4, ApiVersionsResponse)

@@ -134,7 +134,7 @@ def test_there_is_a_schema_for_every_message_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_each_schema_states_what_the_definition_states(module: str) -> None:
+def test_each_schema_agrees_with_kafkas_definition(module: str) -> None:
     schema = load(module)
     definition = definitions(REFERENCE)[schema.name]
     assert schema.kind == definition["type"]

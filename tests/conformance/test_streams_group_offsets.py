@@ -182,7 +182,7 @@ def test_scenario_086_a_commit_with_an_epoch_before_the_assignment_is_stale(scen
     assert commit(scene, "a", 1) == [STALE]
 
 
-def test_scenario_087_who_may_fetch_offsets(scene: Scene) -> None:
+def test_scenario_087_offsets_are_fetched_at_the_member_epoch_or_without_a_member(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     commit(scene, "a", 2)
@@ -234,7 +234,7 @@ def test_scenario_090_offsets_are_deleted(scene: Scene) -> None:
     assert fetch(scene, None, -1) == (NONE, -1)
 
 
-def test_scenario_091_it_is_no_classic_group(scene: Scene) -> None:
+def test_scenario_091_a_streams_group_is_no_classic_group(scene: Scene) -> None:
     scene.member("a").join()
     request = DescribeGroupsRequest(groups=[scene.group], include_authorized_operations=True)
     (before,) = scene.talk.quietly(request, 5).groups

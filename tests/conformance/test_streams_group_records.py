@@ -188,7 +188,7 @@ def test_scenario_116_no_description_is_taken_without_a_store(scene: Scene, memb
     assert answer.error_message == "The broker has no streams group topology description plugin configured."
 
 
-def test_a_group_that_was_told_to_give_up_writes_nothing_more(scene: Scene) -> None:
+def test_a_group_writes_no_records_while_a_member_still_revokes_tasks(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)

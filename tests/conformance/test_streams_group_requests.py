@@ -146,7 +146,7 @@ def test_scenario_026_a_heartbeat_of_an_unknown_member_is_refused(scene: Scene, 
     )
 
 
-def test_scenario_027_an_epoch_that_no_member_was_told(scene: Scene) -> None:
+def test_scenario_027_a_heartbeat_with_an_unknown_higher_epoch_is_fenced(scene: Scene) -> None:
     a = scene.member("a")
     a.join()
     assert a.beat(member_epoch=99).refused == (

@@ -134,7 +134,7 @@ def test_scenario_108_a_member_needs_rights_to_its_group_and_to_each_topic(
     assert [of_admin.partitions_of(topic) for topic in (REPARTITION, CHANGELOG)] == [4, 4]
 
 
-def test_scenario_109_a_group_is_shown_to_those_who_may_describe_its_topics(
+def test_scenario_109_describing_a_group_requires_describe_on_its_topics(
     secured: SecuredBroker, of_admin: Scene, of_alice: Scene
 ) -> None:
     of_admin.group = of_alice.group = "with-a-hidden-topic"

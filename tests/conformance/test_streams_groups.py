@@ -43,7 +43,7 @@ def test_scenarios_001_and_002_and_003_and_004_a_task_is_given_up_before_another
     assert c.beat().epoch_and_tasks == (3, None)
 
 
-def test_scenarios_005_and_006_and_007_a_member_says_what_it_has_given_up(scene: Scene) -> None:
+def test_scenarios_005_and_006_and_007_a_member_reports_the_tasks_that_it_has_revoked(scene: Scene) -> None:
     a, c = scene.member("a"), scene.member("c")
     a.join()
     revoke_tasks(scene, a, c)

@@ -35,7 +35,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         made.talk.close()
 
 
-def test_scenario_122_what_kafka_4_3_refuses_and_leaves_as_it_is(scene: Scene) -> None:
+def test_scenario_122_kafka_4_3_refuses_static_members_and_keeps_the_assignment_epoch(scene: Scene) -> None:
     a = scene.member("a")
     assert a.join(version=VERSION, instance_id="one").refused == (
         ErrorCode.INVALID_REQUEST,

@@ -67,7 +67,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-def test_what_is_rejected_is_in_the_queue_and_nothing_else_whoever_is_killed(
+def test_exactly_the_rejected_records_are_in_the_queue_whichever_process_is_killed(
     broker: Broker, workers: Workers, watcher: Watcher
 ) -> None:
     print(f"SEED={SEED} {ROUNDS} rounds")

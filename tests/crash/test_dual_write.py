@@ -132,7 +132,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         made.close()
 
 
-def test_whoever_is_killed_at_whatever_step_both_sides_agree_and_nobody_decides_alone(world: World) -> None:
+def test_both_sides_agree_whichever_process_is_killed_at_any_step(world: World) -> None:
     count = ROUNDS // len(DATABASES)
     print(f"SEED={SEED} {count} rounds")
     for number, each in enumerate(islice(rounds(world.database.kind, world.rng), count)):
@@ -234,7 +234,7 @@ def test_a_second_instance_takes_over_while_the_first_one_sleeps_at_a_step(world
     assert [str(each) for each in anomalies(history(world))] == []
 
 
-def test_a_state_that_does_not_get_into_the_row_is_found_out(world: World) -> None:
+def test_a_state_that_is_not_stored_in_the_row_is_detected(world: World) -> None:
     """The checks find an intended bug in the recipe. With this bug, recovery aborts messages whose rows are
     committed."""
     if world.database.kind != SQLITE:

@@ -55,7 +55,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-def test_each_job_gives_one_result_whoever_is_killed(broker: Broker, workers: Workers, watcher: Watcher) -> None:
+def test_each_job_gives_one_result_whichever_process_is_killed(
+    broker: Broker, workers: Workers, watcher: Watcher
+) -> None:
     run_rounds(ROUNDS, "as in the example", broker, workers, watcher)
 
 
@@ -123,7 +125,7 @@ def jobs(broker: Broker) -> int:
 @pytest.mark.parametrize(
     ("kind", "fault"), [("acknowledges afterwards", Fault.REPEATED), ("acknowledges before", Fault.LOST)]
 )
-def test_who_acknowledges_outside_of_the_transaction_is_found_out(
+def test_acknowledgements_outside_of_the_transaction_are_detected(
     broker: Broker, workers: Workers, jobs: int, kind: str, fault: Fault
 ) -> None:
     workers.start(broker.bootstrap, NAMES[0], kind)
@@ -135,7 +137,7 @@ def test_who_acknowledges_outside_of_the_transaction_is_found_out(
     assert {each for each, _ in found} == {fault}
 
 
-def test_what_a_dead_worker_leaves_is_seen_and_its_successor_takes_over(
+def test_the_open_transaction_of_a_dead_worker_is_visible_and_its_successor_takes_over(
     broker: Broker, workers: Workers, jobs: int
 ) -> None:
     workers.start(broker.bootstrap, NAMES[0], "stages and dies")

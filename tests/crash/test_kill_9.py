@@ -113,7 +113,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
-def test_what_was_acknowledged_is_there_once_and_in_order(broker: Broker) -> None:
+def test_acknowledged_records_are_stored_once_and_in_order(broker: Broker) -> None:
     print(f"SEED={SEED} ROUNDS={ROUNDS}")
     rng = random.Random(SEED)
     topic = create_topic(broker.bootstrap, "written", PARTITIONS)

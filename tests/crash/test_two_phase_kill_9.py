@@ -159,7 +159,7 @@ def readable(bootstrap: str) -> list[bytes]:
         consumer.close()
 
 
-def test_what_was_prepared_outlives_every_kill_and_ends_as_was_decided(broker: Broker) -> None:
+def test_prepared_transactions_survive_every_kill_and_end_as_decided(broker: Broker) -> None:
     application = Application(broker)
     application.find_coordinator()
     application.recover()

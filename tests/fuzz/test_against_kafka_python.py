@@ -30,7 +30,7 @@ def assert_both_ways(module: str, version: int, choices: Choices) -> None:
     assert decode(message_class(module), version, written_by_them) == message
 
 
-def test_it_knows_most_of_what_clients_use() -> None:
+def test_kafka_python_has_most_apis_that_clients_use() -> None:
     assert len(CLASSES) >= 90
 
 

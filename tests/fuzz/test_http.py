@@ -199,7 +199,7 @@ def test_no_mutated_request_to_the_registry_is_answered_500(broker: BrokerProces
     ],
     ids=["token", "half a pair in the token", "depth", "half a pair", "as a name", "as a value", "number", "bytes"],
 )
-def test_what_is_no_text_or_no_json_is_refused(
+def test_a_body_that_is_not_text_or_not_json_is_refused(
     broker: BrokerProcess, token: bytes | None, body: bytes, status: int
 ) -> None:
     with socket.create_connection(("127.0.0.1", broker.ready["http_port"]), 30) as connection:

@@ -127,7 +127,7 @@ RULES: dict[str, Callable[[], LogConfig]] = {
 
 @pytest.mark.parametrize("kind", RULES)
 @pytest.mark.parametrize("codec", Compression)
-def test_what_validation_lets_through_everyone_can_read(codec: Compression, kind: str) -> None:
+def test_every_reader_can_read_a_batch_that_passes_validation(codec: Compression, kind: str) -> None:
     rng = Random(f"{SEED} validate {codec.name} {kind}")
     rules = BatchRules.of("t", 0, RULES[kind]())
     for _ in range(EXECUTIONS):

@@ -25,7 +25,7 @@ def size_of(root: Path) -> int:
     )
 
 
-def test_the_image_says_what_engines_and_registries_ask_for(image: Image) -> None:
+def test_the_image_has_the_metadata_that_engines_and_registries_require(image: Image) -> None:
     assert image.user != 0
     assert image.volumes == (DATA,)
     assert image.stop_signal == "SIGTERM"
@@ -60,7 +60,7 @@ def test_the_licences_of_all_that_it_holds_are_in_the_image(image: Image) -> Non
         assert (image.root / "usr/share/doc" / package / "copyright").exists(), package
 
 
-def test_it_becomes_healthy_takes_records_and_stops_in_time(start: Run, tmp_path: Path) -> None:
+def test_the_container_becomes_healthy_accepts_records_and_stops_in_time(start: Run, tmp_path: Path) -> None:
     broker = start(volume=tmp_path / "volume")
     broker.wait_for("accepts Kafka clients")
     produce("localhost:9092", "orders", ["1"])

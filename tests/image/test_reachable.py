@@ -22,7 +22,7 @@ def test_the_host_and_other_containers_both_connect(start: Run) -> None:
     assert "is told to connect to" not in broker.log
 
 
-def test_another_port_of_the_host_is_told_where_it_is_declared(start: Run) -> None:
+def test_clients_get_another_host_port_if_it_is_declared(start: Run) -> None:
     host = ReservedPort()
     address = f"localhost:{host.number}"
     broker = start(environment={"KAFKA_ODRADEK_ADVERTISE_PUBLISHED": address}, ports=((host.number, 9092),))

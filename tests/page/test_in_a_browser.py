@@ -63,7 +63,7 @@ def test_no_view_is_wider_than_the_window(browser: Browser, broker: BrokerProces
     assert beyond <= 0
 
 
-def test_what_a_record_holds_is_never_markup(browser: Browser, broker: BrokerProcess) -> None:
+def test_the_content_of_a_record_is_never_rendered_as_markup(browser: Browser, broker: BrokerProcess) -> None:
     page = opened(browser, broker.ready["http_port"], "records?topic=ledger&partition=0")
     assert "<b>not markup</b>" in page.inner_text("main")
     page.close()

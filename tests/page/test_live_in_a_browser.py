@@ -166,7 +166,7 @@ def test_a_pause_holds_the_view_until_it_ends(browser: Browser, broker: BrokerPr
     page.close()
 
 
-def test_an_unknown_view_says_so(browser: Browser, broker: BrokerProcess) -> None:
+def test_an_unknown_view_shows_an_error(browser: Browser, broker: BrokerProcess) -> None:
     page = watched(browser, broker, "tpoics")
     expect(page.locator("h1")).to_have_text("There is no view tpoics")
     page.close()

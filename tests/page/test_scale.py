@@ -60,7 +60,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.mark.parametrize(
     ("path", "at_most"), [("", PAGE_BYTES), ("api/topics", VIEW_BYTES), ("api/transactions", VIEW_BYTES)]
 )
-def test_answers_do_not_grow_with_what_there_is(broker: BrokerProcess, path: str, at_most: int) -> None:
+def test_responses_do_not_grow_with_the_number_of_topics_and_transactions(
+    broker: BrokerProcess, path: str, at_most: int
+) -> None:
     with urlopen(f"http://127.0.0.1:{broker.ready['http_port']}/{path}", timeout=60) as answer:
         body = answer.read()
     assert len(body) < at_most

@@ -122,7 +122,7 @@ def test_a_diagram_is_drawn_and_nothing_comes_from_elsewhere(browser: Browser, s
     assert [url for url in requested if not url.startswith((site, "data:", "blob:"))] == []
 
 
-def test_a_page_without_diagrams_does_not_load_what_draws_them(browser: Browser, site: str) -> None:
+def test_a_page_without_diagrams_does_not_load_mermaid(browser: Browser, site: str) -> None:
     page = shown(browser, site, "testing.html")
     scripts = page.eval_on_selector_all("script[src]", "all => all.map(each => each.src)")
     page.close()

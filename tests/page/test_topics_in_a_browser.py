@@ -87,7 +87,7 @@ def test_a_setting_is_changed_and_partitions_are_added(browser: Browser, broker:
     page.close()
 
 
-def test_a_condition_is_said_before_it_is_broken(browser: Browser, broker: BrokerProcess) -> None:
+def test_a_condition_of_an_action_is_shown_before_the_user_violates_it(browser: Browser, broker: BrokerProcess) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "busy", "auto.offset.reset": "earliest"})
     consumer.subscribe(["few"])
     assert consumer.consume(1, 30)
@@ -127,7 +127,7 @@ def test_an_acl_a_user_and_a_quota_are_added_and_removed(browser: Browser, broke
     page.close()
 
 
-def test_a_share_group_is_offered_only_what_kafka_lets_it(browser: Browser, broker: BrokerProcess) -> None:
+def test_a_share_group_is_offered_only_the_positions_that_kafka_allows(browser: Browser, broker: BrokerProcess) -> None:
     with worker(broker.bootstrap, "few", share_group(broker.bootstrap, "jobs")) as consumer:
         assert first_of(consumer)
     page = opened(browser, broker.ready["http_port"], "group?id=jobs")
@@ -153,7 +153,7 @@ def test_share_partitions_are_sorted(browser: Browser, broker: BrokerProcess) ->
     page.close()
 
 
-def test_only_what_loses_something_is_red(browser: Browser, broker: BrokerProcess) -> None:
+def test_only_buttons_that_lose_data_are_red(browser: Browser, broker: BrokerProcess) -> None:
     page = opened(browser, broker.ready["http_port"], "topics")
     page.get_by_role("button", name="Create a topic…").click()
     create = page.locator("dialog").get_by_role("button", name="Create", exact=True)

@@ -143,7 +143,7 @@ def values_in(partition: Partition) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_acknowledged_survives_what_it_was_promised_to_survive(seed: int) -> None:
+def test_acknowledged_records_survive_kills_and_if_synced_power_failures(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.step()

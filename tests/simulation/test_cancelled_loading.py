@@ -75,5 +75,5 @@ def test_a_load_that_is_cancelled_serves_nothing_and_the_next_one_everything(aft
     assert again.read(committed=True) == [b"decided"]
 
 
-def test_those_are_all_its_awaits() -> None:
+def test_the_table_lists_every_await_of_loading() -> None:
     assert awaits() == AWAITS

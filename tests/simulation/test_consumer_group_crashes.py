@@ -147,9 +147,9 @@ def test_the_story_ends_well_without_a_crash(prepared: FakeDisk) -> None:
 
 
 @pytest.mark.parametrize("half_write", [False, True])
-def test_a_killed_broker_keeps_what_members_were_told(prepared: FakeDisk, half_write: bool) -> None:
+def test_a_killed_broker_keeps_the_state_that_it_reported_to_members(prepared: FakeDisk, half_write: bool) -> None:
     kill_at_every_call(ConsumerGroupWorld, prepared, half_write=half_write)
 
 
-def test_a_power_failure_loses_nothing_that_members_were_told(prepared: FakeDisk) -> None:
+def test_a_power_failure_loses_no_state_that_was_reported_to_members(prepared: FakeDisk) -> None:
     fail_power_at_every_call(ConsumerGroupWorld, prepared)

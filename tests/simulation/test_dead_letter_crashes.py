@@ -135,7 +135,7 @@ def continue_story(events: list[Event], crash: Crash, *, repeats_end: bool) -> N
 
 @pytest.mark.parametrize("states", [killed, without_power], ids=["killed", "without power"])
 @pytest.mark.parametrize("events", [PLAIN, IN_TRANSACTIONS], ids=["plain", "in transactions"])
-def test_what_was_given_up_is_in_the_queue_and_nothing_else(
+def test_exactly_the_dead_letters_are_in_the_queue(
     events: list[Event], states: Callable[[FakeDisk, int], Iterator[CrashState]], prepared: FakeDisk
 ) -> None:
     found = crashes(events, prepared, states)

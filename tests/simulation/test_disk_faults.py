@@ -96,7 +96,7 @@ def test_one_failing_call_loses_nothing_and_acknowledges_nothing_falsely(fault: 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_disk_that_fails_from_some_call_on_refuses_everything_and_still_serves_what_it_holds(fault: Fault) -> None:
+def test_after_a_permanent_disk_failure_writes_are_refused_and_stored_records_are_served(fault: Fault) -> None:
     for call in range(1, 60, 3):
         disk = FakeDisk()
         session = CarefulSession(disk, Promises())
@@ -175,7 +175,7 @@ def test_a_directory_with_an_offline_log_is_not_marked_as_cleanly_shut_down() ->
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_failed_once_while_a_directory_is_opened_and_filled_can_be_done_again(fault: Fault) -> None:
+def test_a_call_that_failed_once_while_a_directory_is_opened_and_filled_can_be_repeated(fault: Fault) -> None:
     for call in range(1, 100):
         disk, promises = FakeDisk(), Promises()
         disk.fail(call, fault)
@@ -188,7 +188,7 @@ def test_what_failed_once_while_a_directory_is_opened_and_filled_can_be_done_aga
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_shutdown_that_failed_is_no_clean_one(fault: Fault) -> None:
+def test_a_failed_shutdown_is_not_clean(fault: Fault) -> None:
     call = 0
     while True:
         call += 1

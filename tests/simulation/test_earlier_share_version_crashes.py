@@ -81,7 +81,7 @@ def test_a_crash_at_any_call_of_the_first_start_loses_nothing_that_is_staged(cal
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_w4_a_marker_resolves_what_is_staged_though_the_feature_is_0(commit: bool) -> None:
+def test_w4_a_marker_resolves_staged_acknowledgements_although_the_feature_is_0(commit: bool) -> None:
     stage = opened(on_fake_disk(PENDING))
     stage.broker.metadata.image.features.pop(OWN)
     assert pending_count(stage) == 3

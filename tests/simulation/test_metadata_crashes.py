@@ -77,7 +77,7 @@ CALLS = calls_of(lambda disk: Session().run(disk))
 
 @pytest.mark.parametrize("half_write", [False, True], ids=["before", "halfway"])
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
-def test_what_was_answered_survives_a_crash_at_any_call(call: int, half_write: bool) -> None:
+def test_acknowledged_changes_survive_a_crash_at_any_call(call: int, half_write: bool) -> None:
     disk, session = FakeDisk(), Session()
     disk.crash_before(call, half_write=half_write)
     with suppress(ProcessCrashed):

@@ -31,7 +31,7 @@ PATIENCE = 12  # the maximum number of seeds until a planted bug is found
 
 
 @pytest.mark.parametrize("seed", seeds(60))
-def test_what_is_pending_stays_so_whatever_administrators_do(seed: int) -> None:
+def test_pending_acknowledgements_survive_administrative_changes(seed: int) -> None:
     Administration(seed).run(STEPS)
 
 

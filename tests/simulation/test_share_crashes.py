@@ -226,13 +226,13 @@ STORIES = pytest.mark.parametrize("events", [PLAIN, IN_TRANSACTIONS], ids=["plai
 
 
 @STORIES
-def test_a_killed_broker_keeps_what_clients_were_told(events: list[Event], prepared: FakeDisk) -> None:
+def test_a_killed_broker_keeps_the_state_that_it_reported_to_clients(events: list[Event], prepared: FakeDisk) -> None:
     for number, crash in enumerate(crashes(events, prepared, killed)):
         continue_story(events, crash, repeats_end=number % 2 == 0)
 
 
 @STORIES
-def test_a_power_failure_loses_nothing_that_clients_were_told(events: list[Event], prepared: FakeDisk) -> None:
+def test_a_power_failure_loses_no_state_that_was_reported_to_clients(events: list[Event], prepared: FakeDisk) -> None:
     for number, crash in enumerate(crashes(events, prepared, without_power)):
         continue_story(events, crash, repeats_end=number % 2 == 0)
 

@@ -28,21 +28,31 @@ Experiment = Callable[[], str | None]  # returns the finding, or None
 
 
 def plain_kills() -> str | None:
-    return _story(lambda: crashing.test_a_killed_broker_keeps_what_clients_were_told(crashing.PLAIN, _disk()))
+    return _story(
+        lambda: crashing.test_a_killed_broker_keeps_the_state_that_it_reported_to_clients(crashing.PLAIN, _disk())
+    )
 
 
 def plain_power_failures() -> str | None:
-    return _story(lambda: crashing.test_a_power_failure_loses_nothing_that_clients_were_told(crashing.PLAIN, _disk()))
+    return _story(
+        lambda: crashing.test_a_power_failure_loses_no_state_that_was_reported_to_clients(crashing.PLAIN, _disk())
+    )
 
 
 def kills() -> str | None:
-    return _story(lambda: crashing.test_a_killed_broker_keeps_what_clients_were_told(crashing.IN_TRANSACTIONS, _disk()))
+    return _story(
+        lambda: crashing.test_a_killed_broker_keeps_the_state_that_it_reported_to_clients(
+            crashing.IN_TRANSACTIONS, _disk()
+        )
+    )
 
 
 def in_doubt() -> str | None:
     disk = prepared_disk(is_durable=False)
     return _story(
-        lambda: two_phase.test_what_was_promised_is_there_after_a_power_failure(commit=True, keeps=False, prepared=disk)
+        lambda: two_phase.test_promised_acknowledgements_survive_a_power_failure(
+            commit=True, keeps=False, prepared=disk
+        )
     )
 
 

@@ -95,7 +95,7 @@ def check_recovery(moment: Moment, disk: FakeDisk, *, commit: bool) -> None:
 
 
 @pytest.mark.parametrize(("commit", "keeps"), [(True, False), (False, True)], ids=["commit", "kept, then aborted"])
-def test_what_was_promised_is_there_after_a_power_failure(commit: bool, keeps: bool, prepared: FakeDisk) -> None:
+def test_promised_acknowledgements_survive_a_power_failure(commit: bool, keeps: bool, prepared: FakeDisk) -> None:
     for name, moment, disk in played(prepared, commit=commit, keeps=keeps):
         try:
             check_recovery(moment, disk, commit=commit)

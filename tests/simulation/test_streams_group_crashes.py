@@ -194,13 +194,13 @@ def test_the_story_ends_well_without_a_crash(world: type[StreamsGroupWorld], pre
 
 
 @pytest.mark.parametrize("half_write", [False, True])
-def test_a_killed_broker_keeps_what_members_were_told(
+def test_a_killed_broker_keeps_the_state_that_it_reported_to_members(
     world: type[StreamsGroupWorld], prepared: FakeDisk, half_write: bool
 ) -> None:
     kill_at_every_call(world, prepared, half_write=half_write)
 
 
-def test_a_power_failure_loses_nothing_that_members_were_told(
+def test_a_power_failure_loses_no_state_that_was_reported_to_members(
     world: type[StreamsGroupWorld], prepared: FakeDisk
 ) -> None:
     fail_power_at_every_call(world, prepared)

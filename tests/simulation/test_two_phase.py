@@ -23,7 +23,7 @@ PATIENCE = 40  # number of seeds
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_applications_decide_happens_and_nothing_else(seed: int) -> None:
+def test_transactions_end_exactly_as_the_applications_decide(seed: int) -> None:
     TwoPhaseWorld(seed).run()
 
 

@@ -168,7 +168,7 @@ def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
 
 
 @pytest.mark.parametrize(("story", "number"), CASES)
-def test_whatever_was_answered_survives_power_failure_and_only_the_noted_decision_happens(
+def test_acknowledged_state_survives_a_power_failure_and_only_the_noted_decision_takes_effect(
     story: list[Step], number: int
 ) -> None:
     tried = 0
@@ -256,7 +256,7 @@ def test_a_transaction_that_becomes_a_two_phase_commit_is_recorded_as_such_befor
 
 
 @pytest.mark.parametrize("call", [2, 3])
-def test_a_crash_between_that_record_and_the_answer_leaves_it_to_the_next_recovery_to_sync(call: int) -> None:
+def test_after_a_crash_between_the_two_phase_record_and_the_response_the_next_recovery_syncs(call: int) -> None:
     stage, notes = stage_on(), Notes()
     for step in MADE_TWO_PHASE[:-1]:
         step(stage, notes)
@@ -284,7 +284,7 @@ def test_other_transactions_are_synced_no_more_than_the_settings_ask() -> None:
         assert synced(stage, step) == []
 
 
-def test_nor_does_a_neighbour_with_two_phase_commit_slow_them_down() -> None:
+def test_two_phase_commits_do_not_cause_syncs_for_later_ordinary_transactions() -> None:
     stage, notes = stage_on(), Notes()
     begin(stage, notes)
     write_first(stage, notes)

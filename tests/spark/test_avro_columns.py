@@ -247,7 +247,9 @@ def running(start: Callable[[], Any], condition: Callable[[], object]) -> Any:
     raise AssertionError(f"the machine is too slow for Spark: {query.exception()}")
 
 
-def test_what_cannot_be_decoded_is_refused_by_name(spark: Any, broker: BrokerProcess, subject: Subject) -> None:
+def test_an_invalid_argument_of_decode_avro_is_refused_and_named(
+    spark: Any, broker: BrokerProcess, subject: Subject
+) -> None:
     frame = batch(spark, subject)
 
     def refused(match: str, column: str = "value", name: str = subject.name, **more: Any) -> None:
@@ -269,7 +271,7 @@ def test_what_cannot_be_decoded_is_refused_by_name(spark: Any, broker: BrokerPro
     assert decode_avro(frame, "value", tree.name, registry=tree.url, options={"recursiveFieldMaxDepth": "3"}).schema
 
 
-def test_a_session_without_the_package_is_told_its_name(subject: Subject, tmp_path: Path) -> None:
+def test_a_session_without_the_avro_package_gets_an_error_that_names_it(subject: Subject, tmp_path: Path) -> None:
     subject.register(FIRST)
     program = f"""
 from odradek.spark.avro import decode_avro

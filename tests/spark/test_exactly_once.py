@@ -26,7 +26,7 @@ def placed(spark: Any, *rows: tuple[str | None, str]) -> Any:
     )
 
 
-def test_what_was_written_once_is_no_difference_whatever_the_order(spark: Any) -> None:
+def test_rows_that_were_written_once_are_no_difference_in_any_order(spark: Any) -> None:
     rows = [("a", "1"), ("a", "1"), ("b", "2"), (None, "3")]
     source, output = placed(spark, *rows), placed(spark, *reversed(rows))
     assert exactly_once(source, output, on=["key", "value"]).collect() == []
@@ -36,7 +36,7 @@ def test_what_was_written_once_is_no_difference_whatever_the_order(spark: Any) -
     assert str(compared) == "4 in, 4 out, 0 lost, 0 twice, 0 invented"
 
 
-def test_what_is_lost_repeated_and_invented_is_told_with_its_place(spark: Any) -> None:
+def test_lost_repeated_and_invented_rows_are_reported_with_their_places(spark: Any) -> None:
     source = placed(spark, ("a", "1"), ("b", "2"), ("b", "2"), ("c", "3"), (None, "4"))
     output = placed(spark, ("a", "1"), ("a", "1"), ("a", "1"), ("b", "2"), ("d", "5"))
     compared = compare(source, output, ["key", "value"])
@@ -55,7 +55,7 @@ def test_what_is_lost_repeated_and_invented_is_told_with_its_place(spark: Any) -
     assert found["lost", "c"].first_output is None
 
 
-def test_an_output_may_spell_what_it_is_compared_by_otherwise(spark: Any) -> None:
+def test_input_and_output_can_have_different_comparison_expressions(spark: Any) -> None:
     source = placed(spark, ("1", "tea"), ("2", "milk"))
     output = placed(spark, ("x", json.dumps({"order": "1"})), ("y", json.dumps({"order": "7"})))
     compared = compare(source, output, "cast(key as string)", output_on="get_json_object(value, '$.order')", examples=1)
@@ -96,7 +96,7 @@ def test_any_multisets_are_compared_as_counters_say(spark: Any) -> None:
     assert {each.value["id"] for each in compared.examples} == {str(each) for each in {*(one - other), *more}}
 
 
-def test_the_command_says_what_is_wrong_and_where(
+def test_the_command_reports_the_differences_and_their_places(
     spark: Any, broker: Broker, topic: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command uses the active Spark session of these tests. It ignores aborted records on both sides."""

@@ -61,7 +61,7 @@ def test_committed_records_of_a_running_broker_are_read_from_its_files(spark: An
     assert [(header.key, bytes(header.value)) for header in row.headers] == [("h", b"1")]
 
 
-def test_the_views_are_tables_of_what_the_headers_say(spark: Any, directory: str) -> None:
+def test_the_views_are_tables_of_the_batch_headers(spark: Any, directory: str) -> None:
     def view(name: str, **options: str) -> Any:
         return files(spark, directory, view=name, **options).load()
 

@@ -89,7 +89,7 @@ def test_a_batch_has_sparks_columns_and_committed_records_only(spark: Any, broke
     assert reader(spark, broker, topic).schema("value binary").load().columns == ["value"]
 
 
-def test_a_batch_ends_where_it_is_told(spark: Any, broker: Broker, topic: str) -> None:
+def test_a_batch_query_ends_at_the_ending_offsets(spark: Any, broker: Broker, topic: str) -> None:
     written(broker, topic, rows=100)
     bounds = {
         "startingOffsets": f'{{"{topic}": {{"0": 5, "1": -2}}}}',
@@ -108,7 +108,7 @@ def test_an_unknown_option_of_kafka_is_refused_by_name(spark: Any, broker: Broke
         reader(spark, broker, topic, **{"kafka.sasl.kerberos.service.name": "x"}).load().collect()
 
 
-def test_a_batch_write_with_a_key_of_its_own_is_written_once(spark: Any, broker: Broker, output: str) -> None:
+def test_a_batch_write_with_an_idempotency_key_is_written_once(spark: Any, broker: Broker, output: str) -> None:
     frame = spark.range(ROWS).selectExpr("cast(id as string) key", "concat('v', id) value")
     for _ in range(2):
         (
@@ -240,7 +240,7 @@ def test_types_are_checked_when_a_write_is_planned(
         write(spark.sql(rows), broker, topic=output)
 
 
-def test_a_broker_without_two_phase_commit_is_told_of_with_the_way_out(spark: Any, tmp_path: Path) -> None:
+def test_the_error_for_a_broker_without_two_phase_commit_names_the_alternatives(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("select 'tea' value")
     with new_broker(tmp_path / "data", {}) as plain:
         topic = create_topic(plain.bootstrap, "out")
@@ -256,7 +256,7 @@ def test_an_unknown_option_is_refused_by_name(spark: Any, broker: Broker, topic:
         ).load().collect()  # Spark passes option names in lower case.
 
 
-def test_a_task_reads_no_more_than_it_is_told(spark: Any, broker: Broker, topic: str) -> None:
+def test_a_task_reads_no_more_records_than_the_option_says(spark: Any, broker: Broker, topic: str) -> None:
     written(broker, topic, rows=100)
     frame = reader(spark, broker, topic, maxRecordsPerPartition="10").load()
     assert frame.count() == 100
@@ -358,7 +358,7 @@ def nothing_is_open(broker: Broker, query: str) -> bool:
         return admin.list_transactions(states=["Ongoing"], transactional_id_pattern=pattern) == []
 
 
-def test_what_a_stopped_driver_left_prepared_is_aborted_by_the_next_batch(
+def test_the_next_batch_aborts_the_prepared_transactions_of_a_stopped_driver(
     spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
 ) -> None:
     expected = Counter(b"out-" + value for value in written(broker, topic))

@@ -44,7 +44,7 @@ def json_output(capsys: pytest.CaptureFixture[str], *words: object, status: int 
     return json.loads(capsys.readouterr().out)
 
 
-def test_an_export_is_what_spark_reads_of_the_topic(
+def test_an_export_has_the_rows_that_spark_reads_from_the_topic(
     spark: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -102,7 +102,7 @@ def test_a_copy_does_not_differ_and_a_change_is_found(
     assert (changed["left"]["value"], changed["right"]["value"]) == ("vv", "changed")
 
 
-def test_a_profile_counts_what_there_is_and_writes_a_page(
+def test_a_profile_counts_records_and_keys_and_writes_a_page(
     spark: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
@@ -125,7 +125,9 @@ def test_a_profile_counts_what_there_is_and_writes_a_page(
     assert "4 committed, 4 aborted, 2 open; half commit within" in capsys.readouterr().out
 
 
-def test_a_damaged_directory_is_told_by_its_file(spark: Any, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_a_damaged_directory_names_the_file(
+    spark: Any, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = data / "orders-0" / f"{0:020d}.log"
     flip(path, 200)
     assert run(["spark", "profile", f"{data}/orders"]) == 1

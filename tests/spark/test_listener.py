@@ -44,7 +44,7 @@ def stopped_in_mid_batch(numbers: Numbers, plan: Plan) -> None:
     numbers.run_until("the tasks", lambda: plan.count == TASKS, plan).stop()
 
 
-def test_what_a_stopped_query_has_prepared_is_ended(
+def test_the_prepared_transactions_of_a_stopped_query_are_ended(
     numbers: Numbers, broker: Broker, plan: Plan, listener: SinkListener
 ) -> None:
     stopped_in_mid_batch(numbers, plan)
@@ -96,7 +96,7 @@ def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers,
     ],
     ids=["without odradek", "broken", "missing"],
 )
-def test_workers_whose_python_lacks_odradek_are_told_of_in_one_line(
+def test_the_error_for_workers_without_odradek_fits_on_one_line(
     tmp_path: Path, script: str | None, reason: str
 ) -> None:
     """The message fits on one line, and tells the user to set PYSPARK_PYTHON. If it is not set, Spark uses the

@@ -27,7 +27,7 @@ def test_scenario_001_the_first_member_gets_everything_at_epoch_2() -> None:
     assert scene.keys_written() == [5, 3, 7, 6, 8]
 
 
-def test_scenario_002_nothing_new_is_told_twice() -> None:
+def test_scenario_002_an_unchanged_assignment_is_sent_once() -> None:
     scene = one_member()
     assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     assert scene.beat("A", owned={"T3": "012"}) == HeartbeatResult(OK, 2, None)
@@ -74,7 +74,7 @@ def test_scenario_006_another_epoch_is_fenced(epoch: int, word: str) -> None:
     assert f"{word} member epoch ({epoch})" in (scene.last_error or "")
 
 
-def test_scenario_007_the_previous_epoch_is_forgiven_to_whoever_owns_nothing_that_it_should_not() -> None:
+def test_scenario_007_the_previous_epoch_is_accepted_if_the_member_owns_only_assigned_partitions() -> None:
     scene = one_member()
     scene.beat("A", topics=["T3", "T6"])
     assert scene.state == ("Stable", 3, 3)
@@ -84,13 +84,13 @@ def test_scenario_007_the_previous_epoch_is_forgiven_to_whoever_owns_nothing_tha
     assert scene.beat("A", 2, owned={"T6": "09"}) == refused(E.FENCED_MEMBER_EPOCH)
 
 
-def test_scenario_008_the_epoch_before_is_not() -> None:
+def test_scenario_008_an_epoch_before_the_previous_one_is_fenced() -> None:
     scene = one_member()
     scene.beat("A", topics=["T3", "T6"])
     assert scene.beat("A", 1, owned={}) == refused(E.FENCED_MEMBER_EPOCH)
 
 
-def test_scenario_009_who_is_unknown_learns_whether_the_group_is() -> None:
+def test_scenario_009_an_unknown_member_and_an_unknown_group_have_different_errors() -> None:
     scene = one_member()
     for epoch in (3, -1):
         assert scene.beat("X", epoch) == refused(E.UNKNOWN_MEMBER_ID)

@@ -170,7 +170,7 @@ def test_a_group_whose_assignor_keeps_data_in_assignments_is_not_upgraded(user_d
     assert (group_type(scene), scene.heartbeat(c, 1)) == ("classic", E.NONE)
 
 
-def test_within_the_interval_a_classic_member_is_not_told_to_join_again_in_vain() -> None:
+def test_a_classic_member_rejoins_only_after_the_assignment_interval() -> None:
     scene = scene_with(interval_ms=1_000)
     assert scene.member("X", "T6").epoch == 2
     c = join(scene).member_id
@@ -183,7 +183,7 @@ def test_within_the_interval_a_classic_member_is_not_told_to_join_again_in_vain(
     assert scene.heartbeat(c, 3) is E.NONE
 
 
-def test_a_classic_member_is_told_of_the_target_that_another_has_made() -> None:
+def test_a_classic_member_rejoins_for_a_target_that_another_member_triggered() -> None:
     scene = scene_with(interval_ms=1_000)
     scene.member("X", "T6")
     c = join(scene).member_id
@@ -306,7 +306,7 @@ def test_a_static_classic_member_takes_the_place_of_the_last_consumer_one_and_th
     assert scene.heartbeat(c, joined.generation_id) is E.NONE
 
 
-def test_if_it_wants_other_topics_the_others_join_again() -> None:
+def test_other_members_rejoin_if_the_static_replacement_has_another_subscription() -> None:
     scene = scene_with(interval_ms=1_000)
     c = last_consumer_member(scene)
     joined = join(scene, instance="ni", topic="T3")
@@ -314,7 +314,7 @@ def test_if_it_wants_other_topics_the_others_join_again() -> None:
     assert scene.heartbeat(c, joined.generation_id) is E.REBALANCE_IN_PROGRESS
 
 
-def test_if_no_target_was_made_of_the_last_change_the_others_join_again() -> None:
+def test_other_members_rejoin_if_the_last_change_has_no_target_yet() -> None:
     scene = scene_with(interval_ms=1_000)
     last_consumer_member(scene)
     join(scene)
@@ -369,7 +369,7 @@ def test_scenario_096_a_restart_keeps_members_epochs_and_assignments() -> None:
     assert scene.heartbeat(c, scene.group_of().members[c].epoch) in (E.NONE, E.REBALANCE_IN_PROGRESS)
 
 
-def test_scenario_097_after_a_restart_the_time_to_give_up_runs_anew() -> None:
+def test_scenario_097_after_a_restart_the_revocation_timeout_starts_again() -> None:
     scene = scene_with()
     scene.member("A", "T6", timeout_ms=3_000)
     scene.member("C", "T6")

@@ -64,7 +64,7 @@ def test_scenario_063_a_member_commits_at_its_epoch(version: int) -> None:
     ("epoch", "code"),
     [(2, "NONE"), *((epoch, "STALE_MEMBER_EPOCH") for epoch in (1, 4, 0, -1, -2))],
 )
-def test_scenario_064_an_older_epoch_is_good_for_what_was_held_then(epoch: int, code: str) -> None:
+def test_scenario_064_an_older_epoch_can_commit_partitions_assigned_at_that_epoch(epoch: int, code: str) -> None:
     assert commit(settled(), "A", epoch).name == code
 
 
@@ -90,28 +90,28 @@ def revoked() -> ConsumerScene:
     return scene
 
 
-def test_scenario_067_what_is_to_be_given_up_is_still_committed() -> None:
+def test_scenario_067_a_member_can_commit_partitions_that_it_has_to_revoke() -> None:
     scene = settled()
     scene.member("D", "T6")
     assert scene.beat("A") == HeartbeatResult(OK, 3, "T6 01")
     assert commit(scene, "A", 3, 2) is E.NONE
 
 
-def test_scenario_068_what_was_given_up_is_stale_for_the_whole_request() -> None:
+def test_scenario_068_a_revoked_partition_makes_the_whole_commit_stale() -> None:
     scene = revoked()
     assert commit(scene, "A", 3, 0) is E.NONE
     assert commit(scene, "A", 3, 2) is E.STALE_MEMBER_EPOCH
     assert commit(scene, "A", 3, 0, 2) is E.STALE_MEMBER_EPOCH
 
 
-def test_scenario_069_an_epoch_before_it_got_the_partition_is_stale() -> None:
+def test_scenario_069_an_epoch_before_the_partition_was_assigned_is_stale() -> None:
     scene = revoked()
     scene.settle("A", "C", "D")
     assert 2 in next(iter(scene.group_of().members["D"].assigned.values()))
     assert commit(scene, "D", 3, 2) is E.STALE_MEMBER_EPOCH
 
 
-def test_scenario_070_a_fetch_names_the_present_or_nobody() -> None:
+def test_scenario_070_a_fetch_names_the_current_epoch_or_no_member() -> None:
     scene = settled()
     assert fetch(scene, "A", 3) is E.NONE
     assert fetch(scene, "A", 2) is E.STALE_MEMBER_EPOCH
@@ -121,7 +121,7 @@ def test_scenario_070_a_fetch_names_the_present_or_nobody() -> None:
     assert fetch(scene, None, -1) is E.NONE
 
 
-def test_scenario_071_a_static_member_that_is_away_commits_and_fetches_as_such() -> None:
+def test_scenario_071_an_absent_static_member_commits_and_fetches_at_epoch_minus_two() -> None:
     scene = ConsumerScene()
     scene.member("S", "T6", instance="is")
     scene.beat("S", -2, instance="is")
@@ -131,7 +131,7 @@ def test_scenario_071_a_static_member_that_is_away_commits_and_fetches_as_such()
     assert fetch(scene, "S", 2) is E.STALE_MEMBER_EPOCH
 
 
-def test_scenario_072_into_an_empty_group_whoever_names_no_epoch_commits() -> None:
+def test_scenario_072_a_commit_without_an_epoch_to_an_empty_group_is_accepted() -> None:
     scene = ConsumerScene()
     scene.member("A", "T6")
     scene.beat("A", -1)
@@ -141,7 +141,7 @@ def test_scenario_072_into_an_empty_group_whoever_names_no_epoch_commits() -> No
     assert commit(scene, "A", 3) is E.UNKNOWN_MEMBER_ID
 
 
-def test_scenario_073_in_a_transaction_the_same_rules_have_another_word() -> None:
+def test_scenario_073_in_a_transaction_the_same_rules_have_another_error_code() -> None:
     scene = settled()
     assert commit(scene, "A", 3, version=None) is E.NONE
     assert commit(scene, "A", 2, version=None) is E.NONE
@@ -152,7 +152,7 @@ def test_scenario_073_in_a_transaction_the_same_rules_have_another_word() -> Non
     assert commit(scene, "", 3, version=None) is E.UNKNOWN_MEMBER_ID
 
 
-def test_scenario_074_in_a_transaction_an_older_epoch_is_good_for_what_is_held() -> None:
+def test_scenario_074_in_a_transaction_an_older_epoch_can_commit_assigned_partitions() -> None:
     scene = revoked()
     assert commit(scene, "A", 3, 0, version=None) is E.NONE
     assert commit(scene, "A", 3, 2, version=None) is E.ILLEGAL_GENERATION
@@ -179,7 +179,7 @@ def test_scenario_076_as_a_classic_group_it_does_not_exist() -> None:
     assert newer.error_message == f"Group {GROUP} is not a classic group."
 
 
-def test_scenario_077_what_members_need_is_not_deleted() -> None:
+def test_scenario_077_groups_with_members_and_subscribed_offsets_are_not_deleted() -> None:
     scene = settled()
     scene.commit(1, member_id="A", generation=3, topic="T6")
     scene.commit(1, member_id="A", generation=3, topic="T3")
@@ -189,7 +189,7 @@ def test_scenario_077_what_members_need_is_not_deleted() -> None:
     assert scene.fetch_all() == {("T6", 0): 1}
 
 
-def test_scenario_078_expiry_removes_what_nobody_is_subscribed_to() -> None:
+def test_scenario_078_expiry_removes_offsets_of_unsubscribed_topics() -> None:
     scene = settled()
     scene.commit(1, member_id="A", generation=3, topic="T6")
     scene.commit(1, member_id="A", generation=3, topic="T3")
@@ -230,7 +230,7 @@ def test_scenario_080_a_group_has_its_own_heartbeat_interval() -> None:
         (2, 0, E.NONE, E.NONE),  # T5
     ],
 )
-def test_a_producer_is_told_of_a_member_epoch_that_is_not_the_members(
+def test_a_transactional_commit_at_another_member_epoch_is_refused(
     epoch: int, partition: int, before: ErrorCode, since_version_6: ErrorCode
 ) -> None:
     """T3 to T5: TxnOffsetCommit 6 has its own error code for a wrong member epoch (docs/spec/kafka-4.4.md#s5-2)."""

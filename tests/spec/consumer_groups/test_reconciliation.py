@@ -44,7 +44,7 @@ def test_scenario_018_a_second_member_gets_its_epoch_at_once_and_its_partitions_
     assert scene.group_of().members["C"].state.value == 2
 
 
-def test_scenario_019_the_owner_is_told_to_give_up_and_keeps_its_epoch_until_it_has() -> None:
+def test_scenario_019_the_owner_keeps_its_epoch_until_it_has_revoked_the_partitions() -> None:
     scene = scene_with_revocation()
     assert scene.group_of().members["A"].state.value == 1
     assert scene.held("A") == "T6 012345"
@@ -52,7 +52,7 @@ def test_scenario_019_the_owner_is_told_to_give_up_and_keeps_its_epoch_until_it_
     assert scene.beat("A", owned=ALL) == HeartbeatResult(OK, 2, None)
 
 
-def test_scenario_020_what_is_given_up_is_given_out() -> None:
+def test_scenario_020_revoked_partitions_are_assigned_to_the_next_owner() -> None:
     scene = settled()
     assert scene.beat("C", owned={"T6": "345"}) == HeartbeatResult(OK, 3, None)
     assert scene.state == ("Stable", 3, 3)
@@ -79,7 +79,7 @@ def test_scenario_022_partitions_come_one_reply_after_their_release() -> None:
     assert scene.beat("D") == HeartbeatResult(OK, 4, "T6 25")
 
 
-def test_scenario_023_what_a_member_leaves_behind_is_free_at_once() -> None:
+def test_scenario_023_the_partitions_of_a_leaving_member_are_free_at_once() -> None:
     scene = three_members()
     scene.settle("A", "C", "D")
     scene.beat("C", -1)
@@ -136,14 +136,14 @@ def test_scenario_029_a_revocation_is_not_taken_back() -> None:
     assert scene.beat("A", owned={"T6": "012"}) == HeartbeatResult(OK, 4, "T6 012345")
 
 
-def test_scenario_030_a_member_that_was_not_told_yet_never_learns_of_it() -> None:
+def test_scenario_030_a_revocation_that_was_not_sent_yet_is_cancelled() -> None:
     scene = two_members()
     scene.beat("C", -1)
     assert scene.beat("A") == HeartbeatResult(OK, 4, None)
     assert scene.state == ("Stable", 4, 4)
 
 
-def test_scenario_031_whom_a_change_does_not_touch_follows_with_its_next_heartbeat() -> None:
+def test_scenario_031_a_member_that_a_change_does_not_affect_moves_to_the_new_epoch_with_its_heartbeat() -> None:
     scene = ConsumerScene()
     scene.member("A", "T6")
     scene.member("C", "T3")
@@ -152,7 +152,7 @@ def test_scenario_031_whom_a_change_does_not_touch_follows_with_its_next_heartbe
     assert scene.state == ("Stable", 3, 3)
 
 
-def test_scenario_032_what_is_no_longer_wanted_is_given_up_before_there_is_a_new_target() -> None:
+def test_scenario_032_unsubscribed_partitions_are_revoked_before_there_is_a_new_target() -> None:
     scene = ConsumerScene(interval_ms=1_000)
     scene.member("A", "T6", "T3")
     assert scene.beat("A", topics=["T3"]) == HeartbeatResult(OK, 2, "T3 012")
@@ -161,7 +161,7 @@ def test_scenario_032_what_is_no_longer_wanted_is_given_up_before_there_is_a_new
     assert scene.beat("A", owned={"T3": "012"}) == HeartbeatResult(OK, 2, None)
 
 
-def test_scenario_033_a_member_that_does_not_give_up_in_time_is_out() -> None:
+def test_scenario_033_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     scene = scene_with_revocation(timeout_ms=1_500)
     scene.advance(1_499)
     assert scene.beat("A") == HeartbeatResult(OK, 2, None)
@@ -172,13 +172,13 @@ def test_scenario_033_a_member_that_does_not_give_up_in_time_is_out() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -5])
-def test_scenario_034_without_time_to_give_up_it_is_out_at_once(timeout_ms: int) -> None:
+def test_scenario_034_a_member_with_a_zero_revocation_timeout_is_removed_at_once(timeout_ms: int) -> None:
     scene = scene_with_revocation(timeout_ms=timeout_ms)
     scene.advance(0)
     assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
 
 
-def test_scenario_035_the_time_runs_from_when_it_is_told() -> None:
+def test_scenario_035_the_revocation_timeout_starts_with_the_response_to_the_member() -> None:
     scene = two_members(timeout_ms=1_000)
     scene.advance(1_500)
     assert scene.beat("A") == HeartbeatResult(OK, 2, "T6 012")
@@ -246,7 +246,7 @@ def test_scenario_038_range_with_different_subscriptions() -> None:
     ]
 
 
-def test_scenario_039_the_assignor_is_the_wish_of_the_most() -> None:
+def test_scenario_039_the_assignor_that_most_members_request_is_used() -> None:
     scene = ConsumerScene()
     seen = []
     for name, wish in (("m1", "range"), ("m2", None), ("m3", "uniform"), ("m4", "range")):
@@ -290,7 +290,7 @@ def test_in_kafka_4_3_a_changed_assignor_waits_for_the_next_epoch() -> None:
 
 
 @pytest.mark.parametrize("wish", ["nope", "", "Range", "simple"])
-def test_scenario_040_a_wish_for_what_there_is_not_is_refused(wish: str) -> None:
+def test_scenario_040_an_unknown_assignor_is_refused(wish: str) -> None:
     scene = ConsumerScene()
     assert scene.member("A", "T6", assignor=wish) == refused(E.UNSUPPORTED_ASSIGNOR)
     assert scene.last_error == f"ServerAssignor {wish} is not supported. Supported assignors: uniform, range."

@@ -32,7 +32,7 @@ def test_scenario_051_an_expression_is_resolved_beside_the_heartbeat_that_brings
     assert scene.keys_written() == [5, 8, 16, 3, 7, 6, 8]
 
 
-def test_scenario_052_one_that_the_group_knows_is_like_names() -> None:
+def test_scenario_052_an_expression_that_the_group_knows_is_assigned_like_names() -> None:
     scene = resolved()
     assert scene.member("C", regex="rx-.*") == HeartbeatResult(OK, 3, "")
     assert scene.state == ("Reconciling", 3, 3)
@@ -140,7 +140,7 @@ def test_scenario_058_topics_that_the_member_may_not_see_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["[", "a**", "(?=x)", "\\1", "a{1001}"])
-def test_scenario_059_a_change_to_what_is_no_expression_leaves_the_member_as_it_was(wrong: str) -> None:
+def test_scenario_059_an_invalid_expression_is_refused_and_leaves_the_member_unchanged(wrong: str) -> None:
     scene = resolved()
     assert scene.beat("A", regex=wrong) == refused(E.INVALID_REGULAR_EXPRESSION)
     assert scene.member_of("A").subscribed_topic_regex == "rx-.*"
@@ -155,7 +155,7 @@ def with_sessions(session_ms: int) -> ConsumerScene:
     return scene
 
 
-def test_scenario_060_who_is_not_heard_of_is_out_also_a_static_member_that_is_away() -> None:
+def test_scenario_060_a_silent_member_is_removed_even_if_it_is_static_and_absent() -> None:
     scene = with_sessions(2_000)
     scene.member("A", "T6")
     scene.member("S", "T6", instance="is")

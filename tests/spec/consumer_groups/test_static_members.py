@@ -22,7 +22,7 @@ def test_scenario_042_an_instance_id_has_one_holder() -> None:
     assert scene.beat("A") == HeartbeatResult(OK, 2, None)
 
 
-def test_scenario_043_a_static_member_that_is_restarted_keeps_what_it_has() -> None:
+def test_scenario_043_a_restarted_static_member_keeps_its_partitions() -> None:
     scene = one_static()
     assert scene.beat("A", -2, instance="ia") == HeartbeatResult(OK, -2, None)
     assert scene.beat("A", 2) == refused(E.FENCED_MEMBER_EPOCH)
@@ -53,14 +53,14 @@ def test_scenario_045_the_same_member_comes_back() -> None:
     assert scene.state == ("Stable", 2, 2)
 
 
-def test_scenario_046_with_another_subscription_it_is_a_rebalance() -> None:
+def test_scenario_046_a_successor_with_another_subscription_causes_a_rebalance() -> None:
     scene = one_static()
     scene.beat("A", -2, instance="ia")
     assert scene.member("N", "T6", instance="ia") == HeartbeatResult(OK, 3, "T6 012345")
     assert scene.state == ("Stable", 3, 3)
 
 
-def test_scenario_047_who_stays_away_for_a_session_is_out() -> None:
+def test_scenario_047_a_static_member_that_stays_away_for_a_session_is_removed() -> None:
     scene = ConsumerScene()
     scene.cluster.defaults["consumer.session.timeout.ms"] = 2_000
     scene.member("S", "T3", instance="is")
@@ -70,7 +70,7 @@ def test_scenario_047_who_stays_away_for_a_session_is_out() -> None:
     assert scene.member("N", "T3", instance="is") == HeartbeatResult(OK, 4, "T3 012")
 
 
-def test_scenario_048_a_dynamic_member_leaves_for_a_while_with_no_instance_of_its_own() -> None:
+def test_scenario_048_a_dynamic_member_cannot_use_another_or_an_unknown_instance_id() -> None:
     scene = one_static()
     scene.member("X", "T3")
     assert scene.beat("X", -2, instance="nope") == refused(E.UNKNOWN_MEMBER_ID)
@@ -84,7 +84,7 @@ def test_scenario_049_a_static_member_need_not_say_its_instance_id() -> None:
     assert scene.beat("A", instance="nope") == refused(E.UNKNOWN_MEMBER_ID)
 
 
-def test_scenario_050_a_dynamic_member_becomes_static_and_keeps_what_it_has() -> None:
+def test_scenario_050_a_dynamic_member_becomes_static_and_keeps_its_partitions() -> None:
     scene = ConsumerScene()
     scene.member("A", "T6")
     scene.member("B2", "T6")

@@ -22,7 +22,7 @@ def consume(transaction: Transaction) -> None:  # type: ignore[type-arg]
 CONSUMED = ["jobs-0 at 5", "REJECT 5 to 9"]
 
 
-def test_what_a_block_consumed_is_committed_with_its_rows_and_messages(scene: AnyScene) -> None:
+def test_consumed_offsets_are_committed_with_the_rows_and_messages_of_the_block(scene: AnyScene) -> None:
     dual = scene.recovered()
     scene.order(dual, "tea", then=consume)
     assert (scene.rows, scene.messages) == (["tea"], [*CONSUMED, "tea"])
@@ -54,7 +54,7 @@ def test_a_block_that_raises_has_consumed_nothing(scene: AnyScene) -> None:
 
 @pytest.mark.parametrize("when", FaultTime)
 @pytest.mark.parametrize("call", ["send_offsets", "acknowledge"])
-def test_what_could_not_be_consumed_takes_the_rows_with_it(scene: AnyScene, call: str, when: FaultTime) -> None:
+def test_offsets_that_cannot_be_committed_roll_back_the_rows(scene: AnyScene, call: str, when: FaultTime) -> None:
     dual = scene.recovered()
     scene.kafka.faults[call] = when
     with pytest.raises(ResponseLost):

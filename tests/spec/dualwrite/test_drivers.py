@@ -60,9 +60,7 @@ def test_postgresql_syncs_its_commits_at_least(postgresql: PostgresqlProcess, gi
 
 
 @pytest.mark.parametrize("level", ["DEFERRED", "IMMEDIATE", "EXCLUSIVE", None])
-def test_whatever_sqlite_was_told_to_begin_by_itself_the_block_is_one_transaction(
-    sqlite_scene: SqliteScene, level: Any
-) -> None:
+def test_a_block_is_one_transaction_at_every_isolation_level_of_sqlite(sqlite_scene: SqliteScene, level: Any) -> None:
     scene = sqlite_scene
     dual = opened_by(scene, lambda connection: setattr(connection, "isolation_level", level))
     scene.order(dual, "tea", "milk", then=lambda transaction: transaction.execute("CREATE TABLE more (name text)"))
@@ -154,7 +152,7 @@ def test_a_connection_that_broke_between_two_blocks_is_replaced(postgresql_scene
     assert scene.rows == scene.messages == ["tea", "milk"]
 
 
-def test_the_table_may_be_made_by_somebody_else_who_alone_may_make_tables(postgresql_scene: PostgresqlScene) -> None:
+def test_another_role_that_may_create_tables_can_create_the_state_table(postgresql_scene: PostgresqlScene) -> None:
     scene = postgresql_scene
     scene.recovered().close()
     scene.read("DROP ROLE IF EXISTS writer; CREATE ROLE writer")

@@ -104,7 +104,7 @@ def test_a_statement_that_fails_rolls_both_back(scene: AnyScene, statement: str,
 
 
 @pytest.mark.parametrize(("when", "expected"), [(FaultTime.BEFORE, []), (FaultTime.AFTER, ["tea"])], ids=named)
-def test_a_database_commit_without_an_answer_is_decided_by_what_the_database_holds(
+def test_a_database_commit_without_a_response_is_decided_by_the_stored_state(
     scene: AnyScene, when: FaultTime, expected: list[str]
 ) -> None:
     dual = scene.recovered()
@@ -178,7 +178,7 @@ def test_a_recovery_that_fails_may_be_repeated(scene: AnyScene, call: str, when:
 
 
 @pytest.mark.parametrize("when", FaultTime, ids=named)
-def test_of_a_block_without_messages_only_the_rows_can_be_in_doubt(scene: AnyScene, when: FaultTime) -> None:
+def test_only_the_rows_of_a_block_without_messages_can_be_in_doubt(scene: AnyScene, when: FaultTime) -> None:
     dual = scene.recovered()
     scene.statements.fault = ("COMMIT", when)
     with pytest.raises(InDoubt) as caught, dual.transaction() as transaction:

@@ -52,7 +52,7 @@ def test_without_failures_the_steps_are_those_of_the_kip() -> None:
 
 
 @pytest.mark.parametrize("walk", TRANSACTIONS, ids=str)
-def test_kafka_commits_only_what_the_database_is_known_to_have_committed(walk: Walk) -> None:
+def test_kafka_commits_only_if_the_database_is_known_to_have_committed(walk: Walk) -> None:
     way, end = walk
     is_known = (Step.COMMIT_DATABASE, Result.DONE) in way or (Step.READ_BACK, Result.DONE) in way
     assert (Step.COMMIT_KAFKA in dict(way)) == is_known
@@ -61,7 +61,7 @@ def test_kafka_commits_only_what_the_database_is_known_to_have_committed(walk: W
 
 
 @pytest.mark.parametrize("walk", TRANSACTIONS, ids=str)
-def test_kafka_aborts_only_what_the_database_is_known_not_to_have_committed(walk: Walk) -> None:
+def test_kafka_aborts_only_if_the_database_is_known_not_to_have_committed(walk: Walk) -> None:
     way, end = walk
     if Step.ABORT_KAFKA in dict(way):
         was_tried = Step.COMMIT_DATABASE in dict(way)
@@ -102,5 +102,7 @@ def test_recovery_decides_only_after_it_has_taken_over_both_sides() -> None:
         ("", 4, Result.FENCED),
     ],
 )
-def test_what_the_row_says_of_a_commit_without_an_answer(stored: str, generation: int, result: Result) -> None:
+def test_the_row_decides_the_outcome_of_a_commit_without_a_response(
+    stored: str, generation: int, result: Result
+) -> None:
     assert recipe.read_back(stored, generation, own_state="1000:7", own_generation=3) is result

@@ -70,7 +70,7 @@ def test_blocks_do_not_nest_and_an_attempt_rolls_the_outer_one_back(scene: AnySc
     assert scene.rows == scene.messages == ["sugar"]
 
 
-def test_what_a_block_was_given_is_of_no_use_after_it(scene: AnyScene) -> None:
+def test_a_transaction_cannot_be_used_after_its_block(scene: AnyScene) -> None:
     dual = scene.recovered()
     with dual.transaction() as transaction:
         pass
@@ -92,7 +92,7 @@ def test_there_is_no_transaction_before_recovery_and_none_after_close(scene: Any
 
 
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
-def test_a_block_that_ends_the_database_transaction_itself_is_told_so_and_sends_nothing(
+def test_a_block_that_ends_the_database_transaction_raises_an_error_and_sends_nothing(
     scene: AnyScene, ending: str
 ) -> None:
     dual = scene.recovered()

@@ -62,7 +62,7 @@ def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
 
 
 @pytest.mark.parametrize("step", [Step.WRITE_STATE, Step.PREPARE_KAFKA, Step.APPLICATION])
-def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
+def test_an_instance_that_sleeps_until_another_takes_over_cannot_commit(
     postgresql_scene: PostgresqlScene, step: Step
 ) -> None:
     """The instance wakes up after another one has taken over. If its messages were already prepared, they have been
@@ -75,7 +75,7 @@ def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
     assert scene.rows == scene.messages == []
 
 
-def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: PostgresqlScene) -> None:
+def test_without_the_generation_in_the_row_both_sides_would_diverge(postgresql_scene: PostgresqlScene) -> None:
     """Shows that the previous test can fail. Without the check of the generation, the rows exist but the messages do
     not."""
     scene = postgresql_scene
@@ -97,7 +97,7 @@ def refused_recovery(scene: AnyScene) -> Callable[[], None]:
     return try_to_recover
 
 
-def test_who_sleeps_with_the_state_written_keeps_recovery_waiting_and_commits(scene: AnyScene) -> None:
+def test_an_instance_that_sleeps_after_writing_its_state_delays_recovery_and_commits(scene: AnyScene) -> None:
     """An instance that sleeps just before its database commit holds the lock on its row. Until the lock is released, no
     other instance can resolve the block or fence the producer."""
     first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, refused_recovery(scene)))
@@ -115,7 +115,7 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
 @pytest.mark.parametrize(
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
-def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(scene: AnyScene, step: Step) -> None:
+def test_one_of_two_simultaneous_recoveries_decides_and_the_other_does_no_harm(scene: AnyScene, step: Step) -> None:
     """The slower instance sleeps before one of the steps of its recovery. While the slower instance sleeps, the faster
     instance recovers the same transaction, and leaves a second transaction in doubt."""
     with pytest.raises(ProcessKilled):
@@ -133,7 +133,7 @@ def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(sc
     assert scene.rows == scene.messages == ["tea", "milk"]
 
 
-def test_who_found_nothing_open_does_not_forget_the_state_of_who_wrote_since(scene: AnyScene) -> None:
+def test_a_recovery_that_found_nothing_open_keeps_the_state_of_a_later_writer(scene: AnyScene) -> None:
     """The slower instance had nothing to complete, so the broker could not report that another instance had taken
     over."""
 
@@ -156,7 +156,7 @@ def at_every_step(actor: Actor) -> Observer:
     return observe
 
 
-def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: AnyScene) -> None:
+def test_an_instance_that_takes_the_row_first_and_the_producer_last_is_fenced(scene: AnyScene) -> None:
     """The slower instance must give up. If it did not, it would find the faster one's open transaction, whose state is
     not stored yet, and abort messages that are about to be committed."""
 

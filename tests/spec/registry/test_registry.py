@@ -233,7 +233,7 @@ def test_import_keeps_ids_and_versions_and_needs_an_empty_subject(scene: Scene) 
     scene.done(scene.registry.set_mode(None, "IMPORT", is_forced=True))
 
 
-def test_what_is_not_there_has_its_own_code(scene: Scene) -> None:
+def test_each_kind_of_missing_object_has_its_own_error_code(scene: Scene) -> None:
     scene.register("a", V1)
     for request, expected in (
         (lambda: scene.registry.version("b", 1), 40401),
@@ -292,7 +292,7 @@ def test_a_permanent_deletion_that_karapace_wrote_has_an_empty_value() -> None:
     assert decode(key, b"") == decode(key, None) == SchemaRecord("a", 1)
 
 
-def test_what_other_registries_add_to_a_record_is_ignored() -> None:
+def test_fields_that_other_registries_add_to_a_record_are_ignored() -> None:
     key = b'{"magic":1,"version":1,"subject":"a","keytype":"SCHEMA"}'
     value = {
         "subject": "a",

@@ -134,7 +134,7 @@ def test_scenario_117_the_same_acl_is_recorded_once(asking: Asking) -> None:
         acl("*", resourceType=CLUSTER),
     ],
 )
-def test_scenario_118_a_name_that_there_cannot_be(asking: Asking, wrong: Json) -> None:
+def test_scenario_118_an_invalid_resource_name_is_refused(asking: Asking, wrong: Json) -> None:
     assert asking.create(wrong, acl("good")) == [INVALID_REQUEST, 0]
     assert asking.described() == {(TOPIC, "good", LITERAL, ALICE, READ)}
 
@@ -162,7 +162,7 @@ def test_scenario_120_a_number_beyond_the_last_is_refused(asking: Asking, beyond
         {"permissionType": ANY},
     ],
 )
-def test_scenario_121_what_only_filters_may_say(asking: Asking, of_filters: Json) -> None:
+def test_scenario_121_values_that_only_filters_may_have_are_refused(asking: Asking, of_filters: Json) -> None:
     assert asking.create(acl() | of_filters) == [INVALID_REQUEST]
 
 
@@ -171,7 +171,7 @@ def test_scenario_122_a_principal_has_a_colon(asking: Asking) -> None:
     assert asking.create(acl(principal="Robot:"), acl(principal=":x")) == [0, 0]
 
 
-def test_scenario_123_the_rest_is_not_looked_at(asking: Asking) -> None:
+def test_scenario_123_other_parts_of_an_acl_are_not_validated(asking: Asking) -> None:
     strange = [
         acl(operation=15),
         acl(host="nowhere"),
@@ -228,7 +228,7 @@ def test_scenario_126_without_an_authorizer_there_are_no_acls(tmp_path: Path) ->
         assert result["errorCode"] == SECURITY_DISABLED
 
 
-def test_scenario_127_each_filter_reports_what_it_removed(asking: Asking) -> None:
+def test_scenario_127_each_filter_reports_the_acls_that_it_removed(asking: Asking) -> None:
     asking.create(acl("a"), acl("b"), acl("c", resourceType=GROUP))
     both, one, none = (
         filter_of(resourceTypeFilter=TOPIC),
@@ -281,7 +281,7 @@ def test_scenario_128_cluster_bits_need_describe(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize(("operation", "shown"), [(READ, 264), (WRITE, 272), (ALTER, 384), (ALL, 3576)])
-def test_scenario_129_topic_bits_show_what_is_implied(asking: Asking, operation: int, shown: int) -> None:
+def test_scenario_129_topic_bits_include_implied_operations(asking: Asking, operation: int, shown: int) -> None:
     asking.ask("CreateTopics", 7, topics=[{"name": "t", "numPartitions": 1, "replicationFactor": 1}])
     asking.create(acl(operation=operation), acl("missing", operation=operation))
     (topic,) = asking.as_alice("Metadata", 13, topics=[{"name": "t"}], includeTopicAuthorizedOperations=True)["topics"]
@@ -307,7 +307,7 @@ def test_scenario_131_without_an_authorizer_all_bits_are_set(tmp_path: Path) -> 
         assert found["clusterAuthorizedOperations"] == 8096
 
 
-def test_scenario_150_refusals_are_logged_with_who_what_and_where(
+def test_scenario_150_refusals_are_logged_with_principal_operation_and_resource(
     asking: Asking, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, AUDIT_LOGGER):
@@ -320,7 +320,7 @@ def test_scenario_150_refusals_are_logged_with_who_what_and_where(
     )
 
 
-def test_scenario_150_what_is_allowed_is_logged_at_debug(asking: Asking, caplog: pytest.LogCaptureFixture) -> None:
+def test_scenario_150_allowed_operations_are_logged_at_debug(asking: Asking, caplog: pytest.LogCaptureFixture) -> None:
     asking.create(acl("g", resourceType=GROUP, operation=DESCRIBE))
     with caplog.at_level(logging.DEBUG, AUDIT_LOGGER):
         asking.as_alice("DescribeGroups", 5, groups=["g"])

@@ -139,7 +139,7 @@ def test_another_right_does_instead(scene: MatrixScene, case: Case) -> None:
         scene.revoke_all()
 
 
-def test_of_delegation_tokens_one_sees_those_that_one_owns_or_has_asked_for(scene: MatrixScene) -> None:
+def test_a_user_sees_delegation_tokens_that_it_owns_or_has_requested(scene: MatrixScene) -> None:
     fields: dict[str, Any] = {"renewers": [], "maxLifetimeMs": 100_000}
     try:
         scene.grant("User", "User:alice", "CREATE_TOKENS")

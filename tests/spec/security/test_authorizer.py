@@ -80,7 +80,7 @@ def rights(authorizer: StandardAuthorizer, name: str = "z-t") -> set[Operation]:
 
 
 @pytest.mark.parametrize("operation", [O.READ, O.WRITE, O.DELETE, O.ALTER])
-def test_scenario_101_what_needs_a_look_at_the_topic_allows_describe(operation: Operation) -> None:
+def test_scenario_101_operations_that_imply_describe_allow_it(operation: Operation) -> None:
     assert rights(given(allow(operation))) == {operation, O.DESCRIBE}
 
 
@@ -104,7 +104,7 @@ def test_scenario_104_a_denied_read_denies_nothing_else() -> None:
     assert rights(given(allow(O.ALL), deny(O.READ))) == set(ON_TOPICS) - {O.READ}
 
 
-def test_scenario_105_a_denied_describe_leaves_what_implies_it() -> None:
+def test_scenario_105_a_denied_describe_leaves_the_operations_that_imply_it() -> None:
     assert rights(given(allow(O.ALL), deny(O.DESCRIBE))) == set(ON_TOPICS) - {O.DESCRIBE}
 
 
@@ -234,7 +234,7 @@ def test_scenario_115_a_prefix_is_denied_by_itself_and_by_shorter_ones() -> None
     assert not may_write_anywhere(allow(O.WRITE, "any-t", is_prefix=True), deny(O.WRITE, "any", is_prefix=True))
 
 
-def test_scenario_116_two_phase_commit_is_a_right_of_its_own() -> None:
+def test_scenario_116_two_phase_commit_is_a_separate_operation() -> None:
     def on_id(*acls: Acl) -> tuple[bool, bool]:
         authorizer = given(*acls)
         asked = (O.WRITE, O.TWO_PHASE_COMMIT)

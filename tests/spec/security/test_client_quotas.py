@@ -83,11 +83,11 @@ def test_scenario_132_addresses_have_a_rate_of_connections(named: Names) -> None
         ([("client-id", "")], "producer_byte_rate"),
     ],
 )
-def test_scenario_133_what_no_entity_can_have_is_refused(named: Names, key: str) -> None:
+def test_scenario_133_a_quota_that_the_entity_type_cannot_have_is_refused(named: Names, key: str) -> None:
     assert result((key, 1), named=named) is E.INVALID_REQUEST
 
 
-def test_what_is_wrong_with_an_ip_is_said_in_kafkas_words() -> None:
+def test_errors_about_ip_entities_have_kafkas_messages() -> None:
     for begin, refused in (
         ("Invalid quota entity combination", lambda: keys_of([IP, USER], lambda _: True)),
         ("nowhere is not a valid IP or resolvable host.", lambda: keys_of([("ip", "nowhere")], lambda _: False)),
@@ -129,11 +129,11 @@ def test_scenario_134_a_limit_out_of_range_is_refused_and_so_is_nan(named: Names
         ([IP], "connection_creation_rate", 2**31 - 1),
     ],
 )
-def test_scenario_134_what_is_in_range_is_taken(named: Names, key: str, limit: float) -> None:
+def test_scenario_134_a_limit_in_range_is_accepted(named: Names, key: str, limit: float) -> None:
     assert result((key, limit), named=named) is None
 
 
-def test_scenario_135_removing_what_is_not_there_and_changing_nothing_succeed_and_record_nothing() -> None:
+def test_scenario_135_removing_missing_limits_and_changing_nothing_succeed_without_a_record() -> None:
     image = image_of([USER])
     wishes = [change([USER], ("no such key", None)), change([CLIENT], ("producer_byte_rate", None)), change([IP])]
     results, records = decided(alter_client_quotas(image, wishes, lambda address: True))

@@ -43,7 +43,7 @@ def test_scenario_148_ten_seconds_worth_are_free_and_the_next_is_held_for_a_wind
     assert of_address.held_ms(THERE, T0) == 0
 
 
-def test_scenario_148_those_that_were_held_do_not_count() -> None:
+def test_scenario_148_connections_that_were_held_do_not_count() -> None:
     of_address = rates({HERE: 1})
     for _ in range(100):
         of_address.held_ms(HERE, T0)
@@ -73,7 +73,7 @@ def test_scenario_149_one_after_the_other_waits_and_a_second_at_most() -> None:
     assert of_broker.waits_ms("A", T0 + 60_000) == 0
 
 
-def test_scenario_149_a_listener_can_have_a_rate_of_its_own() -> None:
+def test_scenario_149_a_listener_can_have_its_own_rate() -> None:
     of_listener = rates(of_broker=100, of_listener={"A": 1})
     assert [of_listener.waits_ms("A", T0) for _ in range(11)][-1] == 1000
     assert of_listener.waits_ms("B", T0) == 0
@@ -124,7 +124,7 @@ class Door:
         return newcomer, self.admissions.admit(newcomer)
 
 
-def test_scenario_148_one_too_many_is_held_and_then_closed() -> None:
+def test_scenario_148_a_connection_above_the_rate_is_held_and_then_closed() -> None:
     door = Door(rates=Rates(held_ms=700))
     newcomer, admission = door.comes()
     assert admission is Admission.HELD
@@ -141,7 +141,7 @@ def test_no_more_are_held_than_there_is_room_for() -> None:
     assert door.comes()[1] is Admission.REFUSED
 
 
-def test_scenario_149_one_that_waits_for_its_turn_is_served_when_it_comes() -> None:
+def test_scenario_149_a_waiting_connection_is_served_when_its_turn_comes() -> None:
     door = Door(rates=Rates(waits_ms=300))
     newcomer, admission = door.comes()
     assert admission is Admission.WAITS
@@ -156,7 +156,7 @@ def test_scenario_149_no_more_wait_than_the_backlog_and_the_others_do_not_count(
     assert slow.counted == 2
 
 
-def test_one_that_leaves_before_its_turn_leaves_no_timer() -> None:
+def test_a_connection_that_closes_before_its_turn_leaves_no_timer() -> None:
     door = Door(rates=Rates(waits_ms=300))
     newcomer, admission = door.comes()
     door.admissions.release(newcomer, admission)

@@ -105,7 +105,7 @@ async def test_scenario_147_older_versions_do_it_all_and_are_throttled(version: 
     assert scene.create(("c", 3), version=version) == ([0], 3000)
 
 
-async def test_scenario_147_what_is_refused_for_another_reason_costs_nothing() -> None:
+async def test_scenario_147_a_topic_that_is_refused_for_another_reason_costs_no_quota() -> None:
     scene = Scene()
     scene.create(("a", 11))
     assert scene.create(("a", 1000)) == ([E.TOPIC_ALREADY_EXISTS.value], 0)
@@ -118,7 +118,7 @@ async def test_scenario_147_a_validation_is_refused_too_while_below_zero() -> No
     assert scene.create(("b", 1), validate_only=True) == ([THROTTLED], 1000)
 
 
-async def test_scenario_147_deleting_and_enlarging_count_what_they_remove_and_add() -> None:
+async def test_scenario_147_deletions_and_enlargements_count_the_removed_and_added_partitions() -> None:
     scene = Scene()
     assert scene.create(("a", 4), ("b", 5), ("c", 1)) == ([0, 0, 0], 0)
     assert scene.enlarge("a", 8) == ([0], 0)

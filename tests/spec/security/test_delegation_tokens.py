@@ -256,7 +256,7 @@ def test_scenario_100_one_sees_ones_own_tokens_and_others_with_a_right(scene: Sc
     assert scene.described("User:carol") == {own, foreign}
 
 
-def test_tokens_are_not_for_anonymous_clients_nor_for_those_who_came_by_a_token() -> None:
+def test_anonymous_clients_and_clients_with_a_token_cannot_create_tokens() -> None:
     for secret in (SECRET, None):  # The refusal is the same whether or not delegation tokens are enabled.
         scene = Scene(secret=secret)
         for principal, by_token in (("User:ANONYMOUS", False), ("User:alice", True)):
@@ -292,7 +292,7 @@ def test_the_bearer_of_a_token_logs_in_as_its_owner_until_it_expires(scene: Scen
     assert isinstance(scene.log_in(token), TokenRefused)
 
 
-def test_tokens_outlive_a_restart_and_what_proves_them_is_not_on_the_disk(scene: Scene) -> None:
+def test_tokens_survive_a_restart_and_their_hmacs_are_not_on_the_disk(scene: Scene) -> None:
     token, ended = scene.create(renewers=["User:bob"]), scene.create()
     scene.renew(token, period_ms=1_000)
     scene.expire(ended)
@@ -341,7 +341,7 @@ def test_tokens_that_have_expired_are_removed_from_time_to_time(scene: Scene) ->
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_versions_before_3_do_not_tell_who_asked_for_a_token(scene: Scene, version: int) -> None:
+def test_versions_before_3_do_not_name_the_requester_of_a_token(scene: Scene, version: int) -> None:
     requester = "alice" if version == 3 else ""
     create = CreateDelegationTokenRequest(max_lifetime_ms=-1)
     refused = scene.ask(create_delegation_token, create, "User:alice", by_token=True, version=version)

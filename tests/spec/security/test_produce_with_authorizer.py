@@ -92,7 +92,7 @@ def producing(broker: InProcessBroker) -> Iterator[Producing]:
         acls.remove(acl_id)
 
 
-def test_who_may_write_takes_the_fast_path(producing: Producing) -> None:
+def test_a_producer_with_write_permission_takes_the_fast_path(producing: Producing) -> None:
     producing.allow("t")
     assert producing.takes_the_fast_path()
     assert producing.code() is ErrorCode.NONE
@@ -137,7 +137,7 @@ def transactional(transactional_id: str) -> ProduceRequest:
     return produce_request("t", records, transactional_id=transactional_id)
 
 
-def test_while_the_audit_log_is_to_tell_what_is_allowed_the_general_path_is_taken(
+def test_the_general_path_is_taken_if_the_audit_log_contains_allowed_operations(
     producing: Producing, caplog: pytest.LogCaptureFixture
 ) -> None:
     producing.allow("t")

@@ -72,7 +72,7 @@ def test_a_default_gives_each_client_the_limit_for_itself() -> None:
     assert throttle_ms(for_each, "ann", "a", 1_000) == 1000
 
 
-def test_a_changed_limit_holds_for_what_has_been_used_already() -> None:
+def test_a_changed_limit_applies_to_previous_usage() -> None:
     changing = metering({(USER,): {KEY: 1000}})
     assert throttle_ms(changing, "ann", "a", 10_000) == 0
     changing.set_limits({(USER,): {KEY: 500}})

@@ -204,7 +204,7 @@ def test_scenario_080_a_token_that_is_not_base64_ends_the_exchange(make: Callabl
 @pytest.mark.parametrize(
     "token", ["e30.e30", "e30", "e30.e30.e30.e30", "aaaa.bbbb.", f"{encoded(b'[1]')}.e30.", "..", "W10.W10."]
 )
-def test_scenario_081_a_token_of_other_parts_is_told_so(make: Callable[[], Exchange], token: str) -> None:
+def test_scenario_081_a_malformed_token_is_refused(make: Callable[[], Exchange], token: str) -> None:
     assert refusal_of(make(), first(token)) == INVALID
 
 

@@ -32,7 +32,7 @@ def test_scenario_045_a_token_may_repeat_the_user_as_authorization_id() -> None:
         b"\0alice\0pw ",
     ],
 )
-def test_scenario_046_a_wrong_password_and_an_unknown_user_are_told_the_same(token: bytes) -> None:
+def test_scenario_046_a_wrong_password_and_an_unknown_user_get_the_same_error(token: bytes) -> None:
     assert judge(token) == INVALID
 
 
@@ -53,7 +53,7 @@ def test_scenario_048_an_empty_user_or_password_is_named(token: bytes, words: st
 @pytest.mark.parametrize(
     ("token", "fields"), [(b"", 1), (b"alice", 1), (b"alice\0pw", 2), (b"\0a\0b\0c", 4), (b"\0a\0b\0c\0d\0e", 4)]
 )
-def test_scenario_049_another_number_of_fields_is_told(token: bytes, fields: int) -> None:
+def test_scenario_049_a_wrong_number_of_fields_is_reported(token: bytes, fields: int) -> None:
     assert judge(token) == TokenRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {fields}")
 
 

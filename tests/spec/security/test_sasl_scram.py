@@ -115,7 +115,7 @@ def test_scenario_052_and_058_an_unknown_user_is_refused_at_the_proof_as_well() 
         assert server.judge(dialogue.final(), 0) == expected
 
 
-def test_scenario_058_an_unknown_user_has_a_salt_of_its_own_which_stays_the_same() -> None:
+def test_scenario_058_an_unknown_user_always_gets_the_same_salt() -> None:
     first, again, other = (begin(exchange(), ClientFirst.make(user, NONCE)) for user in ("bob", "bob", "carol"))
     assert first.server_first.salt == again.server_first.salt != other.server_first.salt
     assert (len(first.server_first.salt), first.server_first.iterations) == (26, 4096)

@@ -153,7 +153,9 @@ def test_scenario_095_a_late_handshake_is_accepted(listener: Listener, client: C
 
 
 @pytest.mark.parametrize("is_raw", [False, True])
-def test_scenario_096_a_client_that_was_not_told_is_closed_as_well(listener: Listener, is_raw: bool) -> None:
+def test_scenario_096_a_client_whose_protocol_has_no_session_lifetime_is_closed_too(
+    listener: Listener, is_raw: bool
+) -> None:
     client = listener.connect()
     client.handshake(version=0 if is_raw else 1)
     if is_raw:

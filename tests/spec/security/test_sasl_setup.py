@@ -52,7 +52,7 @@ def test_scenario_002_a_login_module_without_the_prefix_of_listener_and_mechanis
 
 
 @pytest.mark.parametrize("mechanisms", [None, "GSSAPI", "PLAIN,GSSAPI"])
-def test_scenario_002_kerberos_is_refused_with_what_to_set(mechanisms: str | None) -> None:
+def test_scenario_002_kerberos_is_refused_with_the_setting_to_change(mechanisms: str | None) -> None:
     given = {JAAS: PLAIN_LOGIN} | ({"sasl.enabled.mechanisms": mechanisms} if mechanisms else {})
     words = refusal(given)
     assert "GSSAPI (Kerberos), which is not supported" in words
@@ -115,7 +115,7 @@ BEARER_LOGIN = {
 }
 
 
-def test_tokens_without_signatures_are_for_development_which_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_without_signatures_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     config, _ = configure(BEARER_LOGIN, {}, {})
     assert "OAUTHBEARER" in offers_of(config.listener_settings("SECURE"), ACCOUNTS)
     assert "clients can claim any name" in caplog.text
@@ -230,7 +230,7 @@ def test_accounts_that_are_altered_count_for_the_next_login(caplog: pytest.LogCa
     assert login(listeners, "alice", SECRET)
 
 
-def test_what_has_not_changed_is_not_built_again() -> None:
+def test_unchanged_login_settings_are_not_rebuilt() -> None:
     config, _ = configure({"sasl.enabled.mechanisms": "PLAIN", JAAS: PLAIN_LOGIN}, {}, {})
     listeners = SaslListeners(config, ["SECURE"], ACCOUNTS)
     before = listeners.offers("SECURE")

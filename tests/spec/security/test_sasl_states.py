@@ -103,7 +103,7 @@ def test_scenario_038_the_last_token_is_answered_without_an_error_and_without_nu
     assert client.is_served()
 
 
-def test_scenario_039_another_request_within_the_exchange_is_told_so_in_its_own_form(listener: Listener) -> None:
+def test_scenario_039_another_request_during_the_exchange_gets_an_error_in_its_own_form(listener: Listener) -> None:
     for message, version in ((API_VERSIONS, 3), (HANDSHAKE, 1), (ListGroupsRequest(), 4)):
         client = listener.connect()
         client.handshake()
@@ -182,7 +182,7 @@ def test_scenario_043_a_token_after_authentication_is_refused_and_the_connection
     assert client.is_served()
 
 
-def test_scenario_044_a_second_token_after_a_failed_one_is_not_read(client: Client) -> None:
+def test_scenario_044_a_token_after_a_failed_one_is_not_read(client: Client) -> None:
     client.handshake()
     wrong = request_bytes(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2, 1, "test")
     right = request_bytes(AUTHENTICATE, 2, 2, "test")
@@ -194,7 +194,7 @@ def test_scenario_044_a_second_token_after_a_failed_one_is_not_read(client: Clie
     assert client.info.principal == "User:ANONYMOUS"
 
 
-def test_a_client_that_leaves_before_the_delay_is_over_leaves_nothing_behind(listener: Listener) -> None:
+def test_a_client_that_disconnects_during_the_delay_leaves_no_timer(listener: Listener) -> None:
     client = listener.connect()
     client.handshake()
     client.peer.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)

@@ -125,7 +125,7 @@ def test_scenario_066_an_unknown_mechanism_and_an_empty_name_are_refused(scene: 
     assert scene.alter(delete("", mechanism)) == {"": 93}
 
 
-def test_scenario_067_what_is_not_there_cannot_be_deleted(scene: Scene) -> None:
+def test_scenario_067_a_missing_credential_cannot_be_deleted(scene: Scene) -> None:
     scene.alter(upsert("alice", 1))
     assert scene.alter(delete("alice", 2), delete("bob", 1)) == {"alice": 91, "bob": 91}
     assert scene.alter(delete("alice", 1)) == {"alice": 0}
@@ -149,7 +149,7 @@ def test_scenario_068_a_user_that_is_named_twice_is_refused_once(scene: Scene, c
     assert scene.describe("alice") == {"alice": [(1, 5000)]}
 
 
-def test_scenario_069_what_is_good_is_applied(scene: Scene) -> None:
+def test_scenario_069_valid_changes_are_applied_despite_refused_ones(scene: Scene) -> None:
     assert scene.alter(upsert("alice"), upsert("bob", iterations=1)) == {"alice": 0, "bob": 93}
     assert scene.describe() == {"alice": [(1, 4096)]}
 
@@ -159,7 +159,7 @@ def test_scenario_070_an_empty_salt_is_taken_and_an_empty_password_is_not(scene:
     assert scene.describe() == {"alice": [(1, 4096)]}
 
 
-def test_scenario_071_nothing_is_answered_with_nothing(scene: Scene) -> None:
+def test_scenario_071_an_empty_request_gets_an_empty_response(scene: Scene) -> None:
     assert scene.alter() == {}
 
 

@@ -91,7 +91,7 @@ async def test_scenario_144_records_are_written_and_the_answer_leaves_at_once_wi
     assert scene.end_offset == 2
 
 
-async def test_scenario_144_then_the_connection_is_not_read_for_so_long() -> None:
+async def test_scenario_144_the_connection_is_not_read_during_the_throttle_time() -> None:
     scene = Scene(producer_byte_rate=10_000)
     throttle_ms = scene.produce(150_000).throttle_time_ms
     assert scene.peer.transport.is_paused
@@ -177,7 +177,7 @@ async def test_scenario_145_a_fetch_gets_no_more_than_ten_seconds_worth() -> Non
     assert len(partition.records or b"") == 100_000
 
 
-async def test_scenario_145_a_session_that_is_throttled_has_been_told_nothing() -> None:
+async def test_scenario_145_a_throttled_fetch_does_not_advance_the_session_state() -> None:
     scene = Scene()
     scene.produce(1_000)
     opened = scene.fetch(session_epoch=0)
@@ -194,7 +194,7 @@ async def test_scenario_145_a_session_that_is_throttled_has_been_told_nothing() 
     assert has_records(response)
 
 
-async def test_scenario_145_no_session_is_kept_that_the_client_is_not_told_of() -> None:
+async def test_scenario_145_a_throttled_first_fetch_creates_no_session() -> None:
     scene = Scene()
     scene.produce(150_000)
     scene.limit({"consumer_byte_rate": 10_000})
@@ -229,7 +229,7 @@ async def test_scenario_146_before_a_login_nothing_counts() -> None:
     assert not scene.peer.transport.is_paused
 
 
-async def test_scenario_146_the_larger_of_two_throttle_times_is_told() -> None:
+async def test_scenario_146_the_larger_of_two_throttle_times_is_returned() -> None:
     scene = Scene(request_percentage=1e-9, producer_byte_rate=10_000)
     assert scene.produce(10).throttle_time_ms == 1_000
     scene.let_pass(1_000)

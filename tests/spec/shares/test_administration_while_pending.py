@@ -16,7 +16,7 @@ STEPS = 500
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_pending_stays_so_whatever_administrators_do(seed: int) -> None:
+def test_pending_acknowledgements_survive_administrative_changes(seed: int) -> None:
     world = Administration(seed)
     world.run(STEPS)
     assert set(world.counts) == {name for name, _ in world.STEPS}, "not every step was taken"
@@ -24,5 +24,5 @@ def test_what_is_pending_stays_so_whatever_administrators_do(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 22))
-def test_what_is_pending_stays_so_in_ten_thousand_steps(seed: int) -> None:
+def test_pending_acknowledgements_survive_ten_thousand_administrative_steps(seed: int) -> None:
     Administration(seed).run(STEPS)

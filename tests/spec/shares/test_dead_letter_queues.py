@@ -75,7 +75,7 @@ def second_delivery(scene: DeadLetterScene, topic: bytes, count: int = 10) -> li
     return member.acquire()
 
 
-def test_scenario_003_what_is_released_at_the_delivery_limit_is_a_dead_letter(scene: DeadLetterScene) -> None:
+def test_scenario_003_a_record_released_at_the_delivery_limit_is_a_dead_letter(scene: DeadLetterScene) -> None:
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
@@ -87,7 +87,7 @@ def test_scenario_003_what_is_released_at_the_delivery_limit_is_a_dead_letter(sc
     assert member.acquire() == []
 
 
-def test_scenario_004_so_is_one_whose_lock_runs_out(scene: DeadLetterScene) -> None:
+def test_scenario_004_a_record_whose_last_lock_expires_is_a_dead_letter(scene: DeadLetterScene) -> None:
     topic = with_topic(scene, 3)
     assert second_delivery(scene, topic, 3) == [(0, 2, 2)]
     scene.sleep(LOCK_MS)
@@ -95,7 +95,7 @@ def test_scenario_004_so_is_one_whose_lock_runs_out(scene: DeadLetterScene) -> N
     assert [each.told for each in scene.copies()] == [(2, TOO_MANY)] * 3
 
 
-def test_scenario_005_so_is_one_whose_member_loses_its_connection(scene: DeadLetterScene) -> None:
+def test_scenario_005_a_record_whose_member_loses_its_connection_is_a_dead_letter(scene: DeadLetterScene) -> None:
     topic = with_topic(scene, 3)
     member = scene.member("A")
     member.acquire(topic)
@@ -137,7 +137,7 @@ def test_scenario_007_without_a_topic_and_without_its_creation_they_are_archived
     assert uncopied(scene) == 2
 
 
-def test_scenario_008_so_are_they_where_the_topic_is_not_marked() -> None:
+def test_scenario_008_records_are_archived_uncopied_if_the_topic_is_not_marked() -> None:
     scene = DeadLetterScene(has_queue=False)
     scene.queue(is_marked=False)
     reject_two(scene)
@@ -145,7 +145,7 @@ def test_scenario_008_so_are_they_where_the_topic_is_not_marked() -> None:
     assert uncopied(scene) == 2
 
 
-def test_scenario_009_so_are_they_where_its_name_lacks_the_prefix(scene: DeadLetterScene) -> None:
+def test_scenario_009_records_are_archived_uncopied_if_the_topic_lacks_the_prefix(scene: DeadLetterScene) -> None:
     scene.queue("other.a")
     scene.set_group(errors_deadletterqueue_topic_name="other.a")
     reject_two(scene)
@@ -298,7 +298,7 @@ def archiving_when_loaded(scene: DeadLetterScene) -> bytes:
     return topic
 
 
-def test_scenario_021_what_is_stored_as_archiving_is_copied_when_the_share_partition_is_loaded(
+def test_scenario_021_records_stored_as_archiving_are_copied_when_the_share_partition_is_loaded(
     scene: DeadLetterScene,
 ) -> None:
     topic = archiving_when_loaded(scene)
@@ -311,7 +311,9 @@ def test_scenario_021_what_is_stored_as_archiving_is_copied_when_the_share_parti
     assert scene.stored(topic).start_offset == 4
 
 
-def test_scenario_022_it_is_archived_uncopied_where_the_group_names_no_topic_any_more(scene: DeadLetterScene) -> None:
+def test_scenario_022_loaded_records_are_archived_uncopied_if_the_group_names_no_topic_any_more(
+    scene: DeadLetterScene,
+) -> None:
     topic = archiving_when_loaded(scene)
     scene.set_group(errors_deadletterqueue_topic_name="")
     assert scene.member("A").acquire(topic) == [(4, 5, 2)]
@@ -319,7 +321,7 @@ def test_scenario_022_it_is_archived_uncopied_where_the_group_names_no_topic_any
     assert scene.states()[1:] == [[(0, 1, 4, 1), (2, 3, 4, 2)]]
 
 
-def test_scenario_023_a_crash_between_the_writes_has_it_copied_by_the_first_fetch_after_it(
+def test_scenario_023_after_a_crash_between_the_writes_the_first_fetch_copies_the_records(
     scene: DeadLetterScene,
 ) -> None:
     topic = with_topic(scene, 10)
@@ -407,7 +409,7 @@ def test_scenario_030_a_topic_in_which_not_even_the_headers_fit_gets_no_copy() -
     assert scene.dead_letters.counts[GROUP].failed_writes == 1
 
 
-def test_scenario_031_the_group_is_asked_for_its_topic_at_each_event(scene: DeadLetterScene) -> None:
+def test_scenario_031_the_topic_setting_of_the_group_is_read_for_each_event(scene: DeadLetterScene) -> None:
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
@@ -419,7 +421,7 @@ def test_scenario_031_the_group_is_asked_for_its_topic_at_each_event(scene: Dead
     assert scene.copied() == [1]
 
 
-def test_scenario_032_what_a_raised_log_start_passes_is_no_dead_letter(scene: DeadLetterScene) -> None:
+def test_scenario_032_records_below_a_raised_log_start_are_no_dead_letters(scene: DeadLetterScene) -> None:
     topic = with_topic(scene, 4, 4)
     member = scene.member("A")
     member.acquire(topic, max_records=4)

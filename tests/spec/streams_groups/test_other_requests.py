@@ -122,7 +122,7 @@ def test_scenario_098_lists_by_state_and_type() -> None:
     assert scene.core.list_groups(["stable"], []) == []
 
 
-def test_scenario_091_it_is_no_classic_group() -> None:
+def test_scenario_091_a_streams_group_is_no_classic_group() -> None:
     scene = StreamsScene()
     scene.member("a")
     assert scene.core.describe_group(GROUP, version=5).group_state == "Dead"

@@ -50,7 +50,7 @@ def test_a_coordinator_that_is_none_is_looked_for_again(kind: GroupRequest, code
 
 
 @pytest.mark.parametrize("kind", [GroupRequest.JOIN, GroupRequest.HEARTBEAT, GroupRequest.COMMIT])
-def test_a_coordinator_that_loads_is_asked_again(kind: GroupRequest) -> None:
+def test_a_client_repeats_its_request_while_the_coordinator_loads(kind: GroupRequest) -> None:
     assert stable().handle_answer(kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is GroupStep.REPEAT
 
 
