@@ -43,13 +43,16 @@ def describe_damage(data: Buffer, at: int, rest: int, next_offset: int) -> str:
     header = unpack_batch_header(data, at)
     if header.magic != MAGIC or header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
         if header.magic in _OLD_MAGICS and (header.magic or header.batch_length > 0):
-            return f"a message of format {header.magic}, from before Kafka 0.11: convert the log with Kafka 3 first"
+            return (
+                f"this is a message of format {header.magic}, from before Kafka 0.11: convert the log with Kafka 3"
+                " first"
+            )
         return f"no batch begins here: magic {header.magic}, length {header.batch_length}"
     if header.size_bytes > rest:
         return f"a batch is cut short: its header says {header.size_bytes} bytes, but only {rest} are left"
     if header.base_offset < next_offset:
         return f"the base offset is {header.base_offset}, but must be at least {next_offset}"
-    return f"a batch that ends before it begins: last offset delta {header.last_offset_delta}"
+    return f"the batch ends before it begins: its last offset delta is {header.last_offset_delta}"
 
 
 def may_end_a_log(data: Buffer, rest: int) -> bool:

@@ -35,7 +35,7 @@ def _rows(data: bytes) -> list[list[str]]:
     try:
         version, count, *rows = data.decode("utf-8").splitlines()
     except ValueError:
-        raise CorruptCheckpoint("version and count are missing") from None
+        raise CorruptCheckpoint("the version and the count are missing") from None
     if version != _VERSION:
         raise CorruptCheckpoint(f"unknown version {version}")
     if not count.isdigit() or int(count) != len(rows):
@@ -85,9 +85,9 @@ def topic_id_bytes(text: str) -> bytes:
     try:
         topic_id = base64.urlsafe_b64decode(text + "==")
     except ValueError:
-        raise CorruptCheckpoint(f"{text!r} is not an id") from None
+        raise CorruptCheckpoint(f"{text!r} is not a valid id") from None
     if len(topic_id) != 16:
-        raise CorruptCheckpoint(f"{text!r} is not an id")
+        raise CorruptCheckpoint(f"{text!r} is not a valid id")
     return topic_id
 
 
@@ -109,7 +109,7 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     rows = (line.partition("=")[::2] for line in lines if line and not line.startswith(("#", "!")))
     fields = {name: value.replace("\\", "") for name, value in rows}  # Java escapes = and : in values
     if fields.get("version") != _META_VERSION:
-        raise CorruptCheckpoint(f"meta.properties of version {fields.get('version')}")
+        raise CorruptCheckpoint(f"meta.properties has the unsupported version {fields.get('version')}")
     try:
         return MetaProperties(int(fields["node.id"]), fields["cluster.id"], fields.get("directory.id"))
     except (KeyError, ValueError) as error:

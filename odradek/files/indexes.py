@@ -205,7 +205,9 @@ class TxnIndex:
         return len(self._last_offsets)
 
     def append(self, txn: AbortedTxn) -> None:
-        assert not self._last_offsets or txn.last_offset > self._last_offsets[-1], "markers come in order"
+        assert not self._last_offsets or txn.last_offset > self._last_offsets[-1], (
+            "transaction markers must be appended in the order of their offsets"
+        )
         self._producer_ids.append(txn.producer_id)
         self._first_offsets.append(txn.first_offset)
         self._last_offsets.append(txn.last_offset)

@@ -41,12 +41,12 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
     """Reads a snapshot. Raises CorruptSnapshot."""
     if len(data) < _HEADER.size:
-        raise CorruptSnapshot(f"{len(data)} bytes are not a snapshot")
+        raise CorruptSnapshot(f"the file has only {len(data)} bytes, which is too short for a snapshot")
     version, crc, count = _HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshot(f"unknown version {version}")
     if crc32c(data[SNAPSHOT_CRC_END:]) != crc:
         raise CorruptSnapshot("the CRC is wrong")
     if count * _ENTRY.size != len(data) - _HEADER.size:
-        raise CorruptSnapshot(f"{count} producers in {len(data)} bytes")
+        raise CorruptSnapshot(f"the header says {count} producers, which do not fit the file size of {len(data)} bytes")
     return [SnapshotEntry._make(fields) for fields in _ENTRY.iter_unpack(data[_HEADER.size :])]

@@ -141,9 +141,9 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     except struct.error:
         raise MalformedMessage("a record batch ends within its header") from None
     if header.magic != MAGIC:
-        raise MalformedMessage(f"record batch of magic {header.magic}")
+        raise MalformedMessage(f"the record batch has the unsupported magic {header.magic}")
     if header.batch_length < HEADER_BYTES - LOG_OVERHEAD:
-        raise MalformedMessage(f"record batch of length {header.batch_length}, less than its header")
+        raise MalformedMessage(f"the record batch has length {header.batch_length}, which is less than its header")
     return header
 
 

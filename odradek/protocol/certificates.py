@@ -52,7 +52,7 @@ class Credential:
         key."""
         key = load_pem_private_key(pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key is of another kind")
+            raise ValueError("the private key is not an elliptic curve key")
         return cls(x509.load_pem_x509_certificates(pem)[0], key)
 
     @property

@@ -70,7 +70,7 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     """
     if kind is Compression.NONE:
         if len(data) > limit_bytes:
-            raise DecompressedTooLarge(f"{len(data)} bytes of records, {limit_bytes} allowed")
+            raise DecompressedTooLarge(f"the records have {len(data)} bytes; the limit is {limit_bytes}")
         return memoryview(data)
     try:
         return _OPEN[kind](memoryview(data), limit_bytes)
@@ -106,7 +106,7 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
             raise MalformedMessage(f"gzip: {error}") from None
         left -= len(part)
         if left < 0:
-            raise DecompressedTooLarge(f"gzip: more than {limit_bytes} bytes")
+            raise DecompressedTooLarge(f"gzip: the decompressed data has more than {limit_bytes} bytes")
         if part:
             opened.append(part)
         unread = member.unconsumed_tail
@@ -168,9 +168,9 @@ def _open_snappy_block(block: memoryview, limit_bytes: int) -> bytes:
     try:
         claimed = int(cramjam.snappy.decompress_raw_len(block))
         if claimed > limit_bytes:
-            raise DecompressedTooLarge(f"snappy: more than {limit_bytes} bytes")
+            raise DecompressedTooLarge(f"snappy: the decompressed data has more than {limit_bytes} bytes")
         if claimed > _SNAPPY_BEST_RATIO * len(block):
-            raise MalformedMessage(f"snappy: {len(block)} bytes cannot hold {claimed}")
+            raise MalformedMessage(f"snappy: a block of {len(block)} bytes cannot decompress to {claimed} bytes")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise MalformedMessage(f"snappy: {error}") from None
@@ -224,12 +224,12 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
     Refuses the same frames as Kafka's reader: those with dependent blocks, reserved bits or other versions.
     """
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
-        raise MalformedMessage("lz4: not a frame")
+        raise MalformedMessage("lz4: the data is not a frame")
     flags, descriptor = data[4], data[5]
     if flags >> 6 != 1 or flags & 0b11 or descriptor & 0b1000_1111 or descriptor >> 4 < 4:
-        raise MalformedMessage("lz4: unknown frame flags")
+        raise MalformedMessage("lz4: the frame has unknown flags")
     if not flags & 0x20:
-        raise MalformedMessage("lz4: blocks that depend on one another")
+        raise MalformedMessage("lz4: the blocks of the frame depend on each other, which is not supported")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
     block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 means 64 KiB, and each further step multiplies this by four
     position, end, max_bytes = 7 + (8 if content_size else 0), len(data), 0
@@ -243,7 +243,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
             return position, max_bytes
         stored, length = length & _LZ4_STORED, length & ~_LZ4_STORED
         if length > block_bytes:
-            raise MalformedMessage("lz4: a block longer than its frame allows")
+            raise MalformedMessage("lz4: a block is longer than its frame allows")
         max_bytes += length if stored else block_bytes
         position += length + (4 if block_checksum else 0)
     raise MalformedMessage("lz4: the data ends too early")
@@ -283,7 +283,7 @@ def _measure_zstd(data: memoryview) -> tuple[int, int]:
         ):  # this is a skippable frame
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
         else:
-            raise MalformedMessage("zstd: not a frame")
+            raise MalformedMessage("zstd: the data is not a frame")
         if position > end:
             raise MalformedMessage("zstd: the data ends too early")
         if position == end:
@@ -303,7 +303,7 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
         is_last, kind, size = block & 1, block >> 1 & 3, block >> 3
         position += 3
         if kind == 3 or size > _ZSTD_BLOCK_BYTES:
-            raise MalformedMessage("zstd: unknown kind or size of block")
+            raise MalformedMessage("zstd: a block has an unknown type, or is too large")
         position += 1 if kind == 1 else size  # a block of kind 1 is a single byte that is repeated
         max_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
         if is_last:

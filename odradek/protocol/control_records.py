@@ -118,10 +118,10 @@ def control_type(key: bytes | None) -> ControlType | None:
     Accepts later versions of the key and additional bytes. Raises MalformedMessage if the key is too short.
     """
     if key is None or len(key) < _KEY.size:
-        raise MalformedMessage("a control record whose key is too short")
+        raise MalformedMessage("the key of a control record is too short")
     version, kind = _KEY.unpack_from(key)
     if version < 0:
-        raise MalformedMessage(f"a control record of key version {version}")
+        raise MalformedMessage(f"the key of a control record has the invalid version {version}")
     try:
         return ControlType(kind)
     except ValueError:
@@ -143,10 +143,10 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
     if kind is not ControlType.COMMIT and kind is not ControlType.ABORT:
         return None
     if record.value is None or len(record.value) < _MARKER_VALUE.size:
-        raise MalformedMessage("a transaction marker whose value is too short")
+        raise MalformedMessage("the value of a transaction marker is too short")
     version, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
     if version < 0:
-        raise MalformedMessage(f"a transaction marker of version {version}")
+        raise MalformedMessage(f"a transaction marker has the invalid version {version}")
     return Marker(
         offset=record.offset,
         producer_id=header.producer_id,

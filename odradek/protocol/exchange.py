@@ -113,9 +113,9 @@ class AnswerForm:
                 if tags:
                     position = skip_tags(frame, position, tags)
         except IndexError as error:
-            raise MalformedMessage("an answer that ends in its header") from error
+            raise MalformedMessage("the answer ends within its header") from error
         if position > len(frame):
-            raise MalformedMessage("an answer that ends in its header")
+            raise MalformedMessage("the answer ends within its header")
         return position
 
     def read(self, frame: Buffer, *, has_length: bool) -> DecodedAnswer:
@@ -164,7 +164,7 @@ def read_request(frame: Buffer) -> DecodedRequest:
     """Decodes a request from a frame without its length. Raises MalformedMessage."""
     head = api_and_version(frame)
     if head is None:
-        raise MalformedMessage(f"a request of {len(frame)} bytes")
+        raise MalformedMessage(f"the request is too short: it has only {len(frame)} bytes")
     form = request_form(*head)
     header, position = form.header(frame)
     return DecodedRequest(header, position, form.message(frame, position))

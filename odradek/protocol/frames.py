@@ -55,7 +55,7 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Decodes the header of a request frame, which is passed without its length. Returns the header and the position of
     the body. Raises MalformedMessage."""
     if len(frame) < REQUEST_START.size:
-        raise MalformedMessage(f"a request of {len(frame)} bytes")
+        raise MalformedMessage(f"the request is too short: it has only {len(frame)} bytes")
     api_key, api_version = REQUEST_START.unpack_from(frame)[:2]
     has_tags = request_header_version(api_key, api_version) == 2
     correlation_id, client_id, position = read_header_fields(frame, has_tags=has_tags)
@@ -68,7 +68,7 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
     except PackingError as error:
-        raise MalformedMessage(f"a request of {len(frame)} bytes") from error
+        raise MalformedMessage(f"the request is too short: it has only {len(frame)} bytes") from error
     client_id, position = read_client_id(frame, client_id_size, has_tags)
     return correlation_id, client_id, position
 
@@ -89,9 +89,9 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
             if tags:
                 position = skip_tags(frame, position, tags)
     except IndexError as error:  # also if the client id is too long, because slicing raises no error
-        raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
+        raise MalformedMessage("the request ends within its header, possibly within its client id") from error
     if position > len(frame):
-        raise MalformedMessage("a request that ends in its client id or tags")
+        raise MalformedMessage("the request ends within its client id or its tagged fields")
     return client_id, position
 
 

@@ -37,10 +37,10 @@ def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
         if byte < 0x80:
             value |= byte << shift
             if value > MAX_LENGTH:
-                raise MalformedMessage(f"varint {value} is too large for a length")
+                raise MalformedMessage(f"the varint {value} is too large for a length")
             return value, position
         value |= (byte & 0x7F) << shift
-    raise MalformedMessage("varint of more than five bytes")
+    raise MalformedMessage("a varint has more than five bytes")
 
 
 def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, 
     MalformedMessage if the string would be too long."""
     length, position = longer_varint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
-        raise MalformedMessage(f"string of {length - 1} bytes")
+        raise MalformedMessage(f"a string has {length - 1} bytes; the limit is {MAX_STRING_BYTES}")
     return length, position
 
 
@@ -67,7 +67,7 @@ def varint(value: int) -> bytes:
 def string_varint(length: int) -> bytes:
     """Encodes the compact length of a string, which is its length plus one."""
     if length > MAX_STRING_BYTES + 1:
-        raise UnsupportedVersion(f"a string of {length - 1} bytes is longer than any version can carry")
+        raise UnsupportedVersion(f"a string of {length - 1} bytes is too long; the limit is {MAX_STRING_BYTES} bytes")
     return varint(length)
 
 
@@ -81,7 +81,7 @@ def skip_tags(data: Buffer, position: int, count: int) -> int:
     if count > 0x7F:
         count, position = longer_varint(data, position, count)
         if count > MAX_UNKNOWN_TAGS:
-            raise MalformedMessage(f"{count} tagged fields that are not known")
+            raise MalformedMessage(f"the message has {count} unknown tagged fields; the limit is {MAX_UNKNOWN_TAGS}")
     for _ in range(count):
         _, position = read_varint(data, position)
         size, position = read_varint(data, position)
@@ -112,7 +112,7 @@ def unexpected_null(name: str) -> MalformedMessage:
 
 
 def wrong_count(count: int) -> MalformedMessage:
-    return MalformedMessage(f"{count} elements announced, more than the bytes left can hold")
+    return MalformedMessage(f"an array announces {count} elements, more than the remaining bytes can hold")
 
 
 def malformed(what: str, why: object) -> MalformedMessage:
@@ -137,7 +137,7 @@ def add_records(records: RecordChunks, out: bytearray, chunks: list[Any]) -> byt
 
 
 def cannot_carry(names: str) -> UnsupportedVersion:
-    return UnsupportedVersion(f"{names}: a value that this version has no field for")
+    return UnsupportedVersion(f"{names}: this version has no field for the value")
 
 
 def unfit(what: str, why: Exception) -> UnsupportedVersion:

@@ -182,7 +182,7 @@ class ReaderSource(CodecSource):
             self.line(f'{target}, p = read_fixed_array(data, p, {size}, "{code}")')
             return
         smallest = self.min_size(field)
-        assert smallest > 0, f"{field.name} has elements of no bytes"
+        assert smallest > 0, f"the elements of {field.name} have no bytes"
         with self.block(f"if ({size}) * {smallest} > end - p:"):
             self.line(f"raise wrong_count({size})")
         elements = self.name("a")

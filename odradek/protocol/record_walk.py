@@ -61,7 +61,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                 else:
                     size, at = _read_zigzag(data, at)
                 if size & 1:
-                    raise MalformedMessage("a record of negative length")
+                    raise MalformedMessage("a record has a negative length")
                 stop = at + (size >> 1)
                 timestamp = data[at + 1]  # the timestamp delta follows the attributes, which are not used
                 if timestamp < 0x80:
@@ -101,7 +101,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                     at += size >> 1
                 at = _skip_headers(data, at, stop) if data[at] else at + 1
                 if at != stop:
-                    raise MalformedMessage("a record whose parts do not fill its length")
+                    raise MalformedMessage("the parts of a record do not fill its length")
                 if timestamp != last_timestamp:
                     last_timestamp = timestamp
                     timestamp = timestamp >> 1 ^ -(timestamp & 1)
@@ -125,7 +125,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
     except IndexError:
         raise MalformedMessage("a record is cut short") from None
     if at != end:
-        raise MalformedMessage(f"{end - at} bytes behind the last record")
+        raise MalformedMessage(f"{end - at} bytes follow the last record")
     return RecordSurvey(lowest, highest, has_null_key)
 
 
@@ -172,7 +172,7 @@ def _skip_headers(data: Opened, at: int, stop: int) -> int:
         else:
             size, at = _read_zigzag(data, at)
         if size & 1:
-            raise MalformedMessage("a header without a key")
+            raise MalformedMessage("a header has no key")
         at += size >> 1
         size = data[at]
         if size < 0x80:

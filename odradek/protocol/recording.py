@@ -275,7 +275,7 @@ class Recording:
             open_exchanges = self._open_exchanges.get(connection, [])
             if not entry.exchange:
                 if not open_exchanges:
-                    raise MalformedMessage(f"an answer on connection {connection}, where no request is open")
+                    raise MalformedMessage(f"connection {connection} has an answer, but no open request")
                 entry.exchange = open_exchanges.pop(0)
             elif entry.exchange in open_exchanges:
                 open_exchanges.remove(entry.exchange)

@@ -196,7 +196,7 @@ def _behind_tags(frame: memoryview, at: int, is_flexible: bool) -> int:
     if not is_flexible:
         return at
     if frame[at]:
-        raise MalformedMessage("tagged fields, which no Produce has")
+        raise MalformedMessage("the request has tagged fields, which Produce does not define")
     return at + 1
 
 
@@ -261,9 +261,9 @@ def restore_body(body: bytes) -> bytes:
         (count,) = _COUNT.unpack_from(body)
         sizes = unpack_from(f">{count * 2}I", body, _COUNT.size)
     except PackingError as error:
-        raise MalformedMessage("a cut frame that ends in its sizes") from error
+        raise MalformedMessage("the cut frame ends within its sizes") from error
     if sum(sizes) > MAX_FRAME_BYTES:
-        raise MalformedMessage(f"a cut frame of {sum(sizes)} bytes")
+        raise MalformedMessage(f"the cut frame has {sum(sizes)} bytes; the limit is {MAX_FRAME_BYTES}")
     at = _COUNT.size * (1 + 2 * count)
     parts: list[bytes] = []
     for kept, left_out in zip(sizes[::2], sizes[1::2], strict=True):

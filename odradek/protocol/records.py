@@ -111,7 +111,7 @@ class NewRecord(NamedTuple):
 
 
 def record_too_large(size_bytes: int, limit_bytes: int) -> DecompressedTooLarge:
-    return DecompressedTooLarge(f"a record of {size_bytes} bytes when decompressed, {limit_bytes} are allowed")
+    return DecompressedTooLarge(f"a record has {size_bytes} bytes after decompression; the limit is {limit_bytes}")
 
 
 def records_of(
@@ -136,7 +136,7 @@ def records_of(
     # The records are copied once, so that keys and values are plain slices of bytes.
     data = bytes(decompress(header.compression, payload, limit_bytes) if header.is_compressed else payload)
     if header.record_count < 0 or header.record_count * 7 > len(data):  # the smallest record takes 7 bytes
-        raise MalformedMessage(f"{header.record_count} records cannot stand in {len(data)} bytes")
+        raise MalformedMessage(f"{header.record_count} records cannot fit into {len(data)} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
     is_limited = header.is_compressed and len(data) > record_limit_bytes
@@ -150,7 +150,7 @@ def records_of(
             raise MalformedMessage("a record is cut short") from None
         yield record
     if at != len(data):
-        raise MalformedMessage(f"{len(data) - at} bytes behind the last record")
+        raise MalformedMessage(f"{len(data) - at} bytes follow the last record")
 
 
 def _read_record(
@@ -160,7 +160,7 @@ def _read_record(
     length, at = read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
-        raise MalformedMessage(f"a record of {length} bytes")
+        raise MalformedMessage(f"a record has the invalid length {length}")
     at += 1  # skip the record's attributes, which have no meaning yet
     timestamp_delta, at = read_varlong(data, at)
     offset_delta, at = read_varint(data, at)
@@ -175,12 +175,12 @@ def _read_record(
         for _ in range(count):
             name, at = _read_bytes(data, at, end)
             if name is None:
-                raise MalformedMessage("a header without a key")
+                raise MalformedMessage("a header has no key")
             content, at = _read_bytes(data, at, end)
             headers_read.append((name.decode("utf-8", _NOT_UTF8), content))
         headers = tuple(headers_read)
     if at != end:
-        raise MalformedMessage("a record whose parts do not fill its length")
+        raise MalformedMessage("the parts of a record do not fill its length")
     timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
     return Record(base_offset + offset_delta, timestamp, key, value, headers), end
 
@@ -228,7 +228,7 @@ def build_batch(
         append_record(batch, count, timestamp - base_timestamp, key, value, headers)
         count += 1
     if base_timestamp is None or count == 0:
-        raise ValueError("a batch needs a record")
+        raise ValueError("a batch must have at least one record")
     if compression is not Compression.NONE:
         batch[HEADER_BYTES:] = compress(compression, memoryview(batch)[HEADER_BYTES:].tobytes(), compression_level)
     attributes = (
@@ -347,7 +347,7 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 28:
-            raise MalformedMessage("a varint of more than 5 bytes")
+            raise MalformedMessage("a varint has more than 5 bytes")
 
 
 def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
@@ -366,7 +366,7 @@ def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:
-            raise MalformedMessage("a varlong of more than 10 bytes")
+            raise MalformedMessage("a varlong has more than 10 bytes")
 
 
 def append_varint(out: bytearray, value: int) -> None:

@@ -129,7 +129,7 @@ COMPACT_LENGTH = c.ExprAdapter(c.VarInt, lambda found, _: found - 1, lambda valu
 
 def string_size(context: Any) -> int:
     if context.length > MAX_STRING_LENGTH:
-        raise c.RangeError(f"a string of {context.length} bytes")
+        raise c.RangeError(f"a string has {context.length} bytes; the limit is {MAX_STRING_LENGTH}")
     return int(context.length)
 
 

@@ -192,7 +192,7 @@ class ServerFirst:
     def parse(cls, token: bytes) -> ServerFirst:
         found = _match(_SERVER_FIRST, token, "first message of a server")
         if len(found["iterations"]) > 10:
-            raise ScramError("an iteration count of more than ten digits")
+            raise ScramError("the iteration count has more than ten digits")
         return cls(found["nonce"], _decode_base64(found["salt"]), int(found["iterations"]), found[0])
 
 
@@ -250,7 +250,7 @@ def _match(pattern: re.Pattern[str], token: bytes, what: str) -> re.Match[str]:
     except UnicodeDecodeError:
         found = None
     if found is None:
-        raise ScramError(f"not the SCRAM {what}")  # the text is omitted because it may contain secrets
+        raise ScramError(f"the token is not the SCRAM {what}")  # the text is omitted because it may contain secrets
     return found
 
 

@@ -64,10 +64,13 @@ def control_fields(record: Record) -> dict[str, Any]:
         return {"control": CONTROL_KEY.parse(record.key).type, "key": record.key, "value": record.value}
     if kind in (ControlType.COMMIT, ControlType.ABORT):
         if len(value) < END_TXN_MARKER.sizeof():
-            raise MalformedMessage(f"a marker whose value has {len(value)} bytes")
+            raise MalformedMessage(
+                f"the value of the {kind.name} marker has {len(value)} bytes, but must have at least"
+                f" {END_TXN_MARKER.sizeof()}"
+            )
         return {"control": kind.name, "coordinatorEpoch": END_TXN_MARKER.parse(value).coordinatorEpoch}
     if len(value) < VERSION.sizeof():
-        raise MalformedMessage(f"a control record {kind.name} without a version")
+        raise MalformedMessage(f"the value of the {kind.name} control record is too short to contain a version")
     return {"control": kind.name, "data": as_tree(CONTROL_VALUES[kind], VERSION.parse(value), value, 0)}
 
 
@@ -123,13 +126,15 @@ def share_fields(record: Record) -> dict[str, Any]:
 def metadata_fields(record: Record) -> dict[str, Any]:
     value = record.value
     if value is None:
-        raise MalformedMessage("a record of the metadata log without a value")
+        raise MalformedMessage("the metadata record has no value")
     try:
         frame = METADATA_FRAME.parse(value)
     except ConstructError:
-        raise MalformedMessage("a record of the metadata log that ends in its frame") from None
+        raise MalformedMessage("the metadata record ends within its frame") from None
     if frame.frameVersion != METADATA_FRAME_VERSION:
-        raise MalformedMessage(f"a record of the metadata log in a frame of version {frame.frameVersion}; 1 is known")
+        raise MalformedMessage(
+            f"the frame of the metadata record has version {frame.frameVersion}; only version 1 is supported"
+        )
     module = metadata_types().get(frame.type)
     if module is None:
         return {"type": frame.type, "version": frame.version, "value": value[frame.end :]}
@@ -165,7 +170,7 @@ def metadata_types() -> Mapping[int, str]:
 def _coordinator_fields(record: Record, types: Mapping[int, str]) -> dict[str, Any]:
     size = VERSION.sizeof()
     if record.key is None or len(record.key) < size:
-        raise MalformedMessage("a key without a type")
+        raise MalformedMessage("the key is too short to contain a record type")
     kind = VERSION.parse(record.key)
     module = types.get(kind)
     if module is None:
@@ -174,7 +179,7 @@ def _coordinator_fields(record: Record, types: Mapping[int, str]) -> dict[str, A
     fields: dict[str, Any] = {"type": MODULES[f"{module}_key"].removesuffix("Key"), "key": key, "value": None}
     if record.value is not None:
         if len(record.value) < size:
-            raise MalformedMessage("a value without a version")
+            raise MalformedMessage("the value is too short to contain a version")
         version = VERSION.parse(record.value)
         fields["value"] = {"version": version, "data": as_tree(f"{module}_value", version, record.value, size)}
     return fields

@@ -30,7 +30,7 @@ def read_message(module: str, version: int, data: Buffer, position: int) -> Mess
         place = f", in field {field}" if field else ""
         raise MalformedMessage(f"{kind.__name__} version {version}: {error}{place}") from None
     if end != len(data):
-        raise MalformedMessage(f"{kind.__name__} version {version}: {len(data) - end} bytes are left behind it")
+        raise MalformedMessage(f"{kind.__name__} version {version}: {len(data) - end} bytes follow the message")
     return message
 
 

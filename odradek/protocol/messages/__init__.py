@@ -1,6 +1,6 @@
 """Typed classes of all messages. Written by `python -m odradek.protocol.generate`.
 
-Modules are imported on first use: a broker that serves ten APIs should not pay for two hundred messages.
+A module is imported on first use, so that a process loads only the messages that it needs.
 """
 
 from importlib import import_module
@@ -480,16 +480,16 @@ RESPONSES: dict[int, str] = {
 
 
 def message_class(module: str) -> type[Message]:
-    """The class of one message, by the name of its module, e.g. `produce_request`."""
+    """Returns the class of the message in this module, such as `produce_request`."""
     name = MODULES[module]
     return cast(type[Message], getattr(import_module(f"odradek.protocol.messages.{module}"), name))
 
 
 def request_class(api_key: int) -> type[Message]:
-    """The request of an API key. KeyError where there is none."""
+    """Returns the request class of an API key. Raises KeyError if the API has none."""
     return message_class(REQUESTS[api_key])
 
 
 def response_class(api_key: int) -> type[Message]:
-    """The response of an API key. KeyError where there is none."""
+    """Returns the response class of an API key. Raises KeyError if the API has none."""
     return message_class(RESPONSES[api_key])

@@ -44,7 +44,7 @@ def test_tagged_fields_in_a_request_header_are_skipped() -> None:
 @pytest.mark.parametrize("count", [10_001, 40_000_000])
 def test_more_tagged_fields_than_anybody_sends_are_refused_unread(count: int) -> None:
     frame = request_bytes(HEARTBEAT, 4, 1, None)[LENGTH_BYTES:]
-    with pytest.raises(MalformedMessage, match=f"{count} tagged fields"):
+    with pytest.raises(MalformedMessage, match=f"{count} unknown tagged fields"):
         read_request_header(frame[:10] + varint(count))
 
 

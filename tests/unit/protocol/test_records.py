@@ -114,7 +114,7 @@ def test_a_batch_without_records_reads_as_none() -> None:
 
 
 def test_building_a_batch_of_nothing_is_a_bug_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="needs a record"):
+    with pytest.raises(ValueError, match="at least one record"):
         build_batch([])
 
 
@@ -149,5 +149,5 @@ def test_flipped_bits_are_malformed_or_another_record_but_never_another_exceptio
 
 @pytest.mark.parametrize("count", [-1, 2**31 - 1])
 def test_an_impossible_count_is_refused_before_anything_is_read(count: int) -> None:
-    with pytest.raises(MalformedMessage, match="cannot stand in"):
+    with pytest.raises(MalformedMessage, match="cannot fit into"):
         next(records_of(batch_of(record(), count)))
