@@ -360,7 +360,7 @@ class Producer(ConnectedClient):
         batches = encoded(keys, values, timestamps_ms, headers, min(batch_bytes, limit), self._rules.compression)
         if any(len(batch.data) > limit for batch in batches):
             raise self._refusal(
-                f"a record of more than {limit} bytes, which max_request_size allows", ErrorCode.MESSAGE_TOO_LARGE
+                f"a record is larger than the {limit} bytes that max_request_size allows", ErrorCode.MESSAGE_TOO_LARGE
             )
         futures = []
         for batch in batches:
@@ -579,7 +579,7 @@ class Producer(ConnectedClient):
     async def _wait_to_send(self, sender: Sender, topic: str, size_bytes: int) -> list[Outbox]:
         if size_bytes > self._rules.max_request_size:
             raise self._refusal(
-                f"a record of {size_bytes} bytes, {self._rules.max_request_size} are allowed by max_request_size",
+                f"the record has {size_bytes} bytes, but max_request_size allows only {self._rules.max_request_size}",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
         ends_at = time.monotonic() + self._max_block_ms / 1000

@@ -371,7 +371,7 @@ class ShareConsumer(ConnectedClient):
     def _begin_to_poll(self) -> None:
         self._check_started()
         if self._is_polling:
-            raise IllegalState("another task waits for records of this consumer")
+            raise IllegalState("another task is already waiting for records of this consumer")
         match self._mode:
             case AcknowledgementMode.IMPLICIT:
                 self._accept_all()

@@ -65,4 +65,4 @@ def driver_of(connection: C) -> Driver[C]:
         from odradek.dualwrite.postgresql import PostgresqlDriver
 
         return cast("Driver[C]", PostgresqlDriver())
-    raise TypeError(f"a connection of sqlite3 or of psycopg 3 is needed, not {type(connection)!r}")
+    raise TypeError(f"the connection must be from sqlite3 or psycopg 3, not {type(connection)!r}")

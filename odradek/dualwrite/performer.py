@@ -71,22 +71,22 @@ class Performer(Generic[C]):
 
     @property
     def driver(self) -> Driver[C]:
-        assert self._database is not None, "there was no connection yet"
+        assert self._database is not None, "no database connection has been opened yet"
         return self._database[0]
 
     @property
     def _row(self) -> StateRow[C]:
-        assert self._database is not None, "there was no connection yet"
+        assert self._database is not None, "no database connection has been opened yet"
         return self._database[1]
 
     @property
     def connection(self) -> C:
-        assert self._connection is not None, "no database transaction was begun"
+        assert self._connection is not None, "no database transaction has begun"
         return self._connection
 
     @property
     def participant(self) -> Participant:
-        assert self._participant is not None, "there was no recovery"
+        assert self._participant is not None, "recovery has not run yet"
         return self._participant
 
     def give_up_connection(self) -> None:
@@ -115,7 +115,7 @@ class Performer(Generic[C]):
     def _prepare_kafka(self) -> Result:
         self._own_state = self.participant.prepare()
         if not self._own_state:
-            raise RuntimeError("messages were sent, and the transaction has no name")
+            raise RuntimeError("messages were sent, but the transaction has no prepared state")
         return Result.DONE
 
     def _write_state(self) -> Result:

@@ -321,7 +321,7 @@ def answering(content: bytes) -> Iterator[str]:
     ("content", "complaint"),
     [
         (b"\x15\x03\x03\x00\x02\x02\x46", "its listener requires TLS. Set -X security.protocol to SSL or SASL_SSL"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "the port is one for HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "the port serves HTTP"),
         (b"", "may require TLS or SASL"),
     ],
 )

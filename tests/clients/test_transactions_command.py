@@ -238,7 +238,7 @@ def test_force_terminate_fences_the_owner_of_an_id_without_a_transaction(bootstr
     [
         (["describe", "nobody"], "the transactional id 'nobody': TRANSACTIONAL_ID_NOT_FOUND", 4),
         (["find-hanging", "--topic", "nowhere"], "the topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION", 4),
-        (["list", "--state", "Sleeping"], "does not know: Sleeping", 1),
+        (["list", "--state", "Sleeping"], "does not know these transaction states: Sleeping", 1),
         (["list", "--transactional-id-pattern", "("], "INVALID_REGULAR_EXPRESSION", 1),
         (["abort", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND", 4),
         (["force-terminate", "--transactional-id", "nobody"], "TRANSACTIONAL_ID_NOT_FOUND", 4),

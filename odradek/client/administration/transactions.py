@@ -112,7 +112,9 @@ async def _list_at_broker(
     answer = await requests.retry(ask)
     if answer.unknown_state_filters:
         unknown = ", ".join(answer.unknown_state_filters)
-        raise ClientError(f"states that broker {node_id} does not know: {unknown}", ErrorCode.INVALID_REQUEST)
+        raise ClientError(
+            f"broker {node_id} does not know these transaction states: {unknown}", ErrorCode.INVALID_REQUEST
+        )
     return [
         TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, node_id)
         for state in answer.transaction_states
@@ -217,7 +219,7 @@ async def _partitions_by_node(
         topic, index = min(missing)
         metadata = requests.cluster.known_topic(topic)
         if metadata is None or index >= len(metadata.leaders):
-            text = f"the topic {topic!r} is not known" if metadata is None else f"{topic} has no partition {index}"
+            text = f"the topic {topic!r} is unknown" if metadata is None else f"{topic} has no partition {index}"
             raise ClientError(text, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         raise RetriableError(f"{topic}-{index} has no leader at the moment", ErrorCode.LEADER_NOT_AVAILABLE)
     return led

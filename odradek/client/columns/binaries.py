@@ -53,7 +53,7 @@ def read_varints(data: Bytes, at: Int64s, limit_bytes: int = VARINT_BYTES) -> tu
         if not longer.size:
             break
         if index == limit_bytes:
-            raise MalformedMessage(f"a varint of more than {limit_bytes} bytes")
+            raise MalformedMessage(f"a varint has more than {limit_bytes} bytes")
         byte = data.take(at[longer])
         value[longer] |= (byte & _SEVEN_BITS).astype(np.uint64) << np.uint64(7 * index)
         at[longer] += 1

@@ -88,9 +88,9 @@ def encode(
     count = len(values)
     for name, column in (("timestamps", timestamps), ("keys", keys), ("headers", headers)):
         if column is not None and len(column) != count:
-            raise ValueError(f"{count} values, but {len(column)} {name}")
+            raise ValueError(f"there are {count} values, but {len(column)} {name}")
     if timestamps.null_count:
-        raise ValueError("a record without a timestamp")
+        raise ValueError("a record has no timestamp")
     if not count:
         return
     rows = _Rows(
@@ -228,7 +228,7 @@ def _encoded_headers(headers: pa.Array) -> pa.Array:
     flat = headers.flatten()
     names, contents = flat.field("key").cast(pa.binary()), flat.field("value")
     if names.null_count:
-        raise ValueError("a header without a key")
+        raise ValueError("a header has no key")
     each = pc.binary_join_element_wise(
         _varints(_sizes(names)).array(), names, _varints(_sizes(contents)).array(), _filled(contents), _NOTHING
     )

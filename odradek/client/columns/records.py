@@ -93,7 +93,7 @@ def _opened(data: Buffer, visible: Iterable[tuple[int, BatchHeader]]) -> Iterato
         if header.is_compressed:
             payload = decompress(header.compression, payload, DECOMPRESSED_LIMIT_BYTES)
         if header.record_count < 0 or header.record_count * _SMALLEST_RECORD_BYTES > len(payload):
-            raise MalformedMessage(f"{header.record_count} records cannot stand in {len(payload)} bytes")
+            raise MalformedMessage(f"{header.record_count} records cannot fit into {len(payload)} bytes")
         opened.headers.append(header)
         opened.payloads.append(payload)
         opened.size_bytes += len(payload)
@@ -137,10 +137,10 @@ class _Stretch:
         value_sizes, value_starts = read_varints(self._bytes, key_starts + np.maximum(key_sizes, 0))
         header_counts, at = read_varints(self._bytes, value_starts + np.maximum(value_sizes, 0))
         if (at > self._ends).any() or ((at != self._ends) & (header_counts == 0)).any():
-            raise MalformedMessage("a record whose parts do not fill its length")
+            raise MalformedMessage("the parts of a record do not fill its length")
         # checked before memory for the headers is allocated
         if ((header_counts < 0) | (header_counts > self._ends - at)).any():
-            raise MalformedMessage("a number of headers that its record cannot hold")
+            raise MalformedMessage("a record has too few bytes for its number of headers")
         offsets = self._of_batch([h.base_offset for h in self._headers]) + offset_deltas
         columns = {}
         for name in schema.names:
@@ -203,14 +203,14 @@ class _Stretch:
             key_sizes, key_starts = read_varints(self._bytes, at[rows])
             value_sizes, value_starts = read_varints(self._bytes, key_starts + np.maximum(key_sizes, 0))
             if (key_sizes < 0).any():
-                raise MalformedMessage("a header without a key")
+                raise MalformedMessage("a header has no key")
             keys[:, places] = key_starts, key_sizes
             values[:, places] = value_starts, value_sizes
             at[rows] = value_starts + np.maximum(value_sizes, 0)
             if (at[rows] > self._ends[rows]).any():
                 raise MalformedMessage("a header reaches beyond its record")
         if (at != self._ends).any():
-            raise MalformedMessage("a record whose parts do not fill its length")
+            raise MalformedMessage("the parts of a record do not fill its length")
         content = pa.StructArray.from_arrays(
             [_as_text(self._gather(*keys)), self._gather(*values)], fields=list(HEADERS_TYPE.value_type)
         )
@@ -270,7 +270,7 @@ def _next_records(source: Bytes, here: Int64s) -> tuple[Int64s, np.int64]:
             return behind + sizes, sizes.min()
         size = np.where(longer, (size & 0x7F) | second << 7, size)
     if (size & 1).any():
-        raise MalformedMessage("a record of negative length")
+        raise MalformedMessage("a record has a negative length")
     return here + 1 + longer + (size >> 1), np.int64(0)
 
 
@@ -316,7 +316,7 @@ def _record_starts(data: bytes, source: Bytes, start: int, end: int, count: int)
                 size, at = read_varint(data, at)
                 byte = size << 1 if size >= 0 else 1
             if byte & 1 or at > end:
-                raise MalformedMessage("a record of negative length, or beyond its batch")
+                raise MalformedMessage("a record has a negative length, or extends beyond its batch")
             at += byte >> 1
         found.append(np.array(singly, dtype=np.int64))
         left -= len(singly)

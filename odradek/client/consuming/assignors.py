@@ -207,5 +207,5 @@ def _versioned(version: int, body: bytes) -> bytes:
 def _version(data: bytes) -> int:
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
     if len(data) < _VERSION_BYTES or version < 0:
-        raise MalformedMessage("consumer protocol bytes without a version")
+        raise MalformedMessage("the data of the consumer protocol has no valid version")
     return version

@@ -82,7 +82,7 @@ class RecordTaker:
         try:
             delivered = self._positions.take(max_records)
         except MalformedMessage as error:
-            raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
+            raise ClientError(f"the records are damaged: {error}", ErrorCode.CORRUPT_MESSAGE) from None
         # A Fetch result is used up, which happens far less often than a take.
         if self._positions.exhausted_fetches != exhausted_fetches:
             self._fetcher.wake()

@@ -42,7 +42,7 @@ def records_in(batch: memoryview, header: BatchHeader, topic: str, partition: in
     data = bytes(decompress(header.compression, payload, DECOMPRESSED_LIMIT_BYTES) if header.is_compressed else payload)
     count = header.record_count
     if count < 0 or count * _SMALLEST_RECORD_BYTES > len(data):
-        raise MalformedMessage(f"{count} records cannot stand in {len(data)} bytes")
+        raise MalformedMessage(f"{count} records cannot fit into {len(data)} bytes")
     try:
         return _read(data, count, header, topic, partition)
     except IndexError:
@@ -67,7 +67,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
             size, at = _read_zigzag(data, at)
         stop = at + (size >> 1)
         if size & 1 or stop > end:
-            raise MalformedMessage("a record that has less than no bytes, or reaches beyond its batch")
+            raise MalformedMessage("a record has a negative length, or extends beyond its batch")
         delta = data[at + 1]  # the timestamp delta; the attributes byte before it is meaningless
         if delta < 0x80:
             delta = delta >> 1 ^ -(delta & 1)
@@ -119,7 +119,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
         else:
             at += 1
         if at != stop:
-            raise MalformedMessage("a record whose parts do not fill its length")
+            raise MalformedMessage("the parts of a record do not fill its length")
         found.append(_record_of((topic, partition, offset, timestamp, key, value, headers)))
         size, index = stop - start, len(found)
         if size == last_size and index >= next_try and not has_headers:
@@ -144,7 +144,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
                 next_try = index + _PAUSE
         last_size = size
     if at != end:
-        raise MalformedMessage(f"{end - at} bytes behind the last record")
+        raise MalformedMessage(f"{end - at} bytes follow the last record")
     return found
 
 
@@ -175,7 +175,7 @@ def _headers(data: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | 
     for _ in range(count):
         size, at = read_varint(data, at)
         if size < 0:
-            raise MalformedMessage("a header without a key")
+            raise MalformedMessage("a header has no key")
         key = data[at : at + size].decode("utf-8", _NOT_UTF8)
         at += size
         size, at = read_varint(data, at)
@@ -350,7 +350,7 @@ def whole_batches(records: memoryview) -> list[int]:
     while position + HEADER_BYTES <= len(records):
         size_bytes = batch_size_at(records, position)
         if size_bytes < HEADER_BYTES:
-            raise MalformedMessage(f"a batch of {size_bytes} bytes, less than its header")
+            raise MalformedMessage(f"a batch has only {size_bytes} bytes, which is less than its header")
         if position + size_bytes > len(records):
             break
         found.append(position)

@@ -298,10 +298,15 @@ class Fetcher:
                     checks_crcs=self._settings.check_crcs,
                 )
             except MalformedMessage as error:
-                assigned.error = ClientError(f"records of {topic}-{partition}: {error}", ErrorCode.CORRUPT_MESSAGE)
+                assigned.error = ClientError(
+                    f"the records of {topic}-{partition} cannot be read: {error}", ErrorCode.CORRUPT_MESSAGE
+                )
             else:
                 if fetched.is_cut_short:
-                    told = f"a batch of {topic}-{partition} at {assigned.fetch_offset} is larger than a Fetch may bring"
+                    told = (
+                        f"a batch of {topic}-{partition} at offset {assigned.fetch_offset} is larger than a Fetch"
+                        " allows"
+                    )
                     assigned.error = ClientError(told, ErrorCode.RECORD_LIST_TOO_LARGE)
                 else:
                     assigned.fetched.append(fetched)

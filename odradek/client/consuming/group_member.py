@@ -322,7 +322,7 @@ class GroupMember:
         try:
             return assigned_partitions(bytes(synced.assignment))
         except MalformedMessage as error:
-            raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
+            raise ClientError(f"the assignment of the group {settings.group_id!r} cannot be read: {error}") from None
 
     def _is_accepted(self, request: GroupRequest, error_code: int) -> bool:
         """Applies the error code of a response. Returns True if the request succeeded, and False if the member must
@@ -350,7 +350,9 @@ class GroupMember:
         try:
             subscriptions = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
         except MalformedMessage as error:
-            raise ClientError(f"a subscription in the group {self._settings.group_id!r}: {error}") from None
+            raise ClientError(
+                f"a subscription in the group {self._settings.group_id!r} cannot be read: {error}"
+            ) from None
         topics = frozenset().union(*(each.topics for each in subscriptions.values()))
         await self._cluster.refresh(topics)
         self._last_counts = self._partition_counts(topics)

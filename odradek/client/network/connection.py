@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(request_timeout_ms / 1000):
                 await loop.create_connection(lambda: connection, host, port, ssl=security.tls_context)
         except TimeoutError:
-            raise RetriableError(f"no connection to {name} in {request_timeout_ms:g} ms") from None
+            raise RetriableError(f"no connection to {name} could be opened within {request_timeout_ms:g} ms") from None
         except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
             if security.tls_context is None:
                 raise _unreachable(name, error) from None
@@ -448,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
             if size >> 16 in TLS_RECORDS and not self.versions.served:
                 raise MalformedMessage("its listener requires TLS. Set security_protocol to SSL or SASL_SSL")
             if size == HTTP and not self.versions.served:
-                raise MalformedMessage("the port is one for HTTP")
+                raise MalformedMessage("the port serves HTTP")
             if not LENGTH_BYTES <= size <= MAX_RESPONSE_BYTES:
                 raise MalformedMessage(f"it announced an answer of {size} bytes, which is not plausible")
             start = position + LENGTH_BYTES
@@ -473,7 +473,7 @@ class Connection(asyncio.BufferedProtocol):
         (correlation_id,) = LENGTH.unpack_from(frame)
         request = self._pending.pop(correlation_id, None)
         if request is None:
-            raise MalformedMessage(f"an answer to request {correlation_id}, which was not sent")
+            raise MalformedMessage(f"it answered request {correlation_id}, which was not sent")
         request.timeout.cancel()
         try:
             answer = self._decode(request, frame)

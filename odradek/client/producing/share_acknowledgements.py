@@ -151,7 +151,10 @@ def acknowledgements(given: ToAcknowledge) -> Acknowledgements:
                 message = f"a transaction can contain only ACCEPT and REJECT, not {_name_of(each.type)}"
                 raise AbortableError(message, ErrorCode.INVALID_RECORD_STATE)
             if not last_offset < each.first_offset <= each.last_offset:
-                message = f"{each.first_offset} to {each.last_offset} is not a range, or overlaps another range"
+                message = (
+                    f"the offsets {each.first_offset} to {each.last_offset} are not a valid range, or overlap"
+                    " another range"
+                )
                 raise AbortableError(message, ErrorCode.INVALID_REQUEST)
             last_offset = each.last_offset
             found.setdefault(TopicPartition(*partition), []).append(each)

@@ -114,7 +114,7 @@ def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool =
     if code is E.NONE:
         return Verdict.FINE
     rules = RULES[api] if is_transactional else RULES[api].without_id
-    assert rules is not None, "a producer without a transactional id sends no such request"
+    assert rules is not None, "only a producer with a transactional id sends this request"
     if code in rules.abort:
         return Verdict.FATAL if is_aborting else Verdict.ABORT
     if code in rules.fatal:

@@ -95,7 +95,7 @@ class ScramExchange:
         """
         for name, value in (extensions or {}).items():
             if not _EXTENSION_NAME.fullmatch(name) or not value or "," in value:
-                raise ValueError(f"SCRAM cannot carry the extension {name!r}")
+                raise ValueError(f"the SCRAM extension {name!r} has an invalid name or value")
         self._mechanism = mechanism
         self._password = password.encode()
         self._client_first = ClientFirst.make(user, nonce, extensions=extensions)
@@ -126,7 +126,10 @@ class ScramExchange:
         if not server_first.nonce.startswith(nonce) or server_first.nonce == nonce:
             raise SaslError("the server's nonce does not continue the client's")
         if not MIN_ITERATIONS <= server_first.iterations <= MAX_ITERATIONS:
-            raise SaslError(f"the server asks for {server_first.iterations} iterations")
+            raise SaslError(
+                f"the server requests {server_first.iterations} iterations, but must request {MIN_ITERATIONS} to"
+                f" {MAX_ITERATIONS}"
+            )
         mechanism = self._mechanism
         unproven = ClientFinal.unproven_text(self._client_first, server_first.nonce)
         signed = auth_message(self._client_first.bare, server_first.text, unproven)
@@ -137,7 +140,7 @@ class ScramExchange:
 
     def _verify(self, server_final: ServerFinal) -> None:
         if server_final.error:
-            raise SaslError(f"the server says {server_final.error}")
+            raise SaslError(f"the server reported the error {server_final.error}")
         if not hmac.compare_digest(server_final.signature, self._server_signature):
             raise SaslError(
                 "the server could not prove that it knows the password, so it is not the server that it claims to be"
@@ -148,11 +151,13 @@ class OAuthBearerExchange:
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
         """Creates an exchange. Raises ValueError for a token or an extension that the mechanism cannot transmit."""
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError("not a bearer token: it is empty, or has characters other than printable ASCII")
+            raise ValueError(
+                "a bearer token must not be empty, and may contain only printable ASCII characters without spaces"
+            )
         fields = [f"auth=Bearer {token}"]
         for name, value in (extensions or {}).items():
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
-                raise ValueError(f"OAUTHBEARER cannot carry the extension {name!r}")
+                raise ValueError(f"the OAUTHBEARER extension {name!r} has an invalid name or value")
             fields.append(f"{name}={value}")
         self._token = "".join(("n,,", *(CONTROL_A + each for each in fields), CONTROL_A, CONTROL_A)).encode()
         self._refusal: str | None = None

@@ -370,7 +370,7 @@ class _RecordReader:
     def read(self, acquired: AcquiredRecords) -> None:
         first, last = acquired.first_offset, acquired.last_offset
         if not 0 <= last - first < MAX_OFFSETS:
-            self.found.damage = f"the broker says that the offsets {first} to {last} were acquired"
+            self.found.damage = f"the broker reports an invalid range of acquired offsets, {first} to {last}"
             return
         stop = max(first, min(last + 1, self._end_offset))
         count = (acquired.delivery_count,)
@@ -402,7 +402,7 @@ class _RecordReader:
                 types[record.offset - first] = OPEN
         if stop <= last:  # the last records are missing for an unknown reason, so their offsets are not gaps
             missing = AcquiredRange(stop, bytearray([RELEASE]) * (last + 1 - stop))
-            self.found.damage = self.found.damage or f"the records from offset {stop} to {last} did not come"
+            self.found.damage = self.found.damage or f"the answer lacks the records from offset {stop} to {last}"
             self._add(AcquiredRange(first, types))
             self._add(missing)
         else:
@@ -421,12 +421,12 @@ class _RecordReader:
         self._opened_at, self._opened, self._refusal = at, [], None
         end = at + header.size_bytes
         if self._checks_crcs and not crc_ok(self._records, at, header.size_bytes):
-            self._refuse(REJECT, f"the batch at offset {header.base_offset} does not have the CRC that it carries")
+            self._refuse(REJECT, f"the CRC of the batch at offset {header.base_offset} is wrong")
         elif not header.is_control:
             try:
                 self._opened = records_in(self._records[at:end], header, *self._partition)
             except MalformedMessage as error:
-                self._refuse(RELEASE, f"the batch at offset {header.base_offset}: {error}")
+                self._refuse(RELEASE, f"the batch at offset {header.base_offset} cannot be read: {error}")
 
     def _refuse(self, kind: int, damage: str) -> None:
         self._refusal = kind

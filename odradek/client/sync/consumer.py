@@ -122,7 +122,7 @@ class Consumer(Blocking[consumer.Consumer]):
                     loop.call_soon_threadsafe(done.set)
 
             if self._thread_calls is None:
-                raise IllegalState("a rebalance outside of any call")
+                raise IllegalState("a rebalance callback can run only during a call of the consumer")
             self._thread_calls.put(thread_call)
             await done.wait()
             if failures:

@@ -287,7 +287,7 @@ async def test_what_came_before_damaged_records_is_given_first() -> None:
 async def test_a_batch_that_never_comes_whole_is_told_of() -> None:
     leader = Leader([data(batch(b"a" * 100, offset=0)[:-1])])
     async with reading(leader) as consumer:
-        with pytest.raises(ClientError, match="larger than a Fetch may bring") as told:
+        with pytest.raises(ClientError, match="larger than a Fetch allows") as told:
             await consumer.getone()
     assert told.value.code is E.RECORD_LIST_TOO_LARGE
 

@@ -80,7 +80,7 @@ def test_a_scram_server_that_goes_on_is_refused() -> None:
 def test_a_delegation_token_logs_in_with_an_extension() -> None:
     exchange = ScramExchange(ScramMechanism.SHA_512, "id", "hmac", "x", {"tokenauth": "true"})
     assert exchange.initial_response() == b"n,,n=id,r=x,tokenauth=true"
-    with pytest.raises(ValueError, match="cannot carry"):
+    with pytest.raises(ValueError, match="invalid name or value"):
         ScramExchange(ScramMechanism.SHA_512, "id", "hmac", "x", {"a": "b,c"})
 
 
@@ -105,5 +105,5 @@ def test_what_is_no_bearer_token_is_not_sent(token: str) -> None:
 
 @pytest.mark.parametrize("extension", [{"auth": "x"}, {"a1": "x"}, {"a": "\x01"}, {"a": ""}])
 def test_an_extension_that_would_be_read_as_something_else_is_not_sent(extension: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="cannot carry"):
+    with pytest.raises(ValueError, match="invalid name or value"):
         OAuthBearerExchange("a.b.c", extension)

@@ -30,7 +30,7 @@ SCRAM: SecuritySettings = {
         ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "Kerberos"),
         ({**SCRAM, "sasl_mechanism": "plain"}, "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
         ({**SCRAM, "sasl_password": None}, "needs sasl_username and sasl_password"),
-        ({**SCRAM, "sasl_extensions": {"a": "b,c"}}, "cannot carry"),
+        ({**SCRAM, "sasl_extensions": {"a": "b,c"}}, "invalid name or value"),
         ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_token"),
         ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "needs an ssl_certfile"),
         ({"security_protocol": "SSL", "ssl_cafile": "a", "ssl_cadata": "b"}, "not both"),

@@ -197,7 +197,7 @@ def test_ranges_ascend_and_take_accept_and_reject() -> None:
             acknowledgements({JOBS: [AcknowledgedRange(0, 4, kind)]})
         assert refused.value.code is E.INVALID_RECORD_STATE
     for wrong in ([AcknowledgedRange(4, 3)], [AcknowledgedRange(-1, 3)], [accept, AcknowledgedRange(4, 5)]):
-        with pytest.raises(AbortableError, match="not a range") as refused:
+        with pytest.raises(AbortableError, match="not a valid range") as refused:
             acknowledgements({JOBS: wrong})
         assert refused.value.code is E.INVALID_REQUEST
 

@@ -95,11 +95,11 @@ def test_no_rows_make_no_batch() -> None:
     ("columns", "complaint"),
     [
         ({"timestamps": pa.array([1])}, "2 values, but 1 timestamps"),
-        ({"timestamps": pa.array([1, None])}, "without a timestamp"),
+        ({"timestamps": pa.array([1, None])}, "a record has no timestamp"),
         ({"timestamps": pa.array([1, 2]), "keys": pa.array([b"k"])}, "2 values, but 1 keys"),
         (
             {"timestamps": pa.array([1, 2]), "headers": pa.array([[{"key": None, "value": b""}], []], HEADERS_TYPE)},
-            "a header without a key",
+            "a header has no key",
         ),
     ],
 )
