@@ -36,7 +36,8 @@ def refusal(offline_reason: str | None, size_bytes: int, segment_bytes: int) -> 
     if offline_reason is not None:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, offline_reason)
     return KafkaError(
-        ErrorCode.RECORD_LIST_TOO_LARGE, f"a batch of {size_bytes} bytes, and segments hold {segment_bytes}"
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"the batch has {size_bytes} bytes, but a segment can hold only {segment_bytes}",
     )
 
 

@@ -307,7 +307,9 @@ class CleanerPass:
             view = memoryview(portion)
             for position, header in batches(view):
                 if header.base_offset < next_offset or not crc_ok(view, position, header.size_bytes):
-                    raise CorruptSegment(f"{segment.path()}: a damaged batch where {next_offset} should follow")
+                    raise CorruptSegment(
+                        f"{segment.path()}: the batch that should begin at offset {next_offset} or later is damaged"
+                    )
                 next_offset = header.next_offset
                 yield header, view[position : position + header.size_bytes]
             self._throttle(len(portion))

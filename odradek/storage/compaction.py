@@ -256,7 +256,7 @@ def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterato
             if length > max_record_bytes:
                 raise record_too_large(length, max_record_bytes)
             if length < 0 or end > len(opened) or at >= end:
-                raise MalformedMessage("a record whose parts reach beyond it")
+                raise MalformedMessage("the parts of a record extend beyond its length")
             yield _RecordPart(offset_delta, timestamp_delta, key, not value_size & 1, attributes_at, key_at, end)
             at = end
     except IndexError:

@@ -92,7 +92,7 @@ def remembered_refusal(disk: Disk, directory: str) -> str | None:
         return None
     reason = disk.read_bytes(path).decode("utf-8", "replace").strip()
     return (
-        f"{reason}. An earlier start found this damage: restore the file, or accept what recovery makes of the log;"
+        f"{reason}. An earlier start found this damage: restore the file, or accept the log as recovery leaves it;"
         f" then remove {path} and start again"
     )
 

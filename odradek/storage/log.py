@@ -152,7 +152,7 @@ class Log:
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """Sets the leader epoch of all later batches, unless the current epoch is at least as new."""
-        assert not self._staging.runs, "a leadership begins between writes"
+        assert not self._staging.runs, "a leader epoch cannot begin during a write"
         self.leader_epochs.assign(epoch, self.log_end_offset)
         self._leader_epoch = max(epoch, self._leader_epoch)
 
@@ -329,7 +329,7 @@ class Log:
 
     def start_sync(self) -> SyncTicket:
         """Starts a sync. Only one may run at a time, because each sync builds on the result of the last one."""
-        assert self._ticket is None, f"{self}: a sync is under way"
+        assert self._ticket is None, f"{self}: another sync is already running"
         first_unstable = self._producers.states.first_unstable_offset
         end_offset = self.log_end_offset
         self._stable_at_sync = end_offset if first_unstable is None else min(first_unstable, end_offset)
@@ -455,7 +455,7 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Closes the active segment and starts a new one, unless the active segment is empty. Raises LogFailed."""
-        assert not self._staging.runs, f"{self}: a segment ends between writes"
+        assert not self._staging.runs, f"{self}: a segment cannot end during a write"
         if self._active.size_bytes == 0:
             return
         segment = self._new_segment(now_ms)
@@ -482,7 +482,7 @@ class Log:
 
         raises   LogFailed if the log is offline: the next start must not assume a clean shutdown
         """
-        assert not self._staging.runs, f"{self}: closed between append and write"
+        assert not self._staging.runs, f"{self}: the log cannot be closed between an append and its write"
         if self.offline_reason is not None:
             raise LogFailed(self.offline_reason)
         self.go_offline(f"{self} is closed")

@@ -297,7 +297,7 @@ class LogDirectory:
         """
         key = (topic, partition)
         log = self.logs[key]
-        assert not log.is_busy, f"{log}: it is cut between writes"
+        assert not log.is_busy, f"{log}: the log cannot be truncated during a write"
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         log.abandon()

@@ -132,16 +132,21 @@ def checked_scan(
             for at, header in batches(portion):
                 size_bytes = header.size_bytes
                 if header.base_offset < next_offset or header.last_offset_delta < 0:
-                    raise MalformedMessage(f"offset {header.base_offset} where {next_offset} or more is due")
+                    raise MalformedMessage(
+                        f"the batch has offset {header.base_offset}, but offset {next_offset} or later was expected"
+                    )
                 if segment_end is not None and header.next_offset > segment_end:
-                    raise MalformedMessage(f"offset {header.last_offset}, and the next segment begins at {segment_end}")
+                    raise MalformedMessage(
+                        f"the batch ends at offset {header.last_offset}, but the next segment begins at offset"
+                        f" {segment_end}"
+                    )
                 if not crc_ok(portion, at, size_bytes):
-                    raise MalformedMessage("a wrong CRC")
+                    raise MalformedMessage("the CRC of the batch is wrong")
                 next_offset, checked_bytes = header.next_offset, at + size_bytes
                 if next_offset <= start_offset:
                     skipped_bytes = checked_bytes
             if checked_bytes != len(portion):
-                raise MalformedMessage("a batch that is cut short")
+                raise MalformedMessage("a batch is cut short")
         except MalformedMessage as error:
             raise CorruptSegment(f"{segment.path()} at byte {position + checked_bytes}: {error}") from None
         if skipped_bytes < len(portion):
@@ -299,7 +304,8 @@ class LogReader:
         log_start_offset, high_watermark = self._log.log_start_offset, self._log.high_watermark
         if not log_start_offset <= start_offset <= high_watermark:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{start_offset} is not within {log_start_offset} to {high_watermark}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {start_offset} is not within {log_start_offset} to {high_watermark}",
             )
         return high_watermark if end_offset is None or end_offset > high_watermark else end_offset
 

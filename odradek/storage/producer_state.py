@@ -222,12 +222,13 @@ def check_marker(entry: ProducerEntry | None, marker: Marker, transaction_versio
     if epoch < stored or is_late:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"marker with epoch {epoch} for producer {marker.producer_id}, whose epoch here is {stored}",
+            f"the marker has epoch {epoch}, but producer {marker.producer_id} has epoch {stored} in this partition",
         )
     if entry.coordinator_epoch is not None and marker.coordinator_epoch < entry.coordinator_epoch:
         raise KafkaError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"marker of coordinator epoch {marker.coordinator_epoch}, {entry.coordinator_epoch} was here before",
+            f"the marker has coordinator epoch {marker.coordinator_epoch}, but an earlier marker had"
+            f" {entry.coordinator_epoch}",
         )
 
 

@@ -352,7 +352,7 @@ class _Loader:
         recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
         if end_offset < recovery_point or is_clean:
             raise CorruptLog(
-                f"{segment.path()}: no complete batch at byte {end_position} (offset {end_offset}), "
+                f"{segment.path()}: there is no complete batch at byte {end_position} (offset {end_offset}), "
                 + ("in a cleanly stopped log" if is_clean else f"below the recovery point {recovery_point}")
             )
 

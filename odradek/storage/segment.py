@@ -227,7 +227,9 @@ class Segment:
         rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)
         for position, header in self.headers(0, self.size_bytes):
             if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-                raise CorruptSegment(f"{self.path()} at {position}: offset {header.last_offset} is of another segment")
+                raise CorruptSegment(
+                    f"{self.path()} at byte {position}: offset {header.last_offset} belongs to another segment"
+                )
             rebuilt.note_batch(position, header, _INDEX_INTERVAL_BYTES)
         rebuilt.seal_time_index()
         return rebuilt.offset_index, rebuilt.time_index
@@ -354,7 +356,7 @@ class Segment:
             try:
                 header = read_batch_header(buffer, at)
             except MalformedMessage as error:
-                raise CorruptSegment(f"{self.path()} at {position}: {error}") from None
+                raise CorruptSegment(f"{self.path()} at byte {position}: {error}") from None
             yield position, header
             position += header.size_bytes
 

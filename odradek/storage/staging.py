@@ -122,7 +122,7 @@ class Staging:
 
     def _create_tip(self) -> StagedRun:
         active, self._active = self._active, None
-        assert active is not None, "there is a segment, or a run in it"
+        assert active is not None, "the active segment is missing, so a run must be staged"
         tip = self._tip = StagedRun(active, active.size_bytes)
         return tip
 
@@ -146,7 +146,7 @@ class Staging:
 
 
 def _no_run(now_ms: int) -> StagedRun:
-    raise RuntimeError("nothing is staged in a log that has ended")
+    raise RuntimeError("a log that has ended cannot stage records")
 
 
 def first_timestamp(run: StagedRun) -> int | None:

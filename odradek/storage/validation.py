@@ -168,7 +168,7 @@ def is_first_batch_transactional(records: Bytes | None) -> bool:
     Raises MalformedMessage if `records` is None. An incomplete batch is not an error at this point.
     """
     if records is None:
-        raise MalformedMessage("a Produce request without records")
+        raise MalformedMessage("the Produce request has no records")
     size = _batch_size_at(records, 0)
     return size is not None and size > 22 and records[_MAGIC_POSITION] == MAGIC and records[22] & TRANSACTIONAL != 0
 
@@ -230,7 +230,8 @@ def _check_decompressed(
     )
     if len(accepted) > rules.segment_bytes:
         raise RefusedRecords(
-            ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(accepted)} bytes, and segments hold {rules.segment_bytes}"
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {len(accepted)} bytes, but a segment can hold only {rules.segment_bytes}",
         )
     return AcceptedBatch(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
 
@@ -314,15 +315,19 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
 
     size = _batch_size_at(records, 0)
     if size is None:
-        raise refused(ErrorCode.INVALID_RECORD, "no whole record batch")
+        raise refused(ErrorCode.INVALID_RECORD, "the data does not contain a complete record batch")
     if records[_MAGIC_POSITION] != MAGIC:
-        raise refused(ErrorCode.INVALID_RECORD, f"a batch of magic {records[_MAGIC_POSITION]}")
+        raise refused(
+            ErrorCode.INVALID_RECORD, f"the record batch has the unsupported magic {records[_MAGIC_POSITION]}"
+        )
     if size < HEADER_BYTES:
-        raise refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes, less than its header")
+        raise refused(
+            ErrorCode.CORRUPT_MESSAGE, f"the record batch has only {size} bytes, which is less than its header"
+        )
     header = read_batch_header(records)
     codec = header.attributes & COMPRESSION_MASK
     if version < FIRST_VERSION_WITH_ZSTD and codec == Compression.ZSTD.value:
-        raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in Produce v{version}")
+        raise refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{version} does not support zstd")
     if (
         version < FIRST_VERSION_WITH_ZSTD and codec > Compression.ZSTD.value
     ):  # Kafka fails on an unknown codec while it checks for zstd
@@ -330,9 +335,9 @@ def only_batch(records: Bytes, version: int) -> BatchHeader:
     try:
         has_another = _batch_size_at(records, size) is not None
     except KafkaError as error:
-        raise refused(error.code, f"behind the batch: {error.message}") from None
+        raise refused(error.code, f"after the record batch: {error.message}") from None
     if has_another:
-        raise refused(ErrorCode.INVALID_RECORD, "more than one record batch")
+        raise refused(ErrorCode.INVALID_RECORD, "the data contains more than one record batch")
     return header
 
 
@@ -343,9 +348,11 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
     """Checks everything that does not need decompressed records, in Kafka's order."""
     invalid = ErrorCode.INVALID_RECORD
     if header.base_offset != 0:
-        raise RefusedRecords(invalid, f"the base offset is {header.base_offset}")
+        raise RefusedRecords(invalid, f"the base offset is {header.base_offset}, but must be 0")
     if len(batch) > rules.max_message_bytes:
-        raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {rules.max_message_bytes} are allowed")
+        raise RefusedRecords(
+            ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {len(batch)} bytes; the limit is {rules.max_message_bytes}"
+        )
     if not crc_ok(batch, 0, len(batch)):
         raise RefusedRecords(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD.value:
@@ -354,14 +361,18 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
         )
     count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
-        raise RefusedRecords(invalid, f"{count} records, the last offset delta is {header.last_offset_delta}")
+        raise RefusedRecords(
+            invalid, f"the batch has {count} records, but its last offset delta is {header.last_offset_delta}"
+        )
     if header.is_control:
         raise RefusedRecords(invalid, "a client may not write control records")
     if header.has_producer_id and header.base_sequence < 0:
-        raise RefusedRecords(invalid, f"sequence {header.base_sequence} of producer id {header.producer_id}")
+        raise RefusedRecords(
+            invalid, f"the sequence of producer id {header.producer_id} is negative: {header.base_sequence}"
+        )
     if header.is_transactional and not header.has_producer_id:
         # Kafka accepts such a batch, although no marker can ever end its transaction.
-        raise RefusedRecords(invalid, "transactional records without a producer id")
+        raise RefusedRecords(invalid, "transactional records must have a producer id")
 
 
 def _decompressed_records(
@@ -381,7 +392,7 @@ def _decompressed_records(
     except DecompressedTooLarge as error:
         if limit_bytes < opens_bytes:
             raise RefusedRecords(
-                ErrorCode.INVALID_RECORD, f"{error}: a record may have {rules.max_record_bytes}"
+                ErrorCode.INVALID_RECORD, f"{error}; the limit for one record is {rules.max_record_bytes}"
             ) from None
         if opens_bytes < DECOMPRESSED_LIMIT_BYTES:
             raise DecompressesToMore from None
@@ -422,7 +433,7 @@ def _check_records(
         if found is not None:
             raise RefusedRecords(found.code, found.message, message=found.message, record_errors=found.errors)
     if not rules.is_log_append_time and not (lowest >= _INT64_MIN and highest <= _INT64_MAX):
-        raise RefusedRecords(ErrorCode.INVALID_TIMESTAMP, "a timestamp that does not fit into 64 bits")
+        raise RefusedRecords(ErrorCode.INVALID_TIMESTAMP, "a timestamp does not fit into 64 bits")
 
 
 # --- changes that the topic requires ---------------------------------------------------------------------------------
@@ -451,7 +462,8 @@ def _recompress(
     if len(rewritten) > rules.max_message_bytes:
         raise RefusedRecords(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"{len(rewritten)} bytes as {target.name}, {rules.max_message_bytes} are allowed",
+            f"the batch has {len(rewritten)} bytes with compression {target.name}; the limit is"
+            f" {rules.max_message_bytes}",
         )
     return rewritten
 

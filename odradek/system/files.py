@@ -54,11 +54,11 @@ def _write_joined(descriptor: int, buffers: Sequence[Buffer], position: int) -> 
 
 
 def _never_cached(_descriptor: int, _buffers: Sequence[bytearray], _position: int, _flags: int) -> int:
-    raise BlockingIOError(errno.EAGAIN, "this system does not say what is in its page cache")
+    raise BlockingIOError(errno.EAGAIN, "this system does not report the contents of its page cache")
 
 
 def _cannot_send(_socket: int, _file: int, _position: int, _size_bytes: int) -> int:
-    raise OSError(errno.ENOSYS, "this system sends no files")
+    raise OSError(errno.ENOSYS, "this system does not support sending files")
 
 
 NOWAIT: int  # last argument of `read_if_cached`
