@@ -101,4 +101,4 @@ def still_referenced(subject: str, version: int) -> RegistryError:
 
 
 def not_served(what: str) -> RegistryError:
-    return RegistryError(501, f"{what} is not served by this registry; see docs/schema-registry.md")
+    return RegistryError(501, f"{what} is not supported by this registry; see docs/schema-registry.md")

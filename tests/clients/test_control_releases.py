@@ -184,7 +184,7 @@ def test_a_release_that_is_unknown_is_refused_by_name(odradek: Odradek) -> None:
 
 
 def test_a_preset_of_a_later_release_is_refused(odradek: Odradek) -> None:
-    with pytest.raises(Refused, match="is not served"):
+    with pytest.raises(Refused, match="is not supported by this broker"):
         odradek.cluster(emulate="3.9", preset="share-lock-limit")
 
 

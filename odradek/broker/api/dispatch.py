@@ -283,7 +283,7 @@ class PendingRequest(RequestContext, Generic[B]):
         from odradek.broker.api.error_replies import error_answer
 
         workers, request = self._dispatcher.workers, self._request
-        assert workers is not None, "a request is long only with workers"
+        assert workers is not None, "long requests need worker threads"
         if isinstance(error, CloseConnection):
             self.deferred.fail(error)
             return
@@ -292,7 +292,7 @@ class PendingRequest(RequestContext, Generic[B]):
 
     def _encode_long(self, answer: Message | NoResponse) -> None:
         workers = self._dispatcher.workers
-        assert workers is not None, "a request is long only with workers"
+        assert workers is not None, "long requests need worker threads"
         if answer is NO_RESPONSE:
             self.deferred.resolve(answer)
             return
@@ -361,7 +361,7 @@ class Dispatcher(Generic[B]):
         started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < REQUEST_START.size:
-            raise MalformedMessage(f"a request of {size_bytes} bytes")
+            raise MalformedMessage(f"the request is too short: it has only {size_bytes} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         route = self._routes.get(kind) or self.find_route(frame, kind)
         reply: list[Chunk] | ParkedRequest
@@ -414,7 +414,7 @@ class Dispatcher(Generic[B]):
         """Returns a response with this error code for the whole request, without handling the request. Raises
         MalformedMessage."""
         if len(frame) < REQUEST_START.size:
-            raise MalformedMessage(f"a request of {len(frame)} bytes")
+            raise MalformedMessage(f"the request is too short: it has only {len(frame)} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         route = self._routes.get(kind) or self.find_route(frame, kind)
         client_id, position = read_client_id(frame, client_id_size, route.has_tags)
@@ -434,7 +434,7 @@ class Dispatcher(Generic[B]):
         number, version = KEY_AND_VERSION.unpack_from(frame)
         api_key, served = self._served.get(number, (None, None))
         if api_key is None or served is None:
-            raise MalformedMessage(f"it asked for API key {number}, which is not served")
+            raise MalformedMessage(f"the client requested API key {number}, which is not supported")
         if served.serves(version):
             route = Route(api_key, version, served, self._handler_of(api_key))
             if self._fast_path_of is not None:
@@ -442,7 +442,7 @@ class Dispatcher(Generic[B]):
             self._routes[kind] = route
             return route
         if api_key is not ApiKey.API_VERSIONS:
-            raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
+            raise MalformedMessage(f"the client requested {api_key.name} v{version}, which is not supported")
         refuse: HandlerCall[B] = partial(_refuse_api_versions, served)
         return Route(api_key, version, served, refuse)  # not cached, because there are too many unknown versions
 

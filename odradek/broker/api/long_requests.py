@@ -30,7 +30,7 @@ def check_entries(entries: int, *, is_sliced: bool) -> None:
     """Raises INVALID_REQUEST if a request has more entries than its handler accepts."""
     most = MAX_SLICED_ENTRIES if is_sliced else MAX_ENTRIES
     if entries > most:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{entries} entries in one request, {most} are allowed")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request has {entries} entries; the limit is {most}")
 
 
 def read_long(
@@ -128,4 +128,4 @@ class AnswerEntries:
         """
         self._left -= entries + size_bytes // BYTES_OF_AN_ENTRY
         if self._left < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_SLICED_ENTRIES} entries in an answer")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the answer would have more than {MAX_SLICED_ENTRIES} entries")

@@ -169,12 +169,12 @@ class Shard(Generic[C]):
     ) -> NowOrLater[R]:
         """Completes a turn with an outcome that the core has just returned; see `submit`."""
         core = self._core
-        assert core is not None, "it has just decided"
+        assert core is not None, "the core has just returned this outcome"
         with self._follow_ups:
             self._apply(core, outcome, now_ms, producer)
             if outcome.response is None:
                 if parked is None:
-                    raise RuntimeError(f"{self._name}: a turn without an answer, and nobody to give one later")
+                    raise RuntimeError(f"{self._name}: a turn returned no answer, and did not park its request")
                 self._release(outcome)
                 return parked
             response = finish(outcome.response)

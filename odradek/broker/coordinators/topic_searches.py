@@ -179,7 +179,7 @@ class TopicSearches:
     def _steps_of(self, search: Search) -> Iterator[None]:
         """Continues a search for one round, or until it has ended or is no longer needed."""
         steps = search.steps
-        assert steps is not None, "it was given them when it was made"
+        assert steps is not None, "a search gets its steps when it is created"
         for _ in range(STEPS_PER_ROUND):
             if not self._is_wanted(search):
                 steps.close()

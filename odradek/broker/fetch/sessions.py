@@ -339,7 +339,7 @@ class FetchSessions:
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._new_session_id()
         for partition, answer in zip(partitions, answers, strict=True):
-            assert answer is not None, "nothing was told before"
+            assert answer is not None, "the first response of a session has an answer for every partition"
             partition.sent_high_watermark = answer.high_watermark
             partition.sent_log_start_offset = answer.log_start_offset
         self._add_session(FetchSession(session_id, named_by, now_ms, now_ms, 1, by_key, size_bytes))

@@ -57,7 +57,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
     Raises MalformedMessage if the record is invalid in any other way.
     """
     if key is None or len(key) < VERSION_BYTES:
-        raise MalformedMessage("a record of __consumer_offsets without a type in its key")
+        raise MalformedMessage("the key of a record in __consumer_offsets has no type")
     record_type = SHORT.unpack_from(key)[0]
     if record_type not in TYPES:
         return None
@@ -66,10 +66,10 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
     if value is None:
         return CoordinatorRecord(typed_key, None)
     if len(value) < VERSION_BYTES:
-        raise MalformedMessage("a value without a version in __consumer_offsets")
+        raise MalformedMessage("the value of a record in __consumer_offsets has no version")
     version = SHORT.unpack_from(value)[0]
     if not value_class.MIN_VERSION <= version <= value_class.MAX_VERSION:
-        raise MalformedMessage(f"{value_class.__name__} of version {version} in __consumer_offsets")
+        raise MalformedMessage(f"a {value_class.__name__} in __consumer_offsets has the unsupported version {version}")
     return CoordinatorRecord(typed_key, decode(value_class, version, value, VERSION_BYTES), version)
 
 

@@ -83,7 +83,9 @@ class InProcessClient:
         API."""
         served = self._dispatcher.broker.offered.apis.get(ApiKey(request.API_KEY))
         if served is None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{ApiKey(request.API_KEY).kafka_name} is not served")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"{ApiKey(request.API_KEY).kafka_name} is not supported by this broker"
+            )
         return served.max_version if max_version is None else min(served.max_version, max_version)
 
     def close(self) -> None:

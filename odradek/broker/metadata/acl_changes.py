@@ -31,18 +31,23 @@ def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host:
         resource, pattern = ResourceType(numbers[0]), PatternType(numbers[1])
         operation, permission = Operation(numbers[2]), Permission(numbers[3])
     except ValueError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The request names something unknown: {error}.") from None
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"The request contains an unknown type, pattern, operation or permission: {error}.",
+        ) from None
     if resource is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise _invalid_acl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
         raise _invalid_acl("Invalid empty resource name")
     for one in (resource, operation, permission):
         if one.name in ("UNKNOWN", "ANY"):
-            raise _invalid_acl(f"{one.name} is for filters: an ACL names one {type(one).__name__}.")
+            raise _invalid_acl(f"{one.name} is allowed only in filters: an ACL must name one {type(one).__name__}.")
     if pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _invalid_acl(f"{pattern.name} is for filters: the pattern of an ACL is LITERAL or PREFIXED.")
+        raise _invalid_acl(
+            f"{pattern.name} is allowed only in filters: the pattern of an ACL must be LITERAL or PREFIXED."
+        )
     if ":" not in principal:
-        raise _invalid_acl(f"A principal is written type:name, such as User:alice; {principal!r} is not.")
+        raise _invalid_acl(f"A principal must have the form type:name, such as User:alice, but is {principal!r}.")
     return Acl(resource, name, pattern, principal, host, operation, permission)
 
 

@@ -28,8 +28,8 @@ from odradek.protocol.struct import Message
 KRAFT_VERSION: Final = "kraft.version"
 MIN_ISR: Final = "min.insync.replicas"
 SHARE_TRANSACTIONS_NEEDS: Final = (
-    f"It needs {SHARE_VERSION} {SHARE_VERSION_GROUPS} or above and {TRANSACTION_VERSION} {TRANSACTION_VERSION_EPOCHS}:"
-    " raise these first, or in the same request."
+    f"This feature needs {SHARE_VERSION} {SHARE_VERSION_GROUPS} or above and {TRANSACTION_VERSION}"
+    f" {TRANSACTION_VERSION_EPOCHS}: raise these first, or in the same request."
 )
 
 

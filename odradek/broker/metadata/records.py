@@ -94,7 +94,9 @@ def encode_record(record: Message, metadata_version: int) -> bytes:
 def decode_record(value: bytes) -> Message | IgnoredRecord:
     """Decodes a value of the metadata log. Raises MalformedMessage."""
     if len(value) < 3 or value[0] != FRAME_VERSION:
-        raise MalformedMessage(f"a metadata record in a frame of version {value[0] if value else None}")
+        raise MalformedMessage(
+            f"the frame of a metadata record has the unsupported version {value[0] if value else None}"
+        )
     record_type, position = _read_unsigned(value, 1)
     version, position = _read_unsigned(value, position)
     record_class = _class_of(record_type)
@@ -116,7 +118,7 @@ def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> 
         append_record(batch, count - 1, 0, None, value)
         yield
     if not count:
-        raise ValueError("a batch needs a record")
+        raise ValueError("a batch must have at least one record")
     producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
     seal_batch(batch, 0, leader_epoch, 0, count - 1, now_ms, now_ms, *producer, count)
     return batch

@@ -88,7 +88,9 @@ class Loader:
             self.earlier_share_version.follow_record(record)
             self._apply(record)
         except (MalformedMessage, KeyError, IndexError, ValueError) as error:
-            raise CorruptMetadata(f"the record at offset {offset}: {type(error).__name__}: {error}") from error
+            raise CorruptMetadata(
+                f"the record at offset {offset} cannot be replayed: {type(error).__name__}: {error}"
+            ) from error
 
     def _apply(self, record: Message) -> None:
         match type(record).__name__:

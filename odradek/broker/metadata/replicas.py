@@ -89,7 +89,10 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
     if partition.replicas == wish.replicas:
         return []
     if node.node_id not in partition.replicas:
-        what = f"No replica of {wish.topic}-{wish.partition} is on this broker, and there is none to copy it from."
+        what = (
+            f"No replica of {wish.topic}-{wish.partition} is on this broker, and there is no other broker to copy"
+            " it from."
+        )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     return [_only_here(partition, topic.topic_id, node)]
 
@@ -107,7 +110,7 @@ def _among_nodes(
         return []
     leader = next((one for one in replicas if one in partition.isr), None)
     if leader is None:
-        what = f"None of the replicas wanted of {wish.topic}-{wish.partition} is in sync."
+        what = f"None of the requested replicas of {wish.topic}-{wish.partition} is in sync."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     return [PartitionChangeRecord(partition_id=partition.partition_id, topic_id=topic_id, leader=leader)]
 

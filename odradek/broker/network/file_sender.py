@@ -105,7 +105,7 @@ class FileSender:
         """Raises OSError if no file descriptors are left."""
         shared: Any = transport.get_extra_info("socket")
         if shared is None:
-            raise OSError("a transport without a socket")
+            raise OSError("the transport has no socket")
         self._socket = socket.socket(fileno=os.dup(shared.fileno()))
         self._socket.setblocking(False)
         self._transport = transport
@@ -183,7 +183,7 @@ class FileSender:
                 return StopReason.COLD
             sent_bytes = step.file.send_to(descriptor, size_bytes, step.position)
             if sent_bytes == 0:
-                raise OSError(f"a file ends before byte {step.position}")
+                raise OSError(f"the file ends before byte {step.position}")
             unsent.sent(sent_bytes)
             self._cached_bytes = max(0, self._cached_bytes - sent_bytes)
             left_bytes -= sent_bytes

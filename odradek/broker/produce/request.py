@@ -183,7 +183,11 @@ class PendingProduce:
         if self._acks != 0:
             self.reply.resolve(ProduceResponse(responses=self._answers, node_endpoints=self._node_endpoints()))
         elif self._failed:
-            self.reply.fail(CloseConnection("an error of a Produce with acks=0 can be told in no other way"))
+            self.reply.fail(
+                CloseConnection(
+                    "a Produce with acks=0 has failed, which the broker can report only by closing the connection"
+                )
+            )
         else:
             self.reply.resolve(NO_RESPONSE)
 

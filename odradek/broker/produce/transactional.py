@@ -100,7 +100,7 @@ class TransactionalProduce:
             raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
         if not header.has_producer_id:
             # Kafka writes the batch without contacting a coordinator, but no marker could ever end its transaction.
-            raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
+            raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records must have a producer id")
         self._held.append(HeldBatch(partition, records, answer, header))
 
     def _verified(self, results: VerificationResults) -> None:

@@ -107,7 +107,7 @@ class RegistryValues:
                 None,
             )
             if place is None:
-                return _UsableSchema(replace(unknown, error="no subject of its schema may be read"))
+                return _UsableSchema(replace(unknown, error="the client may not read any subject of the schema"))
             content = DecodedContent(schema_id, text.schema_type, *place)
         except RegistryError as error:
             return _UsableSchema(replace(unknown, error=error.message))

@@ -104,7 +104,7 @@ class Deferred(Generic[M]):
 
     def _finish(self, outcome: M | Exception) -> None:
         if self.is_done:
-            raise RuntimeError("a request is answered once")
+            raise RuntimeError("the request has already been answered")
         self.is_done = True
         self._outcome = outcome
         self._on_disconnect = None

@@ -190,7 +190,9 @@ class ThreadWorkers:
             try:
                 ended.popleft()()
             except Exception as error:  # this is a bug, but the remaining results must still be handled
-                self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
+                self._loop.call_exception_handler(
+                    {"message": "the result of a worker thread could not be handled", "exception": error}
+                )
             if ended and self._now_s() - began_s >= SETTLING_S:
                 self._is_woken = True
                 self._loop.call_soon(self._watched(self._settle))

@@ -335,7 +335,7 @@ def _with_partitions(records: Sequence[SeedRecord], partition_count: int) -> Ite
 
 
 def _as_bytes(content: bytes | JsonContent | None) -> bytes | None:
-    assert not isinstance(content, JsonContent), "schemas have already encoded it"
+    assert not isinstance(content, JsonContent), "JSON content has already been encoded with its schema"
     return content
 
 

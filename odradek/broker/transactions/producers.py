@@ -30,8 +30,8 @@ class SealedTransaction(KafkaError):
     def __init__(self, code: ErrorCode, producer_id: int, producer_epoch: int) -> None:
         super().__init__(
             code,
-            f"producer {producer_id}, epoch {producer_epoch}: somebody else has taken the transaction over with "
-            "KeepPreparedTxn, and only EndTxn of its new owner changes it",
+            f"producer {producer_id}, epoch {producer_epoch}: another producer has taken over the transaction with"
+            " KeepPreparedTxn, and only EndTxn of this new owner can end it",
         )
 
 

@@ -79,7 +79,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
     of a later version, and would then use an older record of the same id as the current state.
     """
     if key is None or len(key) < VERSION_BYTES:
-        raise MalformedMessage("a record of __transaction_state without a version in its key")
+        raise MalformedMessage("the key of a record in __transaction_state has no version")
     if SHORT.unpack_from(key)[0] != KEY_VERSION:
         return None
     transactional_id = decode(TransactionLogKey, KEY_VERSION, key, VERSION_BYTES).transactional_id
@@ -94,7 +94,9 @@ def coded_txn(transactional_id: str, value: bytes) -> Txn:
         raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state has no version")
     version = SHORT.unpack_from(value)[0]
     if version not in (VALUE_WITHOUT_TAGS, VALUE_WITH_TAGS):
-        raise MalformedMessage(f"the value of {transactional_id!r} in __transaction_state is of version {version}")
+        raise MalformedMessage(
+            f"the value of {transactional_id!r} in __transaction_state has the unsupported version {version}"
+        )
     return _txn(transactional_id, decode(TransactionLogValue, version, value, VERSION_BYTES))
 
 
@@ -210,7 +212,9 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
     except ValueError:
         state = None
     if state not in STORED:
-        raise MalformedMessage(f"{transactional_id!r} in __transaction_state is in state {value.transaction_status}")
+        raise MalformedMessage(
+            f"{transactional_id!r} in __transaction_state has the invalid state {value.transaction_status}"
+        )
     previous_producer_id = _unless_none(value.previous_producer_id)
     next_producer_id, next_producer_epoch = (
         _unless_none(value.next_producer_id),

@@ -182,7 +182,7 @@ def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
         # transaction are written.
         return ErrorCode.PRODUCER_FENCED if producer_epoch < txn.producer_epoch else ErrorCode.CONCURRENT_TRANSACTIONS
     cell = VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)]
-    assert isinstance(cell, ErrorCode), "nothing can be verified while a transaction is kept"
+    assert isinstance(cell, ErrorCode), "partitions cannot be verified while a transaction is kept"
     return cell
 
 

@@ -177,7 +177,7 @@ def test_v2_acknowledgements_in_transactions_need_share_groups_and_epochs(
         updated(image(**levels), (OWN, 1, UPGRADE))
     assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
     assert caught.value.message == (
-        f"{ALL_FAILED}Invalid update version 1 for feature {OWN}. It needs share.version 1 or above and"
+        f"{ALL_FAILED}Invalid update version 1 for feature {OWN}. This feature needs share.version 1 or above and"
         " transaction.version 2: raise these first, or in the same request."
     )
 

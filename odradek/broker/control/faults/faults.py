@@ -229,7 +229,7 @@ class FaultyRequests(RequestFilter):
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         if connection.connection_id in self._doomed:  # the first request may arrive before the connection is cut
-            raise CloseConnection("a fault rule closes it")
+            raise CloseConnection("a fault rule closes the connection")
         occurrence = self._occurrence(frame, connection)
         if occurrence is None:
             return self.plain.start(frame, connection)
@@ -391,7 +391,7 @@ class FaultyExchange:
 
     def _reply_ready(self, _: object) -> None:
         reply, self._reply = self._reply, None
-        assert reply is not None, "it has been replied to"
+        assert reply is not None, "the reply must still be pending"
         try:
             answer = reply.chunks()
         except CloseConnection as closes:
@@ -433,7 +433,7 @@ class FaultyExchange:
     def _disconnect(self, action: Action) -> None:
         if action.resets:
             cut(self._connection, resets=True)
-        self._finish(CloseConnection("a fault rule closes it"))
+        self._finish(CloseConnection("a fault rule closes the connection"))
 
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
         """Prepares the errors for the partitions that an action refuses.
@@ -441,7 +441,7 @@ class FaultyExchange:
         before  True if the request has not been handled yet; these partitions are then removed from the request
         """
         api, version, request = self._occurrence.api, self._occurrence.version, self._occurrence.request
-        assert api is not None, "it is a request"
+        assert api is not None, "the occurrence must be a request"
         assert isinstance(request, Message)
         assert action.error is not None
         places = self._host.faults.places(self._occurrence, action)
@@ -466,7 +466,7 @@ class FaultyExchange:
 
     @property
     def _form(self) -> AnswerForm:
-        assert self._occurrence.api is not None, "it is a request"
+        assert self._occurrence.api is not None, "the occurrence must be a request"
         return answer_form(self._occurrence.api.value, self._occurrence.version)
 
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
@@ -480,7 +480,7 @@ class FaultyExchange:
             frame = bytearray(self._frame)
             KEY_AND_VERSION.pack_into(frame, 0, ApiKey.API_VERSIONS.value, FUTURE_VERSION)
             answer = self._host.serving.dispatcher.start(memoryview(frame), self._connection)
-            assert isinstance(answer, list), "it is answered at once"
+            assert isinstance(answer, list), "an unsupported ApiVersions is answered immediately"
             return answer
         refusal = self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
         if not refusal or self._occurrence.api is not ApiKey.PRODUCE:
@@ -495,7 +495,7 @@ class FaultyExchange:
         If the edits cannot be applied, returns the response unchanged, and the rule does not count a hit.
         """
         api, version = self._occurrence.api, self._occurrence.version
-        assert api is not None, "it is a request"
+        assert api is not None, "the occurrence must be a request"
         try:
             if not answer:
                 raise EditNotApplied("the request has no answer")

@@ -233,7 +233,7 @@ class ClassicGroup:
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         if state not in NEXT[self.state]:
-            raise RuntimeError(f"group {self.group_id} cannot go from {self.state} to {state}")
+            raise RuntimeError(f"group {self.group_id} cannot change from {self.state} to {state}")
         self.previous_state, self.state, self.changed_ms = self.state, state, now_ms
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:

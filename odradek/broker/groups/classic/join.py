@@ -129,7 +129,7 @@ def join_with_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse 
         case ErrorCode() as code:
             return error_response(code, request.member_id)
         case other:
-            raise RuntimeError(f"no such way to join: {other}")
+            raise RuntimeError(f"unknown kind of join: {other}")
 
 
 def add_member(turn: ClassicTurn, joiner: Joiner, member_id: str) -> None:

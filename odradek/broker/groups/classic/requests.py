@@ -102,7 +102,7 @@ def sync_group(turn: ClassicTurn, request: SyncGroupRequest, token: Token) -> Sy
             has_synced(turn, request.member_id)
             return sync_response(group, request.member_id)
         case other:
-            raise RuntimeError(f"no such way to sync: {other}")
+            raise RuntimeError(f"unknown kind of sync: {other}")
 
 
 def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | None:

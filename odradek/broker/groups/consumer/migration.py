@@ -94,10 +94,10 @@ def by_topic_id(named: Iterable[tuple[str, Iterable[int]]], cluster: ClusterView
 
 def _version(data: bytes, highest: int) -> int:
     if len(data) < SHORT.size:
-        raise MalformedMessage("metadata of a consumer without a version")
+        raise MalformedMessage("the metadata of the consumer has no version")
     (version,) = SHORT.unpack_from(data)
     if version < 0:
-        raise MalformedMessage(f"metadata of a consumer at version {version}")
+        raise MalformedMessage(f"the metadata of the consumer has the invalid version {version}")
     return min(int(version), highest)
 
 

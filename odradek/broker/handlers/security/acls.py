@@ -39,7 +39,7 @@ def describe_acls(
     """
     requested = _filter(request)
     if requested.has_unset_number:
-        raise CloseConnection("its filter of ACLs leaves a type, pattern, operation or permission unknown")
+        raise CloseConnection("the ACL filter of the request leaves a type, pattern, operation or permission unknown")
     _require(Operation.DESCRIBE, context)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for _, acl in list(broker.metadata.image.acls.items()):
@@ -69,7 +69,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext, broke
     The response is sent once they are durable and in effect.
     """
     if any(0 in _numbers(each) for each in request.creations):
-        raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
+        raise CloseConnection("an ACL of the request leaves the type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
     requested = [_acl(each) for each in request.creations]
     created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, requested, random_uuid, broker.rules))
@@ -129,7 +129,7 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext, broke
     """
     filters = [_filter(each) for each in request.filters]
     if any(each.has_unset_number for each in filters):
-        raise CloseConnection("a filter of ACLs of it leaves a type, pattern, operation or permission unknown")
+        raise CloseConnection("an ACL filter of the request leaves a type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
     return _delete_response(await broker.metadata.submit(lambda image: acl_changes.delete_acls(image, filters)))
 

@@ -72,7 +72,7 @@ async def create_delegation_token(
         rules = needed_rules(broker.config)
         renewers = [f"{each.principal_type}:{each.principal_name}" for each in request.renewers]
         if not all(principal.startswith(f"{USER}:") for principal in (owner, *renewers)):
-            message = "Owners and renewers of delegation tokens are of the type User"
+            message = "Owners and renewers of delegation tokens must be of the type User"
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, message)
         new_token = NewToken(owner, context.principal, tuple(renewers), request.max_lifetime_ms)
         token_id = base64.urlsafe_b64encode(os.urandom(ID_BYTES)).rstrip(b"=").decode()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from odradek.broker.shares.core.state_core import StateCore
 
 MESSAGES: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator knows no such topic partition.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator does not know this topic partition.",
     ErrorCode.FENCED_LEADER_EPOCH: "A later leader of the topic partition has read the share state.",
 }
 

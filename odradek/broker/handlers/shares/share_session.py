@@ -48,9 +48,9 @@ def share_fetch(
     shares.require_enabled()
     key = session_key(request.group_id, request.member_id, context, broker)
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Renewing locks and fetching records do not go together.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A request cannot both renew locks and fetch records.")
     if request.share_acquire_mode not in MODES:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no acquire mode {request.share_acquire_mode}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The acquire mode {request.share_acquire_mode} is unknown.")
     requested = [
         TopicIdPartition(topic.topic_id, partition.partition_index)
         for topic in request.topics
@@ -65,7 +65,9 @@ def share_fetch(
         if partition.acknowledgement_batches
     ]
     if request.share_session_epoch == INITIAL_EPOCH and named:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A new share session has nothing to acknowledge.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "The request that opens a share session cannot contain acknowledgements."
+        )
     forgotten = [
         TopicIdPartition(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
@@ -95,7 +97,7 @@ def session_key(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)
     if not member_id or len(member_id) > MAX_MEMBER_ID_LENGTH:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id has 1 to {MAX_MEMBER_ID_LENGTH} characters.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A member id must have 1 to {MAX_MEMBER_ID_LENGTH} characters.")
     return SessionKey(group_id, member_id, broker.partitions.node_id)
 
 

@@ -23,7 +23,7 @@ BODY_BYTES: Final = 1024 * 1024  # aiohttp's size limit for a request body
 TEXT: Final[JsonSchema] = {"type": "string"}
 WHOLE: Final[JsonSchema] = {"type": "integer", "minimum": 0}
 CONTENT: Final[JsonSchema] = {
-    "description": "a string, which stands for its UTF-8 bytes; null; or other JSON, which stands for its text"
+    "description": "a string, which is written as UTF-8; null; or any other JSON value, which is written as JSON text"
 }
 HEADERS: Final[JsonSchema] = {
     "oneOf": [

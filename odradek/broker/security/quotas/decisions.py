@@ -97,12 +97,12 @@ def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
 def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, AllowedNumbers]:
     """Returns the keys of the limits that this entity can have. Raises INVALID_REQUEST if the entity is not valid."""
     if not named:
-        raise invalid_change("A quota entity has at least one type.")
+        raise invalid_change("A quota entity must have at least one type.")
     for entity_type, name in named:
         if entity_type not in TYPES:
-            raise invalid_change(f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}.")
+            raise invalid_change(f"Unknown quota entity type {entity_type!r}; the valid types are {', '.join(TYPES)}.")
         if name == "":
-            raise invalid_change(f"The name of the {entity_type} is empty; null stands for the default.")
+            raise invalid_change(f"The name of the {entity_type} is empty; null means the default.")
     types = tuple(entity_type for entity_type, _ in named)
     if len(set(types)) < len(types):  # Kafka would use the last name of the type instead
         raise invalid_change("The entity has a type more than once.")
@@ -194,14 +194,16 @@ def checked_match(component: FilterComponent, match_types: Mapping[str, MatchTyp
     if entity_type in match_types:
         raise invalid_change(f"The filter names the entity type {entity_type} more than once.")
     if entity_type not in TYPES:
-        what = f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}."
+        what = f"Unknown quota entity type {entity_type!r}; the valid types are {', '.join(TYPES)}."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, what)
     try:
         match = MatchType(component.match)
     except ValueError:
-        raise invalid_change(f"There is no match type {component.match}.") from None
+        raise invalid_change(f"Unknown match type {component.match}.") from None
     if (match is MatchType.EXACT) is (component.name is None):
-        raise invalid_change("A name belongs to an exact match, and to no other.")
+        raise invalid_change(
+            "A component with an exact match must have a name, and any other component must not have one."
+        )
     return match
 
 

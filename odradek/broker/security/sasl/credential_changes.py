@@ -92,9 +92,9 @@ def _error_in(credentials: ScramCredentials, change: Change) -> KafkaError | Non
             return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
         return None
     if change.iterations < MIN_ITERATIONS:
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations: {MIN_ITERATIONS} are the least")
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations: the minimum is {MIN_ITERATIONS}")
     if change.iterations > MAX_ITERATIONS:
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations: {MAX_ITERATIONS} are the most")
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations: the maximum is {MAX_ITERATIONS}")
     if not change.salted_password:
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The salted password must not be empty")
     return None

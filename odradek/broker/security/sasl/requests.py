@@ -125,7 +125,7 @@ class SaslRequests:
                 return reply
             case PassThrough.REFUSE:
                 self.logins.failed += 1
-                reason = "a request other than SaslAuthenticate came in the middle of authentication"
+                reason = "the client sent a request other than SaslAuthenticate during authentication"
                 answer = self._requests.refusal(frame, connection, ErrorCode.ILLEGAL_SASL_STATE)
                 return self._delay_failure(Failure(reason, answer), len(frame))
             case Answer(chunks):

@@ -60,7 +60,7 @@ def subject_of(certificate: bytes) -> str:
         relative_names = list(_elements(_fields(certificate)[SUBJECT].content))
         return ",".join(_relative_name(one) for one in reversed(relative_names))
     except (IndexError, ValueError) as error:
-        raise MalformedCertificate(f"not a certificate: {error}") from None
+        raise MalformedCertificate(f"the certificate cannot be decoded: {error}") from None
 
 
 def alternative_names(certificate: bytes) -> frozenset[str]:
@@ -76,7 +76,7 @@ def alternative_names(certificate: bytes) -> frozenset[str]:
                 (names,) = _elements(value.content)
                 return frozenset(_alternative_name(one) for one in _elements(names.content))
     except (IndexError, ValueError) as error:
-        raise MalformedCertificate(f"not a certificate: {error}") from None
+        raise MalformedCertificate(f"the certificate cannot be decoded: {error}") from None
     return frozenset()
 
 
@@ -105,21 +105,21 @@ def _elements(data: bytes) -> Iterator[Element]:
             length = int.from_bytes(data[position : position + count], "big")
             position += count
         if position + length > len(data):
-            raise IndexError("it is cut short")
+            raise IndexError("the data is cut short")
         yield Element(tag, data[position : position + length], data[start : position + length])
         position += length
 
 
 def _relative_name(element: Element) -> str:
     if element.tag != SET:
-        raise ValueError("its subject is not a name")
+        raise ValueError("the subject is not a name")
     return "+".join(_attribute(one) for one in _elements(element.content))
 
 
 def _attribute(element: Element) -> str:
     kind, value = _elements(element.content)
     if kind.tag != OBJECT_IDENTIFIER:
-        raise ValueError("its subject is not a name")
+        raise ValueError("the subject is not a name")
     number = _object_identifier(kind.content)
     keyword = KEYWORDS.get(number)
     encoding = ENCODINGS.get(value.tag)
@@ -161,8 +161,8 @@ FLAGS = re.compile(r"\(\?[a-zA-Z-]*")
 MAX_WORK: Final = 200_000
 MAX_NAME_LENGTH: Final = 4_096  # maximum length of a principal; a replacement could repeat a group many times
 NO_LOOKAROUND = (
-    "patterns are matched in a time that grows with the subject's length only, so there are no lookahead, lookbehind,"
-    " back references, atomic groups or possessive repetitions"
+    "patterns are matched in time proportional to the length of the subject, so lookahead, lookbehind, back"
+    " references, atomic groups and possessive repetitions are not supported"
 )
 
 

@@ -159,7 +159,10 @@ def check_allowed(connection: ConnectionInfo) -> None:
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     """
     if connection.principal == ANONYMOUS or connection.is_token_authenticated:
-        message = "Delegation tokens are for connections that are authenticated, and not by a token"
+        message = (
+            "Delegation tokens can be managed only over a connection that is authenticated, but not with a"
+            " delegation token"
+        )
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)
 
 

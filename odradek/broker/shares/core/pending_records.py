@@ -70,9 +70,11 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The batches are not in ascending order, or overlap.")
         reached = each.last_offset
         if len(each.types) not in (1, each.last_offset - each.first_offset + 1):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is neither one type nor one for each offset.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "A batch must have one acknowledgement type, or one for each offset."
+            )
         if not set(each.types) <= EVENTS.keys():
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is no such acknowledgement type.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A batch has an unknown acknowledgement type.")
     if not all({ACCEPT, REJECT}.issuperset(each.types) for each in acknowledgements):
         raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Only ACCEPT and REJECT are possible inside a transaction.")
 

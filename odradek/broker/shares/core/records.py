@@ -79,7 +79,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
     Raises MalformedMessage if the record is invalid.
     """
     if key is None or len(key) < VERSION_BYTES:
-        raise MalformedMessage("a record of __share_group_state without a type in its key")
+        raise MalformedMessage("the key of a record in __share_group_state has no type")
     kind = SHORT.unpack_from(key)[0]
     if kind not in (SNAPSHOT, UPDATE):
         return None
@@ -88,10 +88,10 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
     if value is None:
         return StateDeletion(share_partition) if kind == SNAPSHOT else None
     if len(value) < VERSION_BYTES:
-        raise MalformedMessage("a value without a version in __share_group_state")
+        raise MalformedMessage("the value of a record in __share_group_state has no version")
     version = SHORT.unpack_from(value)[0]
     if version != VALUE_VERSION:
-        raise MalformedMessage(f"a value of version {version} in __share_group_state")
+        raise MalformedMessage(f"the value of a record in __share_group_state has the unsupported version {version}")
     if kind == SNAPSHOT:
         snapshot = decode(ShareSnapshotValue, version, value, VERSION_BYTES)
         return ShareSnapshot(
@@ -206,7 +206,7 @@ def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
         for each in forms
     )
     if any(each.ack_type not in (ACCEPT, REJECT, DEAD_LETTER) for each in ranges):
-        raise MalformedMessage("a pending acknowledgement that is neither accepted nor rejected")
+        raise MalformedMessage("a pending acknowledgement is neither accepted nor rejected")
     return ranges
 
 
@@ -236,4 +236,4 @@ def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
             for each in forms
         )
     except ValueError as error:
-        raise MalformedMessage(f"a resolution of a pending acknowledgement that is not known: {error}") from error
+        raise MalformedMessage(f"the resolution of a pending acknowledgement is unknown: {error}") from error

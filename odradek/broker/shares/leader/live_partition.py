@@ -213,7 +213,7 @@ class LiveSharePartition:
         if reset == LATEST:
             return log.high_watermark
         age_ms = duration_ms(reset.removeprefix(BY_DURATION))
-        assert age_ms is not None, "the setting was checked"
+        assert age_ms is not None, "the setting was validated when it was set"
         since_ms = self._clock.now_ms() - age_ms
         found = await in_thread(self._workers, lambda: log.reader.offset_for_timestamp(since_ms))
         if found is None:

@@ -235,7 +235,7 @@ def test_a_failure_is_raised_where_the_answer_is_read(error: Exception) -> None:
 def test_a_second_answer_is_a_bug() -> None:
     deferred: Deferred[str] = Deferred()
     deferred.resolve("one")
-    with pytest.raises(RuntimeError, match="answered once"):
+    with pytest.raises(RuntimeError, match="already been answered"):
         deferred.resolve("two")
 
 
