@@ -200,7 +200,7 @@ def test_a_batch_may_start_at_the_beginning_of_time(spark: Any, broker: Broker, 
     [
         ({"startingOffsets": "{"}, "startingOffsets must have the form"),
         ({"endingOffsets": "latest"}, "the option endingOffsets cannot be used with a stream"),
-        ({"startingOffset": "latest"}, "the option startingoffset is not known; is it startingOffsets"),
+        ({"startingOffset": "latest"}, "the option startingoffset is unknown; did you mean startingOffsets"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger must be a whole number"),
         ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes cannot be 'many'"),
     ],
@@ -250,7 +250,7 @@ def test_the_error_for_a_broker_without_two_phase_commit_names_the_alternatives(
 
 
 def test_an_unknown_option_is_refused_by_name(spark: Any, broker: Broker, topic: str) -> None:
-    with pytest.raises(Exception, match="startingoffset is not known; is it startingOffsets"):
+    with pytest.raises(Exception, match="startingoffset is unknown; did you mean startingOffsets"):
         reader(
             spark, broker, topic, startingOffset="earliest"
         ).load().collect()  # Spark passes option names in lower case.

@@ -144,7 +144,7 @@ def test_a_record_of_an_internal_topic_that_cannot_be_decoded_is_shown_as_bytes_
     assert "in field transaction_partitions" in reasons[0]
     assert reasons[1:] == [
         "the record at offset 1: TransactionLogValue has no version 99",
-        "the record at offset 2: a key without a type",
+        "the record at offset 2: the key is too short to contain a record type",
     ]
     assert found[-1]["state"] == "Ongoing"
 
@@ -218,7 +218,7 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
             "20 bytes are too few for a batch, whose header alone has 61",
         ),
         (f"t-0/{SEGMENT}", b"\x07" * 100, 0, "no batch begins here: magic 7"),
-        (f"t-0/{SEGMENT}", bytes(16) + b"\x01" + bytes(80), 0, "a message of format 1, from before Kafka 0.11"),
+        (f"t-0/{SEGMENT}", bytes(16) + b"\x01" + bytes(80), 0, "this is a message of format 1, from before Kafka 0.11"),
         (f"t-0/{SEGMENT}", batch(0, b"one")[:-1] + b"!", 0, "the batch has the CRC "),
         (f"t-0/{SEGMENT}", batch(5, b"a") + batch(3, b"b"), 70, "the base offset is 3, but must be at least 6"),
         ("t-0/" + f"{7:020d}.log", batch(5, b"a"), 0, "the base offset is 5, but must be at least 7"),
