@@ -125,7 +125,7 @@ def _check_sizes(document: Json) -> None:
         if isinstance(each, dict):
             fields = each.get("fields")
             if isinstance(fields, list) and len(fields) > MAX_FIELDS:
-                raise ValueError(f"the record {each.get('name')} has {len(fields)} fields; the most are {MAX_FIELDS}")
+                raise ValueError(f"the record {each.get('name')} has {len(fields)} fields; the limit is {MAX_FIELDS}")
             waiting.extend(each.values())
         elif isinstance(each, list):
             waiting.extend(each)

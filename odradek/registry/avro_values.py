@@ -102,7 +102,7 @@ def decode(payload: bytes, schema: AvroSchema, budget: DecodingBudget) -> str:
         raise DoesNotFitSchema(f"its bytes are not a value of the schema: {error}") from error
     left = len(payload) - stream.tell()
     if left:
-        raise DoesNotFitSchema(f"{left} bytes are left over after its value")
+        raise DoesNotFitSchema(f"{left} bytes follow its value")
     return json_text(_as_json(found), budget)
 
 
@@ -281,7 +281,9 @@ def _bytes_or_decimal(value: Json, schema: Any, path: str) -> bytes:
         scaled = number.scaleb(scale, Context(prec=MAX_DIGITS))
     except DecimalException:
         _require(False, value, "a decimal", path)
-    _require(scaled == scaled.to_integral_value(), value, f"a decimal with {scale} digits behind the point", path)
+    _require(
+        scaled == scaled.to_integral_value(), value, f"a decimal with {scale} digits after the decimal point", path
+    )
     unscaled = int(scaled)
     size = schema.size if schema.type == "fixed" else unscaled.bit_length() // 8 + 1
     try:

@@ -144,7 +144,7 @@ class _Resolver:
         document_uri, fragment = urldefrag(uri)
         document = self._documents.get(document_uri, self._documents.get(urldefrag(reference)[0]))
         if document is None:
-            raise ValueError(f"the reference {reference} is not resolved")
+            raise ValueError(f"the reference {reference} cannot be resolved")
         for step in fragment.strip("/").split("/") if fragment else ():
             name = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(document, dict) and name in document:
@@ -152,7 +152,7 @@ class _Resolver:
             elif isinstance(document, list) and name.isdigit() and int(name) < len(document):
                 document = document[int(name)]
             else:
-                raise ValueError(f"the reference {reference} leads nowhere")
+                raise ValueError(f"the target of the reference {reference} does not exist")
         return _Place(document, document_uri)
 
     def resolved(self, place: _Place) -> _Place:
@@ -167,7 +167,7 @@ class _Resolver:
                 place.schema, dict
             ):
                 place = _Place({**place.schema, **siblings}, place.base)
-        raise ValueError("a reference leads to itself")
+        raise ValueError("a reference refers to itself")
 
 
 def _without_fragment(uri: str) -> str:
@@ -247,16 +247,16 @@ class _Comparison:
             needed = _Place(each, reader.base)
             if not any(self._fits(part, needed, path) for part in (*parts, whole)):
                 yield Incompatibility(
-                    "PRODUCT_TYPE_EXTENDED", "A schema in allOf is added or accepts less", f"{path}allOf"
+                    "PRODUCT_TYPE_EXTENDED", "A schema in `allOf` is added or accepts less", f"{path}allOf"
                 )
         if "not" in reader.schema:
             if "not" not in writer.schema:
-                yield Incompatibility("NOT_TYPE_EXTENDED", "A schema in not is added", f"{path}not")
+                yield Incompatibility("NOT_TYPE_EXTENDED", "A `not` schema is added", f"{path}not")
             else:
                 refused = _Comparison(self._readers, self._writers)
                 excluded = _Place(reader.schema["not"], reader.base)
                 if not refused._fits(excluded, _Place(writer.schema["not"], writer.base), path):
-                    yield Incompatibility("NOT_TYPE_EXTENDED", "The schema in not excludes more", f"{path}not")
+                    yield Incompatibility("NOT_TYPE_EXTENDED", "The `not` schema excludes more", f"{path}not")
 
     def _objects(self, writer: _Place, reader: _Place, path: str) -> Iterator[Incompatibility]:
         old, new = writer.schema, reader.schema
@@ -336,9 +336,9 @@ class _Comparison:
                 place = f"{path}{keyword}/{name}"
                 if isinstance(needed, list):
                     if not set(needed) <= set(before.get(name, ())):
-                        yield Incompatibility("DEPENDENCY_ARRAY_EXTENDED", f"{name} needs more properties", place)
+                        yield Incompatibility("DEPENDENCY_ARRAY_EXTENDED", f"{name} requires more properties", place)
                 elif name not in before:
-                    yield Incompatibility("DEPENDENCY_SCHEMA_ADDED", f"{name} needs a schema", place)
+                    yield Incompatibility("DEPENDENCY_SCHEMA_ADDED", f"{name} requires a schema", place)
                 else:
                     yield from self.of(_Place(before[name], writer.base), _Place(needed, reader.base), place + "/")
 
@@ -455,7 +455,9 @@ def _bounds(old: Json, new: Json, path: str) -> Iterator[Incompatibility]:
             yield Incompatibility("MULTIPLE_OF_ADDED", f"multipleOf {step} is added", path + "multipleOf")
         elif earlier_step % step != 0:
             yield Incompatibility(
-                "MULTIPLE_OF_CHANGED", f"{earlier_step} is no multiple of {step}", path + "multipleOf"
+                "MULTIPLE_OF_CHANGED",
+                f"multipleOf changes from {earlier_step} to {step}, which does not divide {earlier_step}",
+                path + "multipleOf",
             )
 
 

@@ -77,7 +77,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> ProtobufSch
     except (TypeError, ValueError, KeyError, AttributeError, DecodeError) as error:
         raise invalid_schema(str(error)) from error
     except Exception as error:  # the parser's own errors are not ValueErrors
-        raise invalid_schema(f"no Protobuf schema: {error}") from error
+        raise invalid_schema(f"the text is not a Protobuf schema: {error}") from error
 
 
 def _read(text: str, name: str) -> pb.FileDescriptorProto:

@@ -35,7 +35,7 @@ def decode(payload: bytes, schema: ProtobufSchema, budget: DecodingBudget) -> st
             descriptor_pool=schema.pool,
         )
     except (DecodeError, *REFUSALS) as error:
-        raise DoesNotFitSchema(f"its bytes are no {message.DESCRIPTOR.full_name}: {error}") from error
+        raise DoesNotFitSchema(f"its bytes are not a {message.DESCRIPTOR.full_name}: {error}") from error
     return json_text(found, budget)
 
 
@@ -79,7 +79,7 @@ def encode(value: Json, schema: ProtobufSchema) -> bytes:
         json_format.ParseDict(value, message, descriptor_pool=schema.pool)
         return FIRST_MESSAGE + message.SerializeToString()
     except REFUSALS as error:
-        raise DoesNotFitSchema(f"it is no {message.DESCRIPTOR.full_name}: {error}") from error
+        raise DoesNotFitSchema(f"it is not a {message.DESCRIPTOR.full_name}: {error}") from error
 
 
 def _indexes(payload: bytes) -> tuple[list[int], int]:

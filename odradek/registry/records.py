@@ -91,7 +91,7 @@ def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
     """Decodes a record. Returns None for a key that has no effect here, such as NOOP. Raises ValueError for a record
     that cannot be read."""
     if key is None:
-        raise ValueError("a record without a key")
+        raise ValueError("the record has no key")
     try:
         name = json.loads(key)
         content = json.loads(value) if value else None

@@ -284,7 +284,7 @@ class _Yaml:
         """
         self._left -= 1
         if self._left < 0:
-            raise alias.error(f"the aliases of the document stand for more than {MAX_ALIASED:,} values")
+            raise alias.error(f"the aliases of the document expand to more than {MAX_ALIASED:,} values")
         if depth == 0:
             raise _too_deep(place)
         value = node.value

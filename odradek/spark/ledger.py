@@ -114,7 +114,7 @@ class LedgerEntry:
             # Records of earlier releases lack `finished`, `expires` or `digestVersion`.
             return cls(**{name: document[short] for name, short in names.items() if short in document})
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
+            raise ValueError(f"this is not a record of the ledger: {text[:200]!r}") from error
 
 
 def undecided_entry(sink: Sink) -> LedgerEntry:

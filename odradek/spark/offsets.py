@@ -175,7 +175,7 @@ def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[O
         times = dict.fromkeys(partitions, bound.timestamp_ms)
     unknown = (set(bound.offsets) | set(times)) - set(partitions)
     if unknown:
-        raise OptionError(f"offsets for partitions that are not read: {sorted(unknown)}")
+        raise OptionError(f"offsets are given for partitions that are not read: {sorted(unknown)}")
     return times, {each: bound.offsets.get(each, bound.everywhere) for each in partitions if each not in times}
 
 

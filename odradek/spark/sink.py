@@ -94,7 +94,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         from odradek.spark.two_phase import SinkError, TwoPhaseSink
 
         if len({(message.query, message.run) for message in answered}) > 1:
-            raise SinkError("votes of several queries for one batch")
+            raise SinkError("one batch has votes of several queries")
         sink = Sink(self._options.prefix, answered[0].query)
         of_this = (self._options.brokers.bootstrap_servers, sink.name)
         held = _sinks.setdefault(of_this, TwoPhaseSink(self._options.brokers, sink, observe=self._observe))
@@ -278,7 +278,7 @@ def _property(context: TaskContext, name: str) -> str:
     value = context.getLocalProperty(name)
     if not value:
         raise OptionError(
-            f"Spark {__version__} does not tell tasks {name!r}, which is needed to write exactly once; versions 4.1"
-            " to 4.3 do"
+            f"Spark {__version__} does not give tasks the property {name!r}, which is needed to write exactly once."
+            " Spark 4.1 to 4.3 do"
         )
     return str(value)

@@ -176,7 +176,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
         return
     column = batch.column("topic")
     if column.null_count:
-        raise OptionError("a row without a topic: set the option topic, or the column in every row")
+        raise OptionError("a row has no topic: set the option topic, or the column in every row")
     for name in pc.unique(column).to_pylist():
         yield name, pa.array(np.flatnonzero(np.asarray(pc.equal(column, name))))
 

@@ -356,7 +356,7 @@ class TwoPhaseSink:
 
     def _left_open(self, transactional_ids: Collection[str], run: str | None, error: BaseException) -> LeftOpen:
         begin = self._sink.name if run is None else self._sink.task_prefix(run)
-        named = ", ".join(sorted(transactional_ids)) or f"whatever is open under ids that begin with {begin}"
+        named = ", ".join(sorted(transactional_ids)) or f"all open transactions whose ids begin with {begin}"
         return LeftOpen(
             f"transactions of {self._sink.name} could not be ended: {named}: {error}. Until these transactions are"
             " ended, readers of committed records wait for them. To end them, run: odradek spark recover"

@@ -88,7 +88,8 @@ def input_of(text: str, topics: Iterable[str] = ()) -> Input:
         if topic in found:
             if requested and requested != (topic,):
                 raise InputError(
-                    f"{text} names the topic {topic}, and --topic {', '.join(requested)}: give only one of the two"
+                    f"{text} already contains a topic, and --topic {', '.join(requested)} was also given; give only"
+                    " one of the two"
                 )
             return Input(text, path=parent.resolve(), topics=(topic,))
         if found:
@@ -122,7 +123,10 @@ def _of_a_cluster(text: str, requested: tuple[str, ...]) -> Input:
         raise InputError(f"{text} does not have the form {SCHEME}HOST:PORT/TOPIC")
     topics = tuple(each for each in topic.split(",") if each)
     if topics and requested and topics != requested:
-        raise InputError(f"{text} names a topic, and --topic {', '.join(requested)}: give only one of the two")
+        raise InputError(
+            f"{text} already contains a topic, and --topic {', '.join(requested)} was also given; give only one of"
+            " the two"
+        )
     topics = topics or requested
     if not topics:
         raise InputError(f"{text}: give a topic, as in {text.rstrip('/')}/TOPIC")

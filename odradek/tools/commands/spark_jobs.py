@@ -91,7 +91,7 @@ def add_exactly_once(parsers: Parsers) -> None:
         epilog="exit status: 0 each record is there exactly once, 6 it is not; otherwise as in `odradek --help`",
     )
     parser.add_argument("--input", required=True, metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
-    parser.add_argument("--output", required=True, metavar="SOURCE", help="the output, in the same form")
+    parser.add_argument("--output", required=True, metavar="SOURCE", help="the output, in the same form as --input")
     parser.add_argument(
         "--on",
         type=columns_of,

@@ -274,7 +274,7 @@ def describe_configs(options: ToolOptions) -> list[str]:
 def alter_configs(options: ToolOptions) -> Iterator[ToolCall]:
     of = entities(options)
     if not options.has("--add-config") and not options.has("--delete-config"):
-        raise Unsupported("nothing is to be changed: give --add-config or --delete-config")
+        raise Unsupported("no change is given: give --add-config or --delete-config")
     if of[0].kind not in LIMITED:
         words = options.values({"--add-config": "--add-config", "--delete-config": "--delete-config"})
         yield ToolCall(["configs", "alter", *_entity_words(of), *words])

@@ -53,7 +53,7 @@ def read_frames(data: bytes, kind: FrameKind) -> Iterator[Finding]:
                 request_fields(frame) if kind.api_key is None else response_fields(frame, kind.api_key, kind.version)
             )
         except MalformedMessage as error:
-            yield Damage(position, f"a frame of {len(frame)} bytes: {error}")
+            yield Damage(position, f"the frame of {len(frame)} bytes cannot be read: {error}")
         else:
             yield FileEntry(REQUEST if kind.api_key is None else RESPONSE, position, fields)
 

@@ -34,7 +34,7 @@ def read_offset_index(data: bytes, base_offset: int) -> Iterator[Finding]:
             return
         offset, position = base_offset + fields["relativeOffset"], fields["position"]
         if fields["relativeOffset"] <= last_offset or position <= last_position:
-            yield Damage(at, f"the entries are not in ascending order: offset {offset} at {position}")
+            yield Damage(at, f"the entries are not in ascending order: offset {offset} at position {position}")
         last_offset, last_position = fields["relativeOffset"], position
         yield FileEntry("offset index entry", at, {"offset": offset, "position": position})
 
@@ -64,7 +64,7 @@ def read_txn_index(data: bytes, base_offset: int) -> Iterator[Finding]:
             yield Damage(at, f"the entry has version {fields['version']}; only version 0 is supported")
             return
         if fields["lastOffset"] <= last_offset:
-            yield Damage(at, f"the entries are not in ascending order: a marker at offset {fields['lastOffset']}")
+            yield Damage(at, f"the entries are not in ascending order: the marker at offset {fields['lastOffset']}")
         last_offset = fields["lastOffset"]
         yield FileEntry("aborted transaction", at, fields)
 
@@ -110,11 +110,11 @@ def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True
         fields = declared.parse(data[at : at + size])
         yield at, {name: value for name, value in fields.items() if name != "_io"}
     if used != whole:
-        yield whole, Damage(whole, f"{used - whole} bytes at the end are less than an entry of {size} bytes")
+        yield whole, Damage(whole, f"the last {used - whole} bytes are too few for an entry of {size} bytes")
     elif whole < len(data):
         yield (
             whole,
-            Note(whole, f"{len(data) - whole} zero bytes at the end, which were preallocated or remain from a crash"),
+            Note(whole, f"the last {len(data) - whole} bytes are zero: they were preallocated, or remain from a crash"),
         )
 
 
@@ -187,7 +187,7 @@ def read_json(data: bytes, _: int) -> Iterator[Finding]:
 def read_nothing(data: bytes, _: int) -> Iterator[Finding]:
     """Reads a .lock file, which should be empty, because only its existence and its lock matter."""
     if data:
-        yield Note(0, f"{len(data)} bytes, which Kafka never reads")
+        yield Note(0, f"the file has {len(data)} bytes, which Kafka never reads")
     else:
         yield Note(0, "the file is empty, as it should be")
 

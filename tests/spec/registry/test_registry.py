@@ -332,6 +332,6 @@ def test_a_record_with_too_many_fields_is_refused_before_it_is_parsed(scene: Sce
 
     inner = {"type": "record", "name": "Wide", "fields": fields(MAX_FIELDS + 1)}
     for schema in (inner, {"type": "array", "items": ["null", inner]}):
-        with pytest.raises(RegistryError, match="the record Wide has 10001 fields; the most are 10000") as refused:
+        with pytest.raises(RegistryError, match="the record Wide has 10001 fields; the limit is 10000") as refused:
             scene.registry.register("wide", Registration(SchemaText("AVRO", json.dumps(schema))))
         assert code(refused) == 42201

@@ -192,7 +192,7 @@ def test_bytes_that_are_no_message_are_refused(payload: str) -> None:
 
 @pytest.mark.parametrize("value", [{"unknown": 1}, {"at": "x"}, {"at": 1e400}, 5, [1]])
 def test_json_that_is_no_message_is_refused(value: object) -> None:
-    with pytest.raises(DoesNotFitSchema, match=r"it is no shop\.Click"):
+    with pytest.raises(DoesNotFitSchema, match=r"it is not a shop\.Click"):
         encode(value, 7, PROTOBUF, PROTO)
 
 

@@ -195,7 +195,7 @@ def test_aliases_of_yaml_cannot_make_a_large_tree_of_a_small_file() -> None:
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(SeedError) as raised:
         parse_seed("\n".join(rows), "s.yaml")
-    assert str(raised.value) == "s.yaml:5: a4[7]: the aliases of the document stand for more than 100,000 values"
+    assert str(raised.value) == "s.yaml:5: a4[7]: the aliases of the document expand to more than 100,000 values"
 
 
 def test_an_alias_stands_for_the_value_of_the_anchor_before_it_at_its_own_place() -> None:

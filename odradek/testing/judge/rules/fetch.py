@@ -52,7 +52,7 @@ RULES = (
         "a Fetch after an answer with a session id"),
     ProtocolRule("FET.7", M,
         "After FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH the client sends a full fetch",
-        "a Fetch after one of these errors"),
+        "a Fetch after FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH"),
     undecided("FET.8", M, "The client removes partitions from the fetch session when it no longer wants them", DRIVER),
     undecided("FET.9", M, "After a change of leader the client sends OffsetForLeaderEpoch before it fetches", NODES),
     undecided("FET.10", M, "The client does not treat an undefined leader epoch in a response as data loss", NODES),

@@ -63,7 +63,7 @@ RULES = (
     ProtocolRule("GRP.15", S, "A reason has at most 255 characters", "a JoinGroup or LeaveGroup with a reason"),
     undecided("GRP.16", M, "The client does not fetch from a partition after its revocation", ASSIGNMENT),
     ProtocolRule("GRP.17", S, "The client does not discard the coordinator because of a retriable heartbeat error",
-        "a request on the same connection after such an error"),
+        "a request on the same connection after a retriable heartbeat error"),
     undecided("GRP.18", M, "If the number of partitions changes, the group's leader joins again",
         "a driver that adds partitions: a setting of the client determines how soon it reads metadata again"),
     ProtocolRule("GRP.19", S, "The client sends no heartbeat if it is not a member",

@@ -71,7 +71,7 @@ RULES = (
         "a batch on a new connection"),
     ProtocolRule("IDM.6", M,
         "After UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch the epoch increases",
-        "a batch after such an error; UNKNOWN_PRODUCER_ID must come with the log start offset"),
+        "a batch after OUT_OF_ORDER_SEQUENCE_NUMBER, or after UNKNOWN_PRODUCER_ID with the log start offset"),
     ProtocolRule("IDM.7", M, "DUPLICATE_SEQUENCE_NUMBER means success: the client does not send the batch again",
         "a batch after DUPLICATE_SEQUENCE_NUMBER"),
     ProtocolRule("IDM.8", M,
@@ -275,10 +275,10 @@ def _check_retry(
     if first_count is not None:
         differs = differs or count != first_count
         if count != first_count:
-            why = f"the batch has {count} records with sequence {sequence}, but had {first_count} records before"
+            why = f"sequence {sequence} was sent again with {count} records; the first time, it had {first_count}"
         else:
             why = (
-                f"the batch has other records with sequence {sequence}, which are lost because the broker treats"
+                f"sequence {sequence} was sent again with other records, which are lost because the broker treats"
                 " them as a duplicate"
             )
         scene.decide("IDM.3", not differs, exchange, why, sent_batch.first_request or last)

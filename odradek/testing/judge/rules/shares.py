@@ -45,7 +45,7 @@ RULES = (
         "a ShareFetch with epoch 0, or a ShareAcknowledge"),
     ProtocolRule("SHR.3", M,
         "After SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH the client opens a new session",
-        "a request after one of these errors"),
+        "a request after SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH"),
     ProtocolRule("SHR.4", M,
         "Acknowledgement batches ascend without overlap; types are 0 to 3 (4 from v2), one in all or one per offset",
         "a request with acknowledgements"),
@@ -65,7 +65,8 @@ RULES = (
     undecided("SHR.13", S, "After an error of a fetch the client reads metadata and waits before it retries", NODES),
     undecided("SHR.14", S, "The client sends requests about offsets of share groups to the coordinator", NODES),
     ProtocolRule("SHR.15", S,
-        "After SHARE_SESSION_LIMIT_REACHED the client waits before it retries", "a request after such an error"),
+        "After SHARE_SESSION_LIMIT_REACHED the client waits before it retries",
+        "a request after SHARE_SESSION_LIMIT_REACHED"),
 )
 # fmt: on
 

@@ -57,7 +57,7 @@ RULES = (
     ProtocolRule("STG.8", M, "After STALE_MEMBER_EPOCH the next commit has the current epoch",
         "a commit after a commit that was answered STALE_MEMBER_EPOCH"),
     ProtocolRule("STG.9", M, "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
-        "a heartbeat after one of these errors"),
+        "a heartbeat after FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID"),
     ProtocolRule("STG.10", M, "After a member has left, it sends nothing but a new join",
         "a heartbeat with which a member leaves"),
     ProtocolRule("STG.11", M,
@@ -66,7 +66,7 @@ RULES = (
     ProtocolRule("STG.12", M,
         "INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, "
         "GROUP_MAX_SIZE_REACHED and GROUP_AUTHORIZATION_FAILED end the member",
-        "an answer with one of these errors"),
+        "an answer with one of the errors that end the member"),
     ProtocolRule("STG.13", M, "An active member sends heartbeats often enough to keep its session",
         "a heartbeat after one that was answered without error"),
     ProtocolRule("STG.14", S,
@@ -78,7 +78,7 @@ RULES = (
     ProtocolRule("STG.17", S, "A heartbeat leaves out the fields that have not changed",
         "a heartbeat after one that was answered without error"),
     ProtocolRule("STG.18", S, "After the status SHUTDOWN_APPLICATION a member leaves within its rebalance timeout",
-        "a heartbeat after this status"),
+        "a heartbeat after SHUTDOWN_APPLICATION"),
     undecided("STG.19", S, "A member that closes leaves with epoch -1, or with -2 if it is static and will return",
         NEEDS_CLOSING_DRIVER),
 )

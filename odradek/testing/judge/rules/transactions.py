@@ -64,7 +64,7 @@ RULES = (
         "an EndTxn or InitProducerId after INVALID_PRODUCER_EPOCH"),
     ProtocolRule("TXN.8", M,
         "After CONCURRENT_TRANSACTIONS the client repeats the request before it commits the transaction",
-        "a request of the same API for the same partition or group after this error, or a commit"),
+        "a repeat of the refused request after CONCURRENT_TRANSACTIONS, or a commit"),
     ProtocolRule("TXN.9", M, "After an error of the coordinator EndTxn requests the same result again",
         "an EndTxn after one that was answered with a coordinator error"),
     ProtocolRule("TXN.10", M, "If the response to EndTxn is lost, the client repeats EndTxn with the same result",
@@ -83,7 +83,7 @@ RULES = (
         "a Produce after an EndTxn(abort) whose answer gave a new epoch"),
     ProtocolRule("TXN.16", S,
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; after INVALID_PRODUCER_ID_MAPPING comes InitProducerId",
-        "an answer with one of these errors"),
+        "an answer TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_PRODUCER_ID_MAPPING"),
     ProtocolRule("TXN.17", S, "The client waits before it retries a transactional request",
         "a retry after CONCURRENT_TRANSACTIONS or a coordinator error"),
 )

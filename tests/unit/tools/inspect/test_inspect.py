@@ -226,10 +226,10 @@ def test_requests_say_what_they_are_and_responses_have_to_be_told(tmp_path: Path
             "t-0/" + f"{0:020d}.index",
             b"\0\0\0\5\0\0\0\5" * 2,
             8,
-            "the entries are not in ascending order: offset 5 at 5",
+            "the entries are not in ascending order: offset 5 at position 5",
         ),
-        ("t-0/" + f"{0:020d}.index", b"\1" * 11, 8, "3 bytes at the end are less than an entry of 8 bytes"),
-        ("t-0/" + f"{0:020d}.timeindex", b"\1" * 13, 12, "1 bytes at the end are less than an entry of 12 bytes"),
+        ("t-0/" + f"{0:020d}.index", b"\1" * 11, 8, "the last 3 bytes are too few for an entry of 8 bytes"),
+        ("t-0/" + f"{0:020d}.timeindex", b"\1" * 13, 12, "the last 1 bytes are too few for an entry of 12 bytes"),
         ("t-0/" + f"{0:020d}.txnindex", b"\0\1" + bytes(32), 0, "the entry has version 1; only version 0 is supported"),
         (
             "t-0/" + f"{0:020d}.snapshot",
