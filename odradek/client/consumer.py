@@ -34,7 +34,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 T = TypeVar("T")
 
 ISOLATION_LEVELS = {level.name.lower(): level for level in IsolationLevel}
-PER_POLL = 500  # records
+PER_POLL = 500  # default limit of records per poll
 
 
 class Consumer(ConnectedClient):

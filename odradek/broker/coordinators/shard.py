@@ -487,6 +487,6 @@ class FollowUps:
                 turn = self._turns.popleft()
                 try:
                     turn()
-                except Exception:  # A bug in this turn must not affect the turn that caused it.
+                except Exception:  # An exception in this turn must not affect the turn that queued it.
                     logger.exception("a follow-up turn of a coordinator failed")
         self._depth -= 1

@@ -240,7 +240,7 @@ class TopicSearches:
         all_names = self._all_names()
         try:
             pattern = Pattern(regex)
-        except InvalidPattern:  # stored by a broker that accepted this expression
+        except InvalidPattern:  # another broker, which accepted the expression, has stored it
             return SearchResult(all_names, frozenset())
         matching: list[str] = []
         work = 0

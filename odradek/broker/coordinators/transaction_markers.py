@@ -250,7 +250,7 @@ NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, PendingMarkers], MarkerRoun
 class MarkerRounds:
     """The marker rounds of one `__transaction_state` partition."""
 
-    shard: Shard[TransactionCore]  # set after construction, because the shard needs `send` first
+    shard: Shard[TransactionCore]  # set after construction, because creating the shard requires `send`
 
     def __init__(
         self,

@@ -154,7 +154,7 @@ class Verifier:
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIABLE_SOON)
-            if codes[key] is not E.NONE:  # `verify` distinguishes between refusals
+            if codes[key] is not E.NONE:  # the caller then uses `verify`, which distinguishes between refusals
                 raise KafkaError(codes[key])
             self.answered += 1
             self.answered_ms += self.clock.now_ms() - now_ms

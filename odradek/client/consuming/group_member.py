@@ -212,7 +212,8 @@ class GroupMember:
 
     async def _apply_assignment(self, assignment: frozenset[TopicPartition], handover: Handover) -> None:
         handover.watch(self._watched_topics)
-        if revoked := handover.owned - assignment:  # only with a cooperative assignor
+        # With an eager assignor there are none: the member has given up all partitions before it joined.
+        if revoked := handover.owned - assignment:
             self._membership.is_stable = False
             await handover.revoke(revoked)
         await handover.assign(assignment - handover.owned)

@@ -399,7 +399,8 @@ class Connection(asyncio.BufferedProtocol):
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
+        # A cast, because uvloop's transport does not inherit from asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
         self._writelines = self._transport.writelines
         if self._loss is not None:
             self._transport.abort()

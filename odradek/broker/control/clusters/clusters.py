@@ -275,7 +275,7 @@ class Clusters:
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
         if source is not None:
-            # The registry of the source still listens on its port.
+            # The registry's port is not inherited, because the registry of the source still listens on it.
             inherited = {each: value for each, value in source.settings.items() if each != REGISTRY_PORT}
         else:
             inherited = {} if release is None else dict(release.defaults)

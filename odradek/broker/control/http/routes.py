@@ -263,7 +263,7 @@ class Routes:
             nodes = cluster.running_nodes
             try:
                 await nodes.start(nodes.get(number_in(request, "node")))
-            except CannotStart as error:  # another process may be using its port now
+            except CannotStart as error:  # another process may be using the node's port now
                 raise Problem(409, f"the node cannot start: {error}") from error
             cluster.faults.install()
         return cluster.as_json()

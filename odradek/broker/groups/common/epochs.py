@@ -206,7 +206,7 @@ class EpochTurn(ABC, Generic[G, S]):
         )
 
     def _groups_after(self) -> tuple[Group, ...]:
-        return (cast("Group", self.group),) if self._owns_group else ()  # every group type implements the protocol
+        return (cast("Group", self.group),) if self._owns_group else ()  # every group type implements `Group`
 
     def _own_group(self) -> G:
         if not self._owns_group:

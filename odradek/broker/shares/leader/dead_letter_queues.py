@@ -492,7 +492,7 @@ def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents
             raise
         if first_offset < source.log_start_offset:
             return _Contents(first_offset, min(last_offset, source.log_start_offset - 1), found)
-        return _Contents(first_offset, last_offset, found)  # truncated after an unclean leader election
+        return _Contents(first_offset, last_offset, found)  # the log was truncated after an unclean leader election
     except (OSError, MalformedMessage):
         log.warning("records at offset %d cannot be read for a dead-letter queue", first_offset, exc_info=True)
     return _Contents(first_offset, reached, found)
