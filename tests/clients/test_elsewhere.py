@@ -3,7 +3,6 @@ files and stops as usual."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from odradek.client import sync as own
 from tests.clients.admin import create_topic, new_admin
 from tests.clients.client_work import PATIENCE_S
 from tests.clients.speakers import wait_for
-from tests.support.broker_process import IS_KAFKA, BrokerProcess
-from tests.support.oracle import REPOSITORY
+from tests.support.broker_process import IS_KAFKA, BrokerProcess, without_abilities
 
 RECORD_BYTES = 100_000
 RECORDS = 50  # These records fill five segments.
@@ -31,8 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_KAFKA, reason="Kafka has n
 
 @pytest.fixture(params=["macos", "windows"])
 def without(request: pytest.FixtureRequest) -> dict[str, str]:
-    paths = [str(REPOSITORY / "tests" / "elsewhere"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"WITHOUT": request.param, "PYTHONPATH": os.pathsep.join(paths)}
+    return without_abilities(request.param)
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ PRODUCE = """
 import os
 from confluent_kafka import Producer
 producer = Producer({"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"], "transactional.id": "t"})
-producer.init_transactions(10)
+producer.init_transactions(60)
 for number in range(3):
     producer.begin_transaction()
     producer.produce("t", str(number))
-    producer.commit_transaction(10)
+    producer.commit_transaction(60)
 """
 
 

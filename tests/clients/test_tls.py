@@ -40,9 +40,8 @@ from tests.clients.tls_peers import (
     logged,
     secured,
 )
-from tests.support.broker_process import IS_KAFKA, BrokerProcess
+from tests.support.broker_process import IS_KAFKA, BrokerProcess, without_abilities
 from tests.support.certs_directory import another_authority, certificates, ssl_settings
-from tests.support.oracle import REPOSITORY
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this broker's tests")
 
@@ -353,8 +352,7 @@ def test_junk_after_a_handshake_does_no_harm_without_uvloop(directory: Path, tmp
         "listener.security.protocol.map": "ANY:SSL",
         "inter.broker.listener.name": "ANY",
     }
-    environment = {"WITHOUT": "uvloop", "PYTHONPATH": str(REPOSITORY / "tests" / "elsewhere")}
-    with BrokerProcess(tmp_path / "data", settings, environment=environment) as broker:
+    with BrokerProcess(tmp_path / "data", settings, environment=without_abilities("uvloop")) as broker:
         assert isinstance(broker, BrokerProcess)
         for _ in range(5):
             send_junk_after_handshakes(broker, directory)

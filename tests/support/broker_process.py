@@ -32,6 +32,13 @@ REFERENCE = "4.4.0"  # the release of Kafka whose behaviour Odradek follows if i
 EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # the value of `--emulate` for each release
 
 
+def without_abilities(which: str) -> dict[str, str]:
+    """Returns the environment in which a process does not have abilities of Linux. `which` is explained in
+    tests/elsewhere/sitecustomize.py. The paths of the variant under test remain in `PYTHONPATH`."""
+    paths = [str(REPOSITORY / "tests" / "elsewhere"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"WITHOUT": which, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 class Broker(ABC):
     """A broker on a data directory. It keeps its port when it restarts, because clients expect the same address."""
 
