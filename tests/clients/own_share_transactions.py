@@ -36,7 +36,7 @@ def upgrade(bootstrap: str, level: int = 1) -> None:
 
 
 def queue_of_ten(bootstrap: str, name: str, **settings: object) -> str:
-    """Creates a topic with ten records, and a group with the same name that starts at the first record."""
+    """Creates a topic with ten records, and a share group with the same name that starts at the first record."""
     create_topic(bootstrap, name)
     produce(bootstrap, name, *TEN)
     return share_group(bootstrap, name, **settings)
@@ -52,7 +52,8 @@ def transactional_worker(bootstrap: str, queue: str) -> ShareConsumer:
 
 
 def delivered_again(bootstrap: str, queue: str, quiet_ms: float = 500) -> list[ShareRecord]:
-    """Returns the records that a new member of the group receives. The member releases them afterwards."""
+    """Returns the records that a new member of the group receives within `quiet_ms` after its assignment. The member
+    releases them when it is closed."""
     with worker(bootstrap, queue, queue) as other:
         found: list[ShareRecord] = []
         wait_for("an assignment", lambda: more(found, other) or other.assignment())
@@ -115,7 +116,7 @@ class Request:
 
 
 def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
-    """Returns a valid request of a producer that has just been initialised."""
+    """Returns a valid request for a producer that has just been initialised."""
     with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
         producer.init_transactions()
         told = admin.describe_transactions([queue])[queue]

@@ -1,4 +1,4 @@
-"""Groups in a storm: a proxy delivers requests late, twice or not at all, and loses or repeats responses.
+"""Tests of groups in a storm: a proxy delivers requests late, twice or not at all, and loses or repeats responses.
 
 Two checkers examine each group. One checks the output, in which each record must have exactly one result. The other
 queries the broker itself, over a listener that the storm does not affect. SEED repeats a run's choices, though not its
@@ -60,7 +60,7 @@ def test_each_job_of_a_share_group_gives_one_result(tmp_path: Path, proxy: Flaky
 def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
     tmp_path: Path, proxy: FlakyProxy
 ) -> None:
-    """Some jobs kill their workers, or make them abort, at each delivery."""
+    """Some jobs kill their workers, or make them abort, at every delivery."""
     settings = BROKER | {"share.coordinator.state.topic.prune.interval.ms": 86_400_000}
     with stormy(tmp_path / "data", proxy, settings) as broker:
         rounds = max(ROUNDS // 10, len(Poison))
@@ -77,7 +77,7 @@ def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
 def worked_through(
     broker: BrokerProcess, proxy: FlakyProxy, folder: Path, kind: str, rounds: int, *, limit: int
 ) -> QueueHistory:
-    """Runs the jobs of this number of rounds, and further rounds until each kind of fault has happened."""
+    """Runs the jobs of `rounds` rounds, and further rounds until each kind of fault has happened."""
     print(f"SEED={SEED}")
     set_up(broker.bootstrap)
     share_group(broker.bootstrap, GROUP, share_delivery_count_limit=limit)

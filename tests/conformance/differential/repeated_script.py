@@ -1,5 +1,5 @@
-"""Requests whose lists name the same item twice, in one entry or in two entries, and requests with several errors, for
-which the order of the checks decides which error is returned."""
+"""Scripts with requests whose lists name the same item twice, in one entry or in two entries, and with requests that
+have several errors. The order of the checks determines which of these errors is returned."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
