@@ -54,7 +54,7 @@ def test_a_setting_is_set_changed_and_unset() -> None:
     assert settings(image) == {"segment.ms": "6"}
 
 
-def test_what_does_not_change_anything_is_not_recorded() -> None:
+def test_a_change_without_effect_is_not_recorded() -> None:
     image = image_with("t")
     ask(image, TOPIC, "t", ("retention.ms", SET, "5"))
     resource = ResourceChanges(

@@ -62,7 +62,7 @@ def test_old_segments_go_and_their_files_a_delay_later() -> None:
     assert scene.files(".deleted") == []
 
 
-def test_what_delete_records_cut_off_goes_with_the_next_check() -> None:
+def test_segments_below_the_new_log_start_are_deleted_at_the_next_check() -> None:
     scene = Scene(log_retention_check_interval_ms=5 * MINUTE_MS)
     scene.topic("t", segment_bytes=200)
     scene.write()

@@ -34,7 +34,7 @@ def test_a_group_goes_with_its_last_offset() -> None:
     assert scene.groups() == {}
 
 
-def test_of_an_emptied_group_offsets_live_from_when_it_emptied() -> None:
+def test_offsets_of_an_emptied_group_expire_counted_from_when_it_became_empty() -> None:
     scene = Scene()
     (member,) = scene.come("a", session_timeout_ms=1_800_000)
     scene.commit(1, member_id=member, generation=1)

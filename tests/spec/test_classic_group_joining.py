@@ -122,7 +122,7 @@ def test_a_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout() -> N
     assert len(first.answer.members) == 4
 
 
-def test_whoever_came_during_the_initial_delay_makes_it_run_once_more() -> None:
+def test_a_member_that_joins_during_the_initial_delay_extends_it() -> None:
     scene = delayed(3_000)
     a, b = scene.join(client="a"), scene.join(client="b")
     scene.advance(3_000)
@@ -157,7 +157,7 @@ def test_the_protocol_with_most_votes_wins_among_those_that_all_have() -> None:
     assert {member.metadata for member in a.answer.members} == {b"s"}
 
 
-def test_who_has_no_protocol_in_common_with_the_group_stays_out() -> None:
+def test_a_member_without_a_common_protocol_is_refused() -> None:
     scene = Scene()
     scene.come("a", protocols=RANGE)
     asked = scene.join(client="b", protocols=STICKY)
@@ -165,7 +165,7 @@ def test_who_has_no_protocol_in_common_with_the_group_stays_out() -> None:
     assert asked.answer.member_id == ""
 
 
-def test_who_is_of_another_protocol_type_stays_out() -> None:
+def test_a_member_of_another_protocol_type_is_refused() -> None:
     scene = Scene()
     scene.come("a")
     assert scene.join(protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -230,7 +230,7 @@ def test_in_a_rebalance_the_first_to_come_get_the_places() -> None:
     assert follower not in {member.member_id for member in scene.describe().members}
 
 
-def test_who_was_given_a_member_id_may_still_find_the_group_full() -> None:
+def test_a_member_id_does_not_reserve_a_place_in_a_full_group() -> None:
     scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=0, group_max_size=1))
     asked = scene.join(client="late", version=4)
     scene.come("a")
@@ -254,7 +254,7 @@ def test_a_newcomer_makes_the_others_join_again_and_all_are_waited_for() -> None
     assert len(again[0].answer.members) == 3
 
 
-def test_who_does_not_join_again_within_the_rebalance_timeout_is_out() -> None:
+def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed() -> None:
     scene = Scene()
     leader, follower = scene.come("a", "b", session_timeout_ms=30_000, rebalance_timeout_ms=20_000)
     again = scene.join(follower, protocols=STICKY | RANGE, session_timeout_ms=30_000, rebalance_timeout_ms=20_000)

@@ -34,7 +34,7 @@ def test_a_member_that_has_left_is_unknown() -> None:
     assert scene.leave(member) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_a_rebalance_does_not_wait_for_who_leaves() -> None:
+def test_a_rebalance_does_not_wait_for_a_member_that_leaves() -> None:
     scene = Scene()
     leader, follower = scene.come("a", "b")
     waiting = scene.join(leader)
@@ -61,7 +61,7 @@ def test_an_unknown_group_answers_for_each_member() -> None:
     assert Scene().leave("a", "b", group="nowhere") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_who_was_only_given_a_member_id_may_leave_too() -> None:
+def test_a_member_that_only_has_a_member_id_can_leave() -> None:
     scene = Scene()
     asked = scene.join(version=4)
     assert scene.leave(asked.answer.member_id) == [ErrorCode.NONE]
@@ -85,7 +85,7 @@ def test_a_static_member_that_was_replaced_cannot_leave_in_its_successors_name()
     assert scene.leave(MemberIdentity(member_id=old)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_who_is_sent_away_while_it_waits_is_told_so() -> None:
+def test_a_waiting_join_of_a_removed_member_gets_unknown_member_id() -> None:
     scene = Scene()
     leader, _ = scene.come("a", "b")
     joining = scene.join(leader)
@@ -93,7 +93,7 @@ def test_who_is_sent_away_while_it_waits_is_told_so() -> None:
     assert joining.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_is_sent_away_while_it_waits_for_its_assignment_is_told_so() -> None:
+def test_a_waiting_sync_of_a_removed_member_gets_unknown_member_id() -> None:
     scene = Scene()
     asked = [scene.join(client=client) for client in ("a", "b")]
     scene.advance(0)

@@ -35,7 +35,7 @@ def test_a_member_commits_with_its_generation() -> None:
     assert scene.fetch() == 7
 
 
-def test_who_may_not_commit_to_a_group_with_members() -> None:
+def test_commits_by_non_members_of_a_group_with_members_are_refused() -> None:
     scene = Scene()
     (member,) = scene.come("a")
     assert scene.commit(7) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -171,7 +171,7 @@ def test_deleting_an_offset_that_is_not_there_succeeds_and_writes_nothing() -> N
     assert len(scene.log) == written
 
 
-def test_what_a_consumer_group_is_subscribed_to_stays() -> None:
+def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
     scene = Scene()
     (member,) = scene.come("a", protocols={"range": subscription("t")})
     scene.commit(3, member_id=member, generation=1)

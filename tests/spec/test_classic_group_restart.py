@@ -104,7 +104,7 @@ def test_a_group_that_became_larger_than_is_now_allowed_is_rebalanced() -> None:
     assert scene.join(c).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_who_waits_when_the_coordinator_goes_is_told_to_look_for_another() -> None:
+def test_waiting_members_get_not_coordinator_when_the_coordinator_unloads() -> None:
     scene = Scene()
     asked = [scene.join(client=each) for each in ("a", "b")]
     scene.advance(0)

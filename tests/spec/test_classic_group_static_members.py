@@ -45,7 +45,7 @@ def test_an_instance_id_that_is_no_members_is_unknown() -> None:
     assert scene.heartbeat("x", 1, instance="other") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_waits_under_the_old_member_id_is_fenced_too() -> None:
+def test_a_join_that_waits_under_the_old_member_id_is_fenced() -> None:
     scene = Scene()
     leader, _ = static_group(scene, "a", "b")
     joining = scene.join(leader, instance="a")
@@ -55,7 +55,7 @@ def test_who_waits_under_the_old_member_id_is_fenced_too() -> None:
     assert back.is_parked
 
 
-def test_who_waits_for_an_assignment_under_the_old_member_id_is_fenced_too() -> None:
+def test_a_sync_that_waits_under_the_old_member_id_is_fenced() -> None:
     scene = Scene()
     asked = [scene.join(client=each, instance=each) for each in ("a", "b")]
     scene.advance(0)

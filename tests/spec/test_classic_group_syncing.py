@@ -29,7 +29,7 @@ def test_everybody_gets_their_part_once_the_leader_has_decided() -> None:
     assert scene.groups() == {GROUP: "Stable"}
 
 
-def test_who_asks_after_the_decision_is_told_at_once() -> None:
+def test_a_sync_after_the_assignment_is_answered_at_once() -> None:
     scene = Scene()
     leader, follower = generation_of(scene, "a", "b")
     scene.sync(leader, 1, {follower: b"F"})
@@ -186,7 +186,7 @@ def test_whose_heartbeats_are_refused() -> None:
     assert scene.heartbeat(member, 1, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_whoever_waits_for_an_answer_of_ours_need_not_send_heartbeats() -> None:
+def test_a_member_with_a_waiting_join_need_not_send_heartbeats() -> None:
     scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=0))
     leader, follower = scene.come("a", "b", session_timeout_ms=10_000, rebalance_timeout_ms=60_000)
     waiting = scene.join(leader, session_timeout_ms=10_000)
@@ -198,7 +198,7 @@ def test_whoever_waits_for_an_answer_of_ours_need_not_send_heartbeats() -> None:
     assert waiting.answer.generation_id == 2
 
 
-def test_who_is_not_heard_of_makes_the_others_join_again() -> None:
+def test_a_silent_member_makes_the_other_members_rejoin() -> None:
     scene = Scene()
     leader, follower = scene.come("a", "b", session_timeout_ms=10_000)
     scene.advance(5_000)

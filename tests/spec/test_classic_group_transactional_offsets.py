@@ -31,7 +31,7 @@ def test_a_pending_offset_is_not_seen() -> None:
     assert scene.fetch_all() == {("t", 0): 3}
 
 
-def test_who_requires_stable_offsets_is_told_to_wait() -> None:
+def test_a_fetch_of_stable_offsets_is_refused_while_offsets_are_pending() -> None:
     scene = TransactionScene()
     scene.commit(3)
     scene.commit_in_transaction(10)

@@ -167,7 +167,7 @@ def test_it_goes_on_from_the_checkpoint_after_a_restart() -> None:
     assert again.log_directory.read_cleaner_offsets() == {("t", 0): 2}
 
 
-def test_what_comes_while_a_log_is_compacted_is_not_lost() -> None:
+def test_records_appended_during_a_cleaning_pass_are_not_lost() -> None:
     scene = Scene()
     scene.compacted()
     scene.write("a", "a")

@@ -240,7 +240,7 @@ def test_a_partition_of_other_nodes_stays_theirs() -> None:
 # --- Directories without an owner.
 
 
-def test_what_an_interrupted_deletion_left_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+def test_directories_of_an_interrupted_deletion_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     running = Running(FakeDisk())
     running.create("gone", "kept")
     for name in ("gone", "kept"):

@@ -98,7 +98,7 @@ def test_a_batch_that_loses_nothing_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_what_is_rewritten_keeps_codec_timestamps_and_a_right_crc(codec: Compression) -> None:
+def test_rewritten_batches_keep_codec_and_timestamps_and_have_a_correct_crc(codec: Compression) -> None:
     log = CompactedLog()
     log.append(
         ("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), compression=codec, timestamps=[NOW_MS + n for n in (5, 0, 3, 1)]

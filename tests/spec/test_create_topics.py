@@ -105,7 +105,7 @@ def test_more_replicas_than_brokers() -> None:
     assert words.startswith("Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot")
 
 
-def test_what_is_not_said_is_the_brokers_default() -> None:
+def test_omitted_values_are_the_brokers_defaults() -> None:
     (result,) = create(image_with(), [NewTopic("t")], partitions=4).response
     assert (result.partition_count, result.replication_factor) == (4, 1)
 

@@ -73,7 +73,7 @@ def test_only_the_metadata_log_alone_has_a_quorum(
 
 
 @pytest.mark.parametrize("asked", [{}, {"__cluster_metadata": list[int]()}])
-def test_nothing_asked_is_nothing_told(scene: BrokerScene, asked: dict[str, list[int]]) -> None:
+def test_a_request_without_partitions_gets_no_partitions(scene: BrokerScene, asked: dict[str, list[int]]) -> None:
     topics, nodes = described(scene, 2, **asked)
     assert (list(topics), nodes) == (list(asked), [])
     assert not any(topics.values())

@@ -135,7 +135,7 @@ def test_topics_that_are_not_there() -> None:
     ]
 
 
-def test_what_cannot_be_deleted_is_answered_before_what_can() -> None:
+def test_refused_deletions_come_before_accepted_ones_in_the_response() -> None:
     image = image_with("a")
     answers = deletion(image, ("a", ZERO), ("none", ZERO))
     assert [(name, code) for name, _, code in answers] == [("none", E.UNKNOWN_TOPIC_OR_PARTITION), ("a", None)]

@@ -294,7 +294,7 @@ def test_the_leader_epoch_that_the_client_knows_must_be_ours(scene: Scene, epoch
 
 
 @pytest.mark.parametrize(("version", "is_told"), [(15, False), (16, True)])
-def test_who_leads_is_told_beside_a_fenced_epoch(scene: Scene, version: int, is_told: bool) -> None:
+def test_the_response_to_a_fenced_epoch_names_the_current_leader(scene: Scene, version: int, is_told: bool) -> None:
     scene.partition("t").log.assign_leader_epoch(3)
     reply = scene.fetch(want(current_leader_epoch=2), version=version)
     response = on_the_wire(reply, version)
@@ -309,7 +309,7 @@ def test_who_leads_is_told_beside_a_fenced_epoch(scene: Scene, version: int, is_
     ("last_fetched", "offset", "parted_at"),
     [(2, 6, None), (1, 3, None), (1, 4, (1, 3)), (0, 1, (0, 0))],
 )
-def test_a_reader_whose_history_parted_from_ours_is_told_where(
+def test_a_reader_with_a_diverging_log_gets_the_diverging_epoch(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
     """Epoch 0 has no records, epoch 1 covers offsets 0 to 2, and epoch 2 covers offset 3 and later."""
@@ -338,7 +338,7 @@ def test_an_epoch_later_than_ours_is_out_of_range(scene: Scene) -> None:
     assert answer.error_code == E.OFFSET_OUT_OF_RANGE.value
 
 
-def test_an_unknown_topic_id_is_said_so(scene: Scene) -> None:
+def test_an_unknown_topic_id_is_refused(scene: Scene) -> None:
     gone = scene.topic("gone")
     scene.delete_topic("gone")
     answer = only(scene.fetch(want(), topic_id=gone.topic_id, version=13), 13)
@@ -358,7 +358,7 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
 
 
 @pytest.mark.known_bug(82, "Odradek 198d3dd")
-def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
+def test_a_session_gets_inconsistent_topic_id_after_its_topic_was_recreated(scene: Scene) -> None:
     """The session receives an error. Without it the client would wait for a topic id that will never exist again."""
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
@@ -395,7 +395,7 @@ def test_a_session_that_never_knew_the_topic_is_told_of_its_id(scene: Scene) -> 
     assert next_of(scene, begun) is E.UNKNOWN_TOPIC_ID
 
 
-def test_a_fetch_that_waits_is_told_that_its_topic_is_gone(scene: Scene) -> None:
+def test_a_waiting_fetch_gets_an_error_when_its_topic_is_deleted(scene: Scene) -> None:
     gone = scene.topic("gone")
     reply = scene.fetch(want(), topic_id=gone.topic_id, version=13)
     scene.delete_topic("gone")

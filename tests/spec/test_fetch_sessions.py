@@ -288,7 +288,7 @@ def test_a_long_name_counts_with_its_length() -> None:
     assert established(cache, at("c")) != NO_SESSION_ID
 
 
-def test_what_no_eviction_could_make_room_for_evicts_nobody() -> None:
+def test_a_session_that_is_too_large_for_the_cache_evicts_no_other() -> None:
     cache = FetchSessions(10, lambda: 77, max_bytes=at("a").size_bytes)
     established(cache, at("a"))
     assert established(cache, at("b"), at("c"), now_ms=EVICTION_MS + 1) == NO_SESSION_ID

@@ -80,7 +80,7 @@ def test_versions_1_to_3_say_that_nothing_is_wrong(scene: Scene, version: int, m
     assert scene.ask(version, "g").error_message == message
 
 
-def test_a_type_that_there_is_not_is_refused(scene: Scene) -> None:
+def test_an_unknown_key_type_is_refused(scene: Scene) -> None:
     with pytest.raises(KafkaError, match="INVALID_REQUEST"):
         scene.ask(4, "x", key_type=3)
 
@@ -113,7 +113,7 @@ def test_the_first_question_about_a_share_partition_makes_the_state_topic(scene:
     assert (found.error_code, found.node_id) == (0, 1)
 
 
-def test_who_may_not_describe_a_group_is_not_told(scene: Scene) -> None:
+def test_finding_the_coordinator_of_a_group_requires_describe(scene: Scene) -> None:
     scene.scene.topic(GROUP_OFFSETS, 3)
 
     class Nobody:

@@ -41,7 +41,7 @@ def test_a_partition_is_written_once_per_tick_and_again_in_the_next(scene: Scene
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_failed_write_is_told_to_those_in_it_and_to_nobody_else(scene: Scene, fault: Fault) -> None:
+def test_a_failed_write_fails_only_the_batches_in_it(scene: Scene, fault: Fault) -> None:
     before = scene.append(b"a")
     scene.scene.tick.run()
     scene.disk.fail(1, fault)

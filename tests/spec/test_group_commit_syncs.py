@@ -367,7 +367,7 @@ def test_if_its_fsync_fails_the_producer_learns_it(scene: Scene) -> None:
     assert failed(outcomes)
 
 
-def test_who_waits_for_a_partition_that_is_deleted_is_told_so() -> None:
+def test_waiting_appends_fail_when_their_partition_is_deleted() -> None:
     scene = Scene(flush_messages=1)
     unsynced = scene.append(b"a")
     scene.scene.tick.run()

@@ -42,7 +42,7 @@ def test_no_id_is_given_out_before_its_block_is_durable() -> None:
     assert given == [0, 1]
 
 
-def test_those_who_wait_share_one_block() -> None:
+def test_waiting_producers_share_one_block_of_ids() -> None:
     log, given = MetadataLog(), list[Answer]()
     ids = ProducerIds(log, ManualTimers())
     for _ in range(3):

@@ -497,7 +497,7 @@ def test_a_second_write_that_fails_leaves_them_archived_in_memory(scene: DeadLet
     assert scene.copied() == [0, 1]
 
 
-def test_a_share_partition_that_is_loaded_anew_copies_nothing_a_second_time() -> None:
+def test_a_reloaded_share_partition_copies_nothing_a_second_time() -> None:
     scene = DeadLetterScene(has_queue=False)
     scene.allow_creation()
     scene.create_refusals += [KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)]

@@ -15,7 +15,7 @@ def scene() -> DeadLetterScene:
     return DeadLetterScene()
 
 
-def test_what_a_transaction_rejects_is_copied_when_it_commits(scene: DeadLetterScene) -> None:
+def test_records_rejected_in_a_transaction_are_copied_when_it_commits(scene: DeadLetterScene) -> None:
     topic = scene.shared_topic("T", 10)
     member, producer = scene.joined("A"), scene.producer()
     member.acquire(topic)
@@ -27,7 +27,7 @@ def test_what_a_transaction_rejects_is_copied_when_it_commits(scene: DeadLetterS
     assert scene.stored(topic).start_offset == 10
 
 
-def test_what_an_aborted_transaction_has_rejected_is_never_copied(scene: DeadLetterScene) -> None:
+def test_records_rejected_in_an_aborted_transaction_are_never_copied(scene: DeadLetterScene) -> None:
     topic = scene.shared_topic("T", 10)
     member, producer = scene.joined("A"), scene.producer()
     member.acquire(topic)
@@ -38,7 +38,7 @@ def test_what_an_aborted_transaction_has_rejected_is_never_copied(scene: DeadLet
     assert member.ack_code(topic, (0, 9, ACCEPT)) is NONE
 
 
-def test_an_abort_of_what_was_delivered_often_enough_copies_it(scene: DeadLetterScene) -> None:
+def test_an_abort_copies_records_that_reached_the_delivery_limit(scene: DeadLetterScene) -> None:
     topic = scene.shared_topic("T", 2)
     first = scene.joined("A")
     first.acquire(topic)

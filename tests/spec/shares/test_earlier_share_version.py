@@ -134,7 +134,7 @@ def test_a_level_that_was_lowered_by_hand_is_not_raised_again() -> None:
         ([registered(TODAY), level("share.version", 2)], False, True),
     ],
 )
-def test_who_raised_the_level_is_seen_from_the_broker_that_was_registered(
+def test_the_registered_broker_shows_whether_an_earlier_odradek_raised_the_level(
     records: list[Message], was_raised: bool, is_decided: bool
 ) -> None:
     earlier = EarlierShareVersion()

@@ -15,7 +15,7 @@ def after(*writes: tuple[int, int, int, int], start_offset: int = 0) -> list[tup
     return [tuple(each) for each in merged([StateBatch(*write) for write in writes], start_offset)]
 
 
-def test_scenario_073_what_was_finished_is_not_undone_by_an_older_write() -> None:
+def test_scenario_073_an_older_write_does_not_undo_finished_records() -> None:
     assert after((0, 9, ACKNOWLEDGED, 1), (0, 9, AVAILABLE, 1)) == [(0, 9, ACKNOWLEDGED, 1)]
 
 
@@ -41,7 +41,7 @@ def test_neighbours_that_are_alike_are_joined() -> None:
     assert after((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 1)) == [(0, 9, ACKNOWLEDGED, 1)]
 
 
-def test_what_lies_below_the_start_offset_is_cut_off() -> None:
+def test_state_below_the_start_offset_is_cut_off() -> None:
     assert after((0, 9, ACKNOWLEDGED, 1), (10, 19, AVAILABLE, 1), start_offset=5) == [
         (5, 9, ACKNOWLEDGED, 1),
         (10, 19, AVAILABLE, 1),

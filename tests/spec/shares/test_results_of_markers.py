@@ -49,7 +49,7 @@ def test_a_transaction_takes_one_record_and_one_marker(broker: TxnShareBroker, c
 
 
 @pytest.mark.parametrize(("kind", "state"), [(ACCEPT, ACKNOWLEDGED), (REJECT, ARCHIVED)])
-def test_the_next_record_tells_what_was_committed(broker: TxnShareBroker, kind: int, state: int) -> None:
+def test_the_next_record_stores_the_committed_acknowledgements(broker: TxnShareBroker, kind: int, state: int) -> None:
     topic, a, producer = staged(broker, kind)
     assert producer.commit() is NONE
     assert broker.stored_batches(topic) == [(3, 5, state, 1)]
@@ -60,7 +60,7 @@ def test_the_next_record_tells_what_was_committed(broker: TxnShareBroker, kind: 
     assert broker.stored(topic).delivery_complete_count == 3
 
 
-def test_what_was_aborted_is_stored_as_available_anyway(broker: TxnShareBroker) -> None:
+def test_aborted_acknowledgements_need_no_record_because_they_are_stored_as_available(broker: TxnShareBroker) -> None:
     topic, _, producer = staged(broker)
     assert producer.abort() is NONE
     end = state_end(broker)
@@ -88,7 +88,9 @@ def test_a_start_after_a_crash_tells(broker: TxnShareBroker) -> None:
     assert broker.stored(topic).delivery_complete_count == 3
 
 
-def test_a_share_partition_that_nobody_uses_is_told_of_in_time(broker: TxnShareBroker) -> None:
+def test_the_committed_state_of_an_idle_share_partition_is_recorded_at_the_prune_interval(
+    broker: TxnShareBroker,
+) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

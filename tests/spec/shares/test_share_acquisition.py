@@ -26,7 +26,7 @@ def test_scenario_053_ranges_are_cut_at_log_batches_of_the_wanted_size() -> None
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
-def test_a_batch_size_that_is_none_works_like_one(batch_size: int) -> None:
+def test_an_invalid_batch_size_counts_as_one(batch_size: int) -> None:
     assert scene(10, 10).fetch("A", batch_size=batch_size) == [(0, 9, 1), (10, 19, 1)]
 
 

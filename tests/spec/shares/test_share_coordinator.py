@@ -38,7 +38,7 @@ def test_an_initialisation_is_a_snapshot_without_batches() -> None:
     assert scene.records[1:] == [ShareSnapshot(KEY, 1, 4, 0, 7, 0, created_ms=1_000, written_ms=1_000)]
 
 
-def test_an_initialisation_replaces_what_was_stored() -> None:
+def test_an_initialisation_replaces_the_stored_state() -> None:
     scene = initialized()
     scene.write((0, 9, 2, 1), count=10)
     assert scene.initialize(1, 0) is True  # The epoch and the start offset are the same as before.
@@ -137,7 +137,7 @@ def test_scenario_069_a_leader_before_the_last_that_read_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_state_that_begins_anew_still_fences_leaders_before_the_last_that_read(*, restarts: bool) -> None:
+def test_a_reinitialised_state_still_fences_older_leader_epochs(*, restarts: bool) -> None:
     scene = initialized()
     scene.read(leader_epoch=5)
     scene.initialize(2, 7)

@@ -25,7 +25,7 @@ def records_of(response: object, topic: bytes, index: int = 0) -> list[tuple[int
     return [(header.base_offset, header.last_offset) for _, header in batches(data)]
 
 
-def test_records_are_the_log_batches_that_hold_what_was_acquired(broker: ShareBroker) -> None:
+def test_a_fetch_returns_the_log_batches_that_contain_the_acquired_records(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10, 10)
     a, b = broker.member("A"), broker.member("B")
     response = a.fetch(topic, max_records=10)
@@ -49,7 +49,7 @@ def test_a_fetch_waits_for_records_and_takes_them_when_they_come(broker: ShareBr
     assert partitions_of(a.fetched(parked))[topic, 0].acquired == [(0, 9, 1)]
 
 
-def test_a_fetch_that_waited_for_nothing_is_answered_when_its_time_is_over(broker: ShareBroker) -> None:
+def test_a_fetch_without_records_is_answered_after_its_maximum_wait(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     a = broker.member("A")
     a.fetch(topic)
@@ -112,7 +112,7 @@ def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBrok
     assert {key for key, each in told.items() if each.code is ErrorCode.UNKNOWN_TOPIC_ID} == {(u, 0) for u in unknown}
 
 
-def test_a_lock_that_runs_out_wakes_who_waits(broker: ShareBroker) -> None:
+def test_an_expired_lock_wakes_waiting_fetches(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)
@@ -124,7 +124,7 @@ def test_a_lock_that_runs_out_wakes_who_waits(broker: ShareBroker) -> None:
     assert partitions_of(b.fetched(parked))[topic, 0].acquired == [(0, 9, 2)]
 
 
-def test_a_released_record_wakes_who_waits(broker: ShareBroker) -> None:
+def test_a_released_record_wakes_waiting_fetches(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.fetch(topic)
@@ -170,7 +170,7 @@ def test_a_session_that_ended_meanwhile_acquires_nothing(broker: ShareBroker) ->
     assert b.acquire() == [(0, 9, 1)]
 
 
-def test_a_deleted_topic_is_told_at_once(broker: ShareBroker) -> None:
+def test_a_waiting_fetch_gets_the_error_of_a_deleted_topic_at_once(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)

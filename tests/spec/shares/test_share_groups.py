@@ -118,7 +118,7 @@ def test_scenario_022_partitions_are_assigned_once_their_state_is_there(broker: 
     assert (response.member_epoch, assigned(response)) == (3, {topic: [0]})
 
 
-def test_scenario_023_what_is_unchanged_is_not_told_again(broker: ShareBroker) -> None:
+def test_scenario_023_an_unchanged_assignment_is_not_sent_again(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -149,7 +149,7 @@ def test_scenario_026_an_epoch_that_is_neither_the_last_nor_the_one_before(broke
         assert code(a.heartbeat(wrong)) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_scenario_027_members_and_groups_that_there_are_not(broker: ShareBroker) -> None:
+def test_scenario_027_unknown_members_and_groups_are_refused(broker: ShareBroker) -> None:
     assert code(broker.member("A").heartbeat(3)) is NOT_FOUND
     broker.topic("T")
     broker.member("A").heartbeat(0, ["T"])
@@ -194,7 +194,7 @@ def test_a_share_group_of_that_name_is_no_consumer_group(broker: ShareBroker) ->
     assert code(a.ask(joining, 1)) is NOT_FOUND
 
 
-def test_scenario_030_who_leaves_the_group_keeps_its_records(broker: ShareBroker) -> None:
+def test_scenario_030_a_member_that_leaves_the_group_keeps_its_records(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, b = broker.member("A"), broker.member("B")
     a.heartbeat(0, ["T"])
@@ -410,7 +410,7 @@ def test_an_alter_creates_the_group(broker: ShareBroker) -> None:
     assert (group.group_epoch, group.assignment_epoch, group.group_state) == (1, 1, "Empty")
 
 
-def test_an_alter_of_what_there_is_not(broker: ShareBroker) -> None:
+def test_altering_offsets_of_missing_topics_and_partitions_is_refused(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     altered = alter(a, "T", 1, 2)
@@ -421,7 +421,7 @@ def test_an_alter_of_what_there_is_not(broker: ShareBroker) -> None:
     assert code(alter(a, "T", 1, group_id="")) is ErrorCode.INVALID_GROUP_ID
 
 
-def test_scenario_034_the_lag_counts_what_is_done_with(broker: ShareBroker) -> None:
+def test_scenario_034_the_lag_excludes_acknowledged_records(broker: ShareBroker) -> None:
     topic = broker.topic("T").topic_id
     broker.produce("T", 10)
     a = broker.member("A")

@@ -234,7 +234,7 @@ def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: Kafka
     ("rules", "counts"),
     [(KafkaRules.KAFKA_4_4, [4, 4, 4, 4, 1]), (KafkaRules.KAFKA_4_3, [4, 4, 9, 9, 1])],
 )
-def test_a_lower_start_offset_leaves_what_is_stored(rules: KafkaRules, counts: list[int]) -> None:
+def test_a_lower_start_offset_does_not_change_the_stored_state(rules: KafkaRules, counts: list[int]) -> None:
     """S8 and S9: a write with a lower start offset does not change the stored state."""
     scene = ShareStateScene(ShareCoordinatorConfig(rules=rules))
     scene.initialize(1, 5)

@@ -75,7 +75,7 @@ def test_scenario_037_a_fetch_acquires_a_whole_batch() -> None:
     assert scene(10).fetch("A") == [(0, 9, 1)]
 
 
-def test_scenario_038_what_is_acquired_is_not_given_to_others() -> None:
+def test_scenario_038_acquired_records_are_not_given_to_other_members() -> None:
     s = scene(10)
     s.fetch("A")
     assert s.fetch("B") == []
@@ -153,7 +153,7 @@ def test_scenario_047_below_the_start_offset_everything_succeeds() -> None:
     assert len(s.stored) == 1
 
 
-def test_scenario_048_above_it_what_is_done_cannot_be_done_again() -> None:
+def test_scenario_048_above_the_start_offset_finished_records_cannot_be_acknowledged_again() -> None:
     s = scene(10)
     s.fetch("A")
     s.ack("A", (5, 9, ACCEPT))
@@ -205,7 +205,7 @@ def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -
     assert s.partition.flight.start_offset == 10
 
 
-def test_scenario_059_what_compaction_took_is_archived_without_being_written() -> None:
+def test_scenario_059_compacted_records_are_archived_without_a_write() -> None:
     s = scene(10, 10)
     s.fetch("A", 10)
     s.ack("A", (0, 9, RELEASE))
@@ -217,7 +217,7 @@ def test_scenario_059_what_compaction_took_is_archived_without_being_written() -
     assert s.partition.flight.start_offset == 20
 
 
-def test_scenario_060_retention_moves_the_start_offset_over_what_members_hold() -> None:
+def test_scenario_060_retention_moves_the_start_offset_beyond_acquired_records() -> None:
     s = scene(10, 10, 40, 10)
     s.fetch("A", 10)
     s.ack("A", (0, 9, ACCEPT))
@@ -286,7 +286,7 @@ def test_scenario_064_a_failed_write_leaves_the_record_with_its_owner() -> None:
     assert s.stored[-1].delivery_complete_count == 10
 
 
-def test_scenario_065_what_is_being_acknowledged_cannot_be_acknowledged_again() -> None:
+def test_scenario_065_a_record_with_a_write_in_progress_cannot_be_acknowledged_again() -> None:
     s = scene(10)
     s.fetch("A")
     write = s.begin_ack("A", (0, 9, ACCEPT))
@@ -368,7 +368,7 @@ def test_a_release_that_cannot_be_stored_is_undone_and_left_to_the_lock() -> Non
     assert s.fetch("B") == [(0, 9, 2)]
 
 
-def test_a_session_end_archives_what_was_delivered_for_the_last_time() -> None:
+def test_a_session_end_archives_records_at_the_delivery_limit() -> None:
     s = scene(10, delivery_count_limit=2)
     s.fetch("A")
     s.ack("A", (0, 9, RELEASE))
@@ -401,7 +401,7 @@ def test_from_below_to_above_the_start_offset_counts_from_there() -> None:
     assert s.last_stored == [(5, 19, 2, 1)]
 
 
-def test_beyond_what_was_acquired() -> None:
+def test_an_acknowledgement_beyond_the_acquired_records_is_refused() -> None:
     s = scene(10, 10)
     s.fetch("A", 10)
     assert s.ack("A", (10, 12, ACCEPT)) is INVALID
@@ -428,7 +428,7 @@ def test_records_acquired_and_acknowledged_together_are_one_object() -> None:
     assert len(list(s.partition.flight.spans())) == 0
 
 
-def test_what_is_done_with_is_forgotten_however_long_the_log() -> None:
+def test_finished_records_are_forgotten_however_long_the_log_is() -> None:
     s = scene()
     for _ in range(100):
         s.produce(100)

@@ -8,7 +8,7 @@ from tests.support.share_partition_scene import ACCEPT, SharePartitionScene
 AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
 
 
-def test_scenario_067_what_was_acquired_is_delivered_as_new_and_the_start_offset_follows() -> None:
+def test_scenario_067_records_acquired_before_a_reload_are_delivered_as_new() -> None:
     s = SharePartitionScene(10, 10, 10)
     s.reload(0, (10, 19, ACKNOWLEDGED, 1))
     assert s.fetch("B", 10) == [(0, 9, 1)]

@@ -68,7 +68,7 @@ def test_scenario_005_a_new_session_cannot_begin_with_acknowledgements(broker: S
     assert code(a.fetch(epoch=1)) is NONE
 
 
-def test_scenario_006_a_session_begun_anew_keeps_what_was_acquired(broker: ShareBroker) -> None:
+def test_scenario_006_a_restarted_session_keeps_the_acquired_records(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     assert a.acquire(topic) == [(0, 9, 1)]
@@ -110,7 +110,7 @@ def test_scenario_009_without_room_for_a_session_the_refusal_comes_late(broker: 
     assert code(b.fetched(asked)) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
-def test_a_session_begun_anew_needs_no_more_room(broker: ShareBroker) -> None:
+def test_a_restarted_session_needs_no_additional_cache_slot(broker: ShareBroker) -> None:
     broker.max_sessions = 1
     broker.start_shares()
     topic = broker.shared_topic("T")
@@ -177,7 +177,7 @@ def test_scenario_014_batches_out_of_shape_fail_their_partition_only(
     assert (listed[good, 0].code, listed[bad, 0].code) == (NONE, INVALID)
 
 
-def test_scenario_015_what_is_named_to_be_acknowledged_is_fetched_from_then_on(broker: ShareBroker) -> None:
+def test_scenario_015_a_partition_named_for_acknowledgements_is_fetched_from_then_on(broker: ShareBroker) -> None:
     first, second = broker.shared_topic("T"), broker.shared_topic("U", 10)
     a = broker.member("A")
     a.fetch(first)
@@ -280,7 +280,7 @@ def test_the_feature_off_refuses_everything_and_forgets_sessions(broker: ShareBr
     assert code(a.fetch(epoch=1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_who_may_not_read_the_group_or_the_topic(broker: ShareBroker) -> None:
+def test_share_fetches_without_read_permission_are_refused(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
@@ -291,11 +291,11 @@ def test_who_may_not_read_the_group_or_the_topic(broker: ShareBroker) -> None:
     assert code(a.fetch()) is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_mode_that_there_is_not_is_refused(broker: ShareBroker) -> None:
+def test_an_unknown_acquire_mode_is_refused(broker: ShareBroker) -> None:
     assert code(broker.member("A").fetch(broker.shared_topic("T"), mode=2)) is INVALID
 
 
-def test_a_partition_that_there_is_not(broker: ShareBroker) -> None:
+def test_a_missing_partition_is_refused(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T")
     a = broker.member("A")
     assert partitions_of(a.fetch(topic, index=7))[topic, 7].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -75,7 +75,7 @@ def test_scenario_066_a_lock_over_during_a_write_that_fails(broker: ShareBroker)
     assert b.acquire() == [(0, 9, 2)]
 
 
-def test_scenario_067_a_restart_forgets_what_was_acquired_and_nothing_else(broker: ShareBroker) -> None:
+def test_scenario_067_a_restart_forgets_only_the_acquisitions(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10, 10)
     a = broker.member("A")
     a.fetch(topic, max_records=20, batch_size=10)

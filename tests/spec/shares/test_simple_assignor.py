@@ -18,7 +18,7 @@ def test_four_partitions_are_divided_by_two() -> None:
     assert [len(each) for each in share_out([0, 1, 2, 3], {"a": [], "b": []}).values()] == [2, 2]
 
 
-def test_what_does_not_come_out_even_goes_to_the_first() -> None:
+def test_the_first_members_get_the_remaining_partitions() -> None:
     assert [len(each) for each in share_out([0, 1, 2], {"a": [], "b": []}).values()] == [2, 1]
 
 
@@ -28,7 +28,7 @@ def test_members_keep_what_they_have() -> None:
     assert all(set(after[member]) <= set(before[member]) for member in before)
 
 
-def test_each_topic_is_shared_by_those_who_want_it() -> None:
+def test_each_topic_is_shared_by_its_subscribers() -> None:
     subscriptions = {"a": frozenset({T}), "b": frozenset({T, U})}
     both = {T: frozenset({0, 1}), U: frozenset({0})}
     assert assign(subscriptions, {}, both) == {"a": {T: frozenset({0})}, "b": {T: frozenset({1}), U: frozenset({0})}}

@@ -79,7 +79,7 @@ def test_scenario_084_accepted_and_rejected_records(broker: TxnShareBroker) -> N
     assert broker.stored_batches(topic) == [(0, 4, 2, 1), (5, 9, 4, 1)]
 
 
-def test_scenario_085_the_start_offset_waits_for_what_is_not_staged(broker: TxnShareBroker) -> None:
+def test_scenario_085_the_start_offset_waits_for_records_that_are_not_staged(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -300,7 +300,7 @@ def test_scenario_099_the_crash_comes_before_the_share_partition_hears_of_the_ma
     assert broker.joined("B").acquire(topic) == []
 
 
-def test_scenario_101_a_downgrade_waits_for_what_is_staged(broker: TxnShareBroker) -> None:
+def test_scenario_101_a_downgrade_waits_for_staged_acknowledgements(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

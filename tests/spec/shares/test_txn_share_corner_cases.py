@@ -134,7 +134,7 @@ def test_case_07_the_producer_dies(broker: TxnShareBroker, is_gone: bool) -> Non
     assert a.ack_code(topic, ALL) is NONE if not is_gone else True
 
 
-def test_case_08_the_member_is_not_who_it_was(broker: TxnShareBroker) -> None:
+def test_case_08_another_member_epoch_or_a_member_that_left_is_refused(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

@@ -36,7 +36,7 @@ def test_case_04_the_answer_gets_lost_in_a_restart_and_nobody_has_fetched_since(
     assert broker.joined("B").acquire(topic) == []
 
 
-def test_what_was_acquired_and_not_staged_is_refused_after_a_restart(broker: TxnShareBroker) -> None:
+def test_acknowledgements_of_unstaged_records_are_refused_after_a_restart(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

@@ -37,7 +37,7 @@ def test_scenario_001_the_first_member_gets_all_tasks() -> None:
     assert scene.keys_written() == [19, 23, 17, 21, 20, 22]
 
 
-def test_scenario_002_a_second_member_waits_for_what_the_first_one_has() -> None:
+def test_scenario_002_a_second_member_waits_for_the_tasks_of_the_first_one() -> None:
     scene = StreamsScene()
     scene.member("a")
     since = len(scene.log)
@@ -376,7 +376,7 @@ def test_scenario_105_tags_that_a_member_should_have() -> None:
     assert scene.beat("a", version=0).statuses == ()
 
 
-def test_scenario_104_what_a_response_says_of_settings() -> None:
+def test_scenario_104_a_response_contains_the_settings_of_the_group() -> None:
     scene = StreamsScene()
     scene.cluster.defaults["streams.acceptable.recovery.lag"] = 77
     scene.member("a")
@@ -385,7 +385,7 @@ def test_scenario_104_what_a_response_says_of_settings() -> None:
     assert told == (5_000, 60_000, 77)
 
 
-def test_scenario_103_a_restart_forgets_what_is_not_recorded() -> None:
+def test_scenario_103_a_restart_forgets_shutdown_requests_and_endpoint_epochs() -> None:
     scene = two_members()
     scene.beat("a", shutdown=True, endpoint=("h", 1))
     scene.beat("c")

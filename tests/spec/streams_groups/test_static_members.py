@@ -71,7 +71,7 @@ def test_of_a_static_member_only_what_the_assignment_depends_on_raises_the_epoch
     assert scene.beat("a1", instance="ia", process="Q").epoch == 5
 
 
-def test_what_it_had_to_give_up_is_free_when_it_leaves_for_a_while() -> None:
+def test_tasks_that_a_static_member_must_revoke_are_free_when_it_leaves_temporarily() -> None:
     scene = one_static()
     scene.member("c")
     scene.beat("a1", instance="ia")
