@@ -14,4 +14,4 @@ def test_the_rules_that_other_tools_become_are_rules() -> None:
     with Odradek.start() as odradek, odradek.cluster() as kafka:
         for rule in RULES:
             kafka.fault({**json.loads(rule), "unused": "ok"})
-        assert len(kafka.faults()) == len(RULES) == 7
+        assert len(kafka.faults()) == len(RULES) == 8
