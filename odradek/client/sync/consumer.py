@@ -122,7 +122,7 @@ class Consumer(Blocking[consumer.Consumer]):
                     loop.call_soon_threadsafe(done.set)
 
             if self._thread_calls is None:
-                raise IllegalState("a rebalance callback can run only during a call of the consumer")
+                raise IllegalState("a rebalance callback can run only while a method of the consumer is being called")
             self._thread_calls.put(thread_call)
             await done.wait()
             if failures:

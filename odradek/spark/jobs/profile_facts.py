@@ -175,7 +175,10 @@ def _findings(profile: Profile) -> Iterable[str]:
             " to save space."
         )
     elif log.codecs.get("none", 0) > log.size_bytes / 10:
-        yield f"{size(log.codecs['none'])} are not compressed, because a producer does not set compression.type."
+        yield (
+            f"{size(log.codecs['none'])} of the log is uncompressed, because at least one producer does not set"
+            " compression.type."
+        )
     if log.batch_records.quantile(0.5) < _SMALL_BATCH and profile.records > 1_000:
         yield (
             f"Half of the batches have no more than {log.batch_records.quantile(0.5):.0f} records. A higher"

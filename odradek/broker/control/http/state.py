@@ -104,7 +104,7 @@ def transactions(cluster: Cluster) -> Iterator[Row]:
                 "partitions": each.partitions,
             }
     except KafkaError as error:
-        raise Problem(409, f"a transaction coordinator gives no answer: {error}") from error
+        raise Problem(409, f"a transaction coordinator is unavailable: {error}") from error
 
 
 def transaction_row(broker: Broker, name: str) -> Row:
@@ -136,7 +136,7 @@ def groups(cluster: Cluster) -> Iterator[Row]:
                 "members": [member._asdict() for member in each.members],
             }
     except KafkaError as error:
-        raise Problem(409, f"a group coordinator gives no answer: {error}") from error
+        raise Problem(409, f"a group coordinator is unavailable: {error}") from error
 
 
 def group_row(broker: Broker, name: str) -> Row:
