@@ -340,8 +340,8 @@ class Broker:
         """Returns whether a lazily created part of the broker exists. Accessing its attribute would create the part."""
         return coordinator in vars(self)
 
-    # The following methods are called after a commit to the metadata log, in this order. A coordinator that has not
-    # started yet does not need these calls, because it reads the metadata when it starts.
+    # The following methods are called after a commit to the metadata log, in the order of the committed records. A
+    # coordinator that has not started yet does not need these calls, because it reads the metadata when it starts.
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)

@@ -23,7 +23,8 @@ from odradek.registry.protobuf_text import descriptor_of, text_of
 from odradek.registry.schemas import Incompatibility, Reference
 
 Types = FieldDescriptor
-# Groups of types with the same encoding. A reader with one type of a group accepts values of the other types unchanged.
+# Groups of types with the same encoding. A field may change from one type to another of its group, because a reader can
+# decode the values of all of them.
 SAME_BYTES: Final[Sequence[frozenset[int]]] = (
     frozenset(
         {Types.TYPE_INT32, Types.TYPE_INT64, Types.TYPE_UINT32, Types.TYPE_UINT64, Types.TYPE_BOOL, Types.TYPE_ENUM}

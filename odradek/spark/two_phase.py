@@ -209,7 +209,9 @@ class TwoPhaseSink:
 
     async def close(self) -> None:
         """Releases the lease. Prepared transactions stay prepared."""
-        self._decided = UNDECIDED  # other processes may now erase an expired key
+        # Without the lease, another process may erase an expired key, so what this driver has seen in the ledger may
+        # become outdated.
+        self._decided = UNDECIDED
         await self._ledger.release()
 
     async def commit(

@@ -1,5 +1,5 @@
-"""Tests that clients keep their promises although answers are rare but lawful, and that a seed reproduces the answers
-(docs/testing.md)."""
+"""Tests that clients keep their guarantees when the broker gives rare but lawful answers, and that a seed reproduces
+these answers (docs/testing.md)."""
 
 from __future__ import annotations
 

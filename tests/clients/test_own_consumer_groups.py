@@ -140,7 +140,8 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
 
 
 def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -> None:
-    """The rebalance waits for the busy member longer than its session would last without heartbeats."""
+    """Tests that the rebalance waits for the busy member for longer than the session timeout, because the member still
+    sends heartbeats."""
     topic = create_topic(bootstrap, "busy", partitions=2)
     produce(bootstrap, topic, b"a", b"b")
     with member(bootstrap, topic, group="busy", max_poll_interval_ms=60_000) as busy:

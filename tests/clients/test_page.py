@@ -74,7 +74,7 @@ def test_the_page_is_one_file_that_loads_nothing_from_elsewhere(broker: BrokerPr
     status, page, policy = get(broker, "/")
     assert status == 200
     assert len(page) < 150_000
-    assert '"cluster_id"' in page  # The page contains its first view.
+    assert '"cluster_id"' in page  # The data of the first view is embedded in the page.
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     assert "src=" not in page

@@ -197,7 +197,7 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
 
 
 def test_a_standby_task_becomes_active_in_place_when_its_active_task_is_free(scene: Scene) -> None:
-    """Kafka 4.3.1 revokes the standby task first, so that its store is closed."""
+    """Kafka 4.3.1 behaves differently: it revokes the standby task first, which closes the task's store."""
     with_a_store(scene)
     scene.configure(num_standby_replicas=1)
     a, c = scene.member("a"), scene.member("c")

@@ -127,7 +127,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def killed(broker: Broker, request: Callable[..., None], **details: bool) -> None:
-    """Kills the broker while it handles the request, or before it has received it. The test cannot know which."""
+    """Sends the request, kills the broker and restarts it. The broker may die before it receives the request or while
+    it handles it; the test cannot know which."""
     request(**details)
     broker.kill9()
     broker.start()

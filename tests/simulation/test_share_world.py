@@ -1,4 +1,4 @@
-"""Tests that share groups process each input once, whatever the faults of a seed.
+"""Tests that share groups process each input once, no matter which faults the seed injects.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
 """

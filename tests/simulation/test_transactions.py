@@ -1,4 +1,4 @@
-"""Tests that transactions stay whole, whatever the faults of a seed.
+"""Tests that transactions stay whole, no matter which faults the seed injects.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
 """

@@ -1,4 +1,4 @@
-"""Tests that two-phase commits end as their applications decide, whatever the faults of a seed.
+"""Tests that each two-phase commit ends as its application decided, no matter which faults the seed injects.
 
 Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`. Recoveries crash and recover again,
 two instances run at the same time, EndTxn arrives late and twice, epochs are exhausted, and the power fails. The

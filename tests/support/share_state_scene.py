@@ -41,7 +41,8 @@ class ShareStateScene:
                 self.core.replay(record, record_offset, -1)
 
     def turn(self, decide: Callable[[StateCore], Outcome[R]]) -> R | ErrorCode:
-        """Makes a decision. Returns its answer, or the error code of its refusal."""
+        """Calls `decide` with the core, then logs and replays the records of the outcome. Returns the response, or the
+        error code if `decide` raises KafkaError."""
         try:
             outcome = decide(self.core)
         except KafkaError as error:

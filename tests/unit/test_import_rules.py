@@ -73,7 +73,7 @@ BROKER_ORDER = (
     "handlers",
     "client_limits.py",  # applies quotas to connections
     "in_process",  # the broker's client of itself, without a socket
-    "facts",  # state as values, for the page and for control
+    "facts",  # snapshots of the broker's state, for the page and the control interface
     "http",  # metrics, health and the page
     "registry",  # the port, the topic and the rights of the schema registry
     "seeds",  # topics, records and users that are created before the first client connects

@@ -211,8 +211,9 @@ class Outbox:
     def begin_epoch(self, identity: ProducerIdentity) -> list[ProducerBatch]:
         """Numbers the waiting batches from 0 in a new epoch. May be called only while nothing is in flight.
 
-        Returns the batches that must not be sent again, because an earlier copy of each may still arrive. If a batch
-        that was given up arrives and such a copy follows it, both are written before the new epoch begins.
+        Returns the batches that must not be sent again, because an earlier copy of each may still arrive. The broker
+        would write that copy if an abandoned batch arrived first and closed the gap in the sequence. If the batch were
+        also sent in the new epoch, its records would be written twice.
         """
         assert not self.in_flight
         lost = []

@@ -139,8 +139,8 @@ FIRST_DIGEST = 8550815191753442549  # computed by the release that did not store
 
 
 def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
-    """Tests a digest in the form in which an earlier release stored it in ledgers. Rows are still compared with such
-    digests."""
+    """Tests the digest without a version, which ledgers written by an earlier release still contain. The rows of a
+    repeated write are compared with it."""
     batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
     (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
     assert found.first_digest() == FIRST_DIGEST

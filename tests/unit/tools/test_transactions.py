@@ -1,4 +1,4 @@
-"""Tests of how long the commands about transactions say that a transaction has been open."""
+"""Tests the time for which a transaction has been open, as the transaction commands report it."""
 
 from odradek.client.administration.transactions import TransactionDescription
 from odradek.client.common.values import TopicPartition

@@ -483,7 +483,7 @@ class Clusters:
     async def _copy_files(
         self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
     ) -> Checkpoint:
-        """Makes a consistent copy of the files of a cluster, as they are in one turn of the event loop.
+        """Copies the files of a cluster, in the state that they have in a single turn of the event loop.
 
         If the copy fails, it is removed, and Problem is raised.
 

@@ -69,8 +69,7 @@ async def copy(
     changed: Callable[[], list[str]] = list,
     and_then: Callable[[], None] = nothing_more,
 ) -> None:
-    """Makes a consistent copy of a directory, as it is in one turn of the event loop, but without its lock file. Raises
-    OSError.
+    """Copies a directory, without its lock file, in the state that it had at a single moment. Raises OSError.
 
     First a thread copies all files. Then, in one turn of the event loop, the files that have changed in the meantime
     are opened at their current size, and a thread copies these files again.

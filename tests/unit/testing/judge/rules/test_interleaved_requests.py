@@ -50,7 +50,8 @@ def test_who_has_not_read_an_answer_is_not_held_to_know_it(case: Case) -> None:
 
 
 def test_every_exception_is_one() -> None:
-    """Tests that each excepted rule is broken by one of its cases before the client has read a response."""
+    """Tests that the exceptions are exactly the rules that a case breaks even if each request is sent before the
+    previous response on its connection arrives."""
     broken = {
         case.rule
         for case in CASES

@@ -63,8 +63,8 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
 
 
 def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
-    """Tests versions for which the broker itself waits, and an API younger than KIP-219, for which Kafka's own clients
-    do not wait either."""
+    """Tests that the rule does not apply to versions for which the broker itself delays its response, or to an API
+    introduced after KIP-219, for which Kafka's own clients do not wait."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
     trace = Trace()
     peer = trace.connect()
