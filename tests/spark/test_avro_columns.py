@@ -258,9 +258,9 @@ def test_an_invalid_argument_of_decode_avro_is_refused_and_named(
 
     refused("40401|not found")
     subject.register(FIRST)
-    refused("there are key, value", column="values")
+    refused("the columns are key, value", column="values")
     refused("topic is string, not binary", column="topic")
-    refused("mode is FAILFAST or PERMISSIVE", mode="DROPMALFORMED")
+    refused("mode must be FAILFAST or PERMISSIVE", mode="DROPMALFORMED")
     refused("use the parameter version", options={"avroSchema": "{}"})
     refused("registry=URL", registry="http://127.0.0.1:1")
     refused("Version 9 not found", version=9)
