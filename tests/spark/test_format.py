@@ -230,7 +230,7 @@ def test_a_bad_option_of_a_stream_ends_in_one_line_with_its_name(
         ("select 1 value", "the column 'value' is int, but must be string or binary"),
         ("select 'a' value, 7L partition", "the column 'partition' is bigint, but must be int"),
         ("select 'a' value, map('k', 'v') headers", "the column 'headers' is map<string,string>"),
-        ("select 'a' text", "a column 'value'.*there are text"),
+        ("select 'a' text", "a column 'value'.*the columns are text"),
     ],
 )
 def test_types_are_checked_when_a_write_is_planned(
