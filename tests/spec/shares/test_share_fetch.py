@@ -1,4 +1,4 @@
-"""The broker serves ShareFetch requests (docs/spec/share-groups.md#s1-12)."""
+"""Tests of ShareFetch requests (docs/spec/share-groups.md#s1-12)."""
 
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: Shar
 
 @pytest.mark.parametrize("max_records", [0, 5])
 def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBroker, max_records: int) -> None:
-    """S3: the other topics of the request are served nevertheless (docs/spec/kafka-4.4.md#s5-3)."""
+    """S3: only the unknown topics get the error code UNKNOWN_TOPIC_ID (docs/spec/kafka-4.4.md#s5-3)."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
     told = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))
