@@ -473,5 +473,5 @@ fn send(method: &str, path: &str, body: &str) -> String {
     stream.read_to_string(&mut answer).expect("odradek is gone");
     let (head, told) = answer.split_once("\r\n\r\n").expect("HTTP");
     assert!(status_of(head).starts_with('2'), "{method} {path} {body}: {told}");
-    told.to_string()
+    told.trim_end().to_string()
 }

@@ -366,7 +366,7 @@ public @interface Odradek {
         HttpURLConnection made = opened(method, path, body);
         boolean refused = made.getResponseCode() >= 400;
         byte[] answer = (refused ? made.getErrorStream() : made.getInputStream()).readAllBytes();
-        if (!refused) return new String(answer, StandardCharsets.UTF_8);
+        if (!refused) return new String(answer, StandardCharsets.UTF_8).stripTrailing();
         throw new IllegalStateException(method + " " + path + " " + body + ": " + new String(answer));
       } catch (IOException error) {
         throw new IllegalStateException(error);
