@@ -1,5 +1,5 @@
-"""Measures transactions with librdkafka, as applications use it, and with plain requests in the old and the new
-protocol.
+"""Measures transactions in three ways: with librdkafka, with plain requests of transaction.version 1, and with plain
+requests of transaction.version 2.
 
 Each transaction writes one record of 100 bytes with acks=all into the producer's own partition, and commits.
 """

@@ -1,6 +1,8 @@
-"""Tests of the blocking clients: a call raises the errors that it has caused, Ctrl-C works, and a fork is detected.
+"""Tests how the blocking clients behave in a program.
 
-A program that does not close its clients ends without output on standard error.
+Several threads may share a producer. An error of `send` is stored in its future, and the next call raises it. Ctrl-C
+interrupts a waiting call. After a fork, the child process can create its own clients. A program that does not close its
+clients ends without output on standard error.
 """
 
 import inspect

@@ -1,5 +1,8 @@
-"""Tests of `odradek serve` with a seed: the state that clients find after the first start, and the steps that later
-starts skip."""
+"""Tests of `odradek serve` with a seed.
+
+The first start creates the state that the seed describes before clients can connect. Later starts do not repeat steps,
+and keep the changes that clients made. An invalid seed prevents the start.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""Tests of consumer groups whose members join, work, fall silent and leave at random. Responses are lost, a disk fails,
-and the broker is killed.
+"""Tests consumer groups with random members and random faults.
 
-After every event no two members work on the same partition, as far as the members know, and epochs only increase. When
-the faults end, every partition gets one owner, and the group becomes Stable.
+Members join, work, stop sending heartbeats, and leave. Responses are lost, writes to the disk fail, and the broker is
+killed. After every event, the members' own views never assign a partition to two members, and epochs never decrease.
+After the faults end, every partition gets one owner, and the group becomes Stable.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ KAFKAJS = Client("kafkajs", "kafkajs.js", driver="kafkajs.js")
 
 
 def coordinator_loads(kafka: Cluster) -> None:
-    """Refuses the first JoinGroup, like a coordinator that has restarted and has not loaded its groups yet."""
+    """Lets the broker refuse the first JoinGroup request with COORDINATOR_LOAD_IN_PROGRESS. A coordinator sends this
+    error after a restart, until it has loaded its groups."""
     states.orders(kafka)
     states.send(kafka, "a")
     states.commit(kafka, 0)

@@ -155,7 +155,8 @@ def topic_is_made_again(kafka: Cluster) -> None:
 
 
 def no_controller_at_first(kafka: Cluster) -> None:
-    """Runs only node 1. Its first Metadata response contains no controller, and its next Metadata response is held."""
+    """Stops node 2, so that the client uses node 1. The client's first Metadata response contains no controller, and
+    its second Metadata response is held."""
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"ControllerId": -1}}, "times": 1})
     metadata_held_once(kafka, after=1)

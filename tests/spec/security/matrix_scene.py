@@ -72,8 +72,11 @@ def batch(**kind: Any) -> str:
 
 
 class Recorder(logging.Handler):
-    """Records the audit log. A line is a tuple of level, principal, result, operation, type, name, request and number
-    of uses."""
+    """A log handler that collects the lines of the audit log.
+
+    lines  one tuple per line: the log level, the principal, the result, the operation, the type and name of the
+           resource, the API, and how often the request uses the resource
+    """
 
     def __init__(self) -> None:
         super().__init__(level=TRACE)

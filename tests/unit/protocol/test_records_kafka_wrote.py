@@ -1,4 +1,4 @@
-"""Tests that Odradek reads from every log file of Kafka what DumpLogSegments prints for the file, line by line."""
+"""Tests that Odradek decodes log files of Kafka to the batches and records that Kafka's DumpLogSegments prints."""
 
 import re
 from collections.abc import Iterator

@@ -194,7 +194,7 @@ def test_what_is_created_is_for_its_owner_alone(
         os.umask(before)
 
 
-@pytest.mark.linux  # Windows does not rename a directory while one of its files is open
+@pytest.mark.linux  # Windows cannot rename a directory that contains an open file
 def test_changes_of_names_are_noted(tmp_path: Path) -> None:
     disk, at = ChangeTrackingDisk(), str(tmp_path)
     disk.write_bytes(f"{at}/before", b"1")

@@ -106,7 +106,11 @@ def target_of_members(
 def _changed_records(
     group_id: str, before: TargetAssignment, targets: TargetAssignment
 ) -> Generator[None, None, Mapping[str, CoordinatorRecord]]:
-    """Encodes a record for each target that differs from the member's target in `before`. Yields after each member."""
+    """Returns the records of the targets that have changed, by member id. A target has changed if it differs from the
+    target of the same member in `before`.
+
+    The generator yields after each member, so that the caller can continue in the next turn of the event loop.
+    """
     records = {}
     for member_id, target in targets.items():
         if before.get(member_id) != target:
