@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.registry.levels import LEVELS
 from odradek.registry.schemas import AVRO, Json, Reference, SchemaText
 
 TOPIC: Final = "_schemas"
@@ -96,8 +97,10 @@ def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
         name = json.loads(key)
         content = json.loads(value) if value else None
         return _decoded(name, content)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a field is missing or of a wrong type: {error}") from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _decoded(key: Json, value: Json) -> RegistryRecord | None:
@@ -113,10 +116,20 @@ def _decoded(key: Json, value: Json) -> RegistryRecord | None:
     if kind == "CLEAR_SUBJECT":
         return None if value is None else SubjectCleared(str(key["subject"]))
     if kind == "CONFIG":
-        return LevelRecord(key.get("subject"), None if value is None else value.get("compatibilityLevel"))
+        level = None if value is None else _string_or_none(value, "compatibilityLevel")
+        if level is not None and level not in LEVELS:
+            raise ValueError(f"the compatibility level {level!r} is unknown")
+        return LevelRecord(_string_or_none(key, "subject"), level)
     if kind == "MODE":
-        return ModeRecord(key.get("subject"), None if value is None else value.get("mode"))
+        return ModeRecord(_string_or_none(key, "subject"), None if value is None else _string_or_none(value, "mode"))
     return None
+
+
+def _string_or_none(fields: Json, name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a string or null")
+    return value
 
 
 def _text(value: Json) -> SchemaText:

@@ -277,10 +277,24 @@ def test_records_are_written_as_confluents_registry_writes_them(scene: Scene) ->
     ]
 
 
-@pytest.mark.parametrize("key", [b"{", b"{}", b"[]", b'{"keytype":"SCHEMA"}', None])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(b"{", b"{}", b"[]", b'{"keytype":"SCHEMA"}', None, b"[" * 100_000),
+        b'{"keytype":"SCHEMA","subject":"a","version":1e999}',
+        b'{"keytype":"CONFIG","subject":["a"]}',
+        b'{"keytype":"MODE","subject":["a"]}',
+    ],
+)
 def test_a_record_that_cannot_be_read_is_named(key: bytes | None) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # the caller logs the message
         decode(key, b"{}")
+
+
+@pytest.mark.parametrize("level", [b'"FULLY"', b"5", b'["FULL"]'])
+def test_a_level_that_is_unknown_is_not_replayed(level: bytes) -> None:
+    with pytest.raises(ValueError, match=r"[lL]evel"):
+        decode(b'{"keytype":"CONFIG","subject":null}', b'{"compatibilityLevel":' + level + b"}")
 
 
 def test_a_key_of_an_unknown_kind_changes_nothing() -> None:
