@@ -70,17 +70,18 @@ def read_yaml(text: str, root: Place) -> Node:
         import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:
         raise root.error("YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # libyaml is eight times as fast
     try:
-        return _Yaml(loader, root).document()
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # libyaml is eight times as fast
+        try:
+            return _Yaml(loader, root).document()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
         raise _at(root, line).error(f"this is not YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # libyaml cannot encode half of a surrogate pair
         raise root.error(f"this is not YAML: {' '.join(str(error).split())}") from None
-    finally:
-        loader.dispose()
 
 
 def _at(root: Place, line: int) -> Place:
@@ -268,6 +269,8 @@ class _Yaml:
             value = self._loader.construct_object(yaml.ScalarNode(tag, event.value, event.start_mark))
         except ValueError as error:
             raise place.error(str(error)) from None
+        except LookupError:  # PyYAML does not check that the value fits a tag such as !!bool in the document
+            raise place.error(f"{event.value!r} does not fit the tag !!{tag.rpartition(':')[2]}") from None
         assert value is None or isinstance(value, int | float)
         return value
 

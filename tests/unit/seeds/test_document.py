@@ -229,10 +229,14 @@ topics:
         ("topics:\n- {? *a : 1}\n", "s.yaml:2: topics[0]: the name of a field must be a string"),
         ("topics: []\n---\ntopics: []\n", "s.yaml:2: nothing may follow the document"),
         ("# nothing\n", "s.yaml:1: the document is empty"),
+        ("topics:\n- name: !!bool yea\n", "s.yaml:2: topics[0].name: 'yea' does not fit the tag !!bool"),
+        ("topics:\n- name: !!int ''\n", "s.yaml:2: topics[0].name: '' does not fit the tag !!int"),
+        ("topics:\n- name: !!float _\n", "s.yaml:2: topics[0].name: '_' does not fit the tag !!float"),
+        ("topics:\n- name: \ud800\n", "s.yaml: this is not YAML: "),
         (f"a: &a {'[' * 30}1{']' * 30}\nb: {'[' * 30}*a{']' * 30}\n", "is nested more than 50 levels deep"),
     ],
 )
-def test_a_wrong_alias_or_document_of_yaml_is_refused_by_its_line(text: str, complaint: str) -> None:
+def test_a_wrong_alias_tag_or_document_of_yaml_is_refused_by_its_line(text: str, complaint: str) -> None:
     with pytest.raises(SeedError) as raised:
         parse_seed(text, "s.yaml")
     assert complaint in str(raised.value)
