@@ -355,7 +355,7 @@ def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ..
         attribute = find_field(fields, found[1], "match.when").attribute
         try:
             literal = json.loads(found[3])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise invalid_field(
                 "match.when", 'a comparison with a JSON value, such as protocolType == "consumer"'
             ) from None

@@ -65,6 +65,7 @@ def occurrence_of(request: Message, **about: object) -> Occurrence:
         ({"match": {"when": "Epoch == 0", "api": "EndTxn"}}, "match.when", "unknown"),
         ({"match": {"when": "ProducerEpoch == 0"}}, "match.api", "needs match.api"),
         ({"match": {"when": "ProducerEpoch = 0", "api": "EndTxn"}}, "match.when", "a comparison"),
+        ({"match": {"when": f"ProducerEpoch == {'[' * 100_000}", "api": "EndTxn"}}, "match.when", "a JSON value"),
         ({"match": {"versions": "x"}}, "match.versions", "3-5"),
         ({"frequency": 1}, "frequency", "unknown"),
         ({"match": {"api": "LeaderAndIsr"}}, "match.api", "unknown"),  # the broker does not support this API
