@@ -512,8 +512,8 @@ def parse_nodes(value: object) -> int | list[int]:
 def chosen_ids(requested: int | Sequence[int] | None, existing: Sequence[int]) -> Sequence[int]:
     """Returns the ids of all nodes of a new cluster. Raises Problem.
 
-    asked  the requested number of nodes or their ids; None for the known ids only
-    known  ids that must come first. These are the node ids of the forked cluster, or the broker's own id
+    requested  the number of nodes or their ids; None for the existing ids only
+    existing   ids that must come first. These are the node ids of the forked cluster, or the broker's own id
     """
     if requested is None:
         return existing
