@@ -69,8 +69,8 @@ def in_the_log(kafka: Cluster) -> str:
 
 
 def unstable_offsets(kafka: Cluster) -> None:
-    """Puts the group's offset into an open transaction. The producer no longer exists, so only the transaction timeout
-    ends the transaction."""
+    """Puts the group's offset into an open transaction whose producer no longer exists, so that only the transaction
+    timeout ends the transaction."""
     orders(kafka)
     send(kafka, "a", "b")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
@@ -101,8 +101,8 @@ def lost_commit(kafka: Cluster) -> None:
 
 
 def second_held(api: str) -> Callable[[Cluster], None]:
-    """Returns a state in which the second request of this API is held. Node 2 coordinates the transaction and the
-    group."""
+    """Returns a function that prepares a cluster in which the second request of this API is held. Node 2 of the cluster
+    coordinates both the transaction and the group."""
 
     def hold(kafka: Cluster) -> None:
         orders(kafka)
@@ -181,8 +181,8 @@ def only_node_stops(kafka: Cluster) -> None:
 
 
 def marker_without_records(kafka: Cluster) -> None:
-    """Writes a log that starts with the marker of an aborted transaction without records in this partition. A second
-    aborted transaction has records."""
+    """Writes a log that starts with the marker of an aborted transaction without records in this partition, followed by
+    an aborted transaction with records."""
     kafka.preset("empty-aborted-transaction", topic="orders")
     kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)
 
@@ -192,7 +192,7 @@ def metadata_is_requested(kafka: Cluster) -> None:
 
 
 def node_begins_without_brokers(kafka: Cluster) -> None:
-    """Kills and restarts the node. Its first Metadata response after the restart lists no brokers."""
+    """Kills and restarts the node, whose first Metadata response after the restart lists no brokers."""
     kafka.wait(fault="asked", hits=5, timeout_s=PATIENCE_S)
     kafka.crash()
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"Brokers": []}}, "times": 1})

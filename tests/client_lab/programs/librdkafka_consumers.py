@@ -88,8 +88,8 @@ def commit_and_tell() -> str:
 
 
 def commit_for_a_while() -> str:
-    """Commits repeatedly for ten seconds, and returns the result of the last commit. The client caches resolved
-    addresses for a minute."""
+    """Commits repeatedly for ten seconds with a client that caches resolved addresses for a minute. Returns the result
+    of the last commit."""
     consumer = Consumer({**AT, "group.id": "g", "broker.address.ttl": 60_000})
     seen = ""
     until_s = time.monotonic() + 10

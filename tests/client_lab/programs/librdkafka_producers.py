@@ -190,7 +190,8 @@ def large_batch() -> str:
 
 
 def commit_and_abort() -> str:
-    """Commits a transaction and aborts the next one. The first commit request times out without a response."""
+    """Commits a transaction, although the first commit request times out without a response, and aborts the next
+    transaction."""
     producer = Producer({**TRANSACTIONAL, "socket.timeout.ms": 2_000})
     producer.init_transactions(10)
     producer.begin_transaction()

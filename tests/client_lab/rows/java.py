@@ -25,8 +25,8 @@ def abort_refused(kafka: Cluster) -> None:
 
 
 def late_heartbeat_and_leave(kafka: Cluster) -> None:
-    """Delays heartbeats. The member leaves before its last regular heartbeat is answered, and rejoins before its leave
-    request is answered."""
+    """Delays heartbeats, so that the member leaves before its last regular heartbeat is answered, and rejoins before
+    its leave request is answered."""
     orders(kafka)
     for when, rule in (
         ("MemberEpoch > 0", {"at": "applied", "do": {"delay_ms": 2_000}}),
@@ -92,14 +92,14 @@ def second_join_held(kafka: Cluster) -> None:
 
 
 def second_join_comes_late(kafka: Cluster) -> None:
-    """Delivers the second JoinGroup after the third one. The member no longer waits for the response to the second
+    """Delivers the second JoinGroup after the third one, when the member no longer waits for the response to the second
     one."""
     kafka.wait(fault="synced", hits=2, timeout_s=PATIENCE_S)
     kafka.release("join")
 
 
 def member_id_held(kafka: Cluster) -> None:
-    """Holds the response that gives the group's second member its member id. The first member has already joined."""
+    """Holds the response that gives the group's second member its member id, after the first member has joined."""
     orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "at": "applied", "after": 2, "times": 1, "do": {"hold": "id"}})
     kafka.fault({"name": "closes", "match": {"api": "OffsetCommit"}, "do": {"observe": True}})
@@ -113,10 +113,9 @@ def member_id_comes_late(kafka: Cluster) -> None:
 
 
 def two_batches_held(kafka: Cluster) -> None:
-    """Holds two batches.
+    """Holds two batches, the first of which also waits until its partition has been added to the transaction.
 
-    The first batch also waits until its partition has been added to the transaction, so that its delivery timeout
-    expires before its request times out.
+    Therefore the first batch's delivery timeout expires before its request times out.
     """
     orders(kafka)
     kafka.fault({"match": {"api": "AddPartitionsToTxn"}, "times": 1, "do": {"delay_ms": 1_000}})

@@ -47,8 +47,8 @@ def transaction_times_out(kafka: Cluster) -> None:
 
 
 def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
-    """Drops the first batch, and holds the request for a new epoch. Node 2 is both the transaction coordinator and the
-    partition's leader."""
+    """Drops the first batch, and holds the request for a new epoch. Both requests go to node 2, which is the
+    transaction coordinator and the partition's leader."""
     orders(kafka)
     transaction(kafka, ["x"], committed=True)
     kafka.move_coordinator("transaction", "t", 2)
@@ -58,8 +58,8 @@ def batch_and_new_epoch_unanswered(kafka: Cluster) -> None:
 
 
 def coordinator_killed_then_unknown(kafka: Cluster) -> None:
-    """Kills the coordinator, and restarts it after some FindCoordinator requests have failed. The first FindCoordinator
-    still returns the killed node."""
+    """Kills the coordinator, and restarts it after a FindCoordinator request has failed. The FindCoordinator request
+    before that one still returns the killed node."""
     kafka.wait(hold="epoch", timeout_s=PATIENCE_S)
     refusal = {"error": "COORDINATOR_NOT_AVAILABLE"}
     kafka.fault({"name": "search", "match": {"api": "FindCoordinator"}, "after": 1, "times": 5, "do": refusal})
@@ -87,8 +87,8 @@ def written_and_refused(kafka: Cluster) -> None:
 
 
 def disconnected_and_refused(kafka: Cluster) -> None:
-    """Closes the connection while batches are in flight. When the client sends the first batch again, refuses it
-    once."""
+    """Closes the connection while batches are in flight, and refuses the first batch once when the client sends it
+    again."""
     orders(kafka)
     loss = {"disconnect": True, "delay_ms": 300}
     kafka.fault({"match": {"api": "Produce"}, "after": 1, "times": 1, "do": loss})

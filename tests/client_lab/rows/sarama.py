@@ -58,7 +58,7 @@ def follower_goes_and_returns(kafka: Cluster) -> None:
 
 
 def followers_serve(kafka: Cluster) -> None:
-    """Puts each node into a rack. Followers then answer Fetch requests of version 11 and later."""
+    """Puts each node into a rack, so that followers answer Fetch requests of version 11 and later."""
     kafka.put_in_rack(1, "here")
     kafka.put_in_rack(2, "there")
     states.orders(kafka)
