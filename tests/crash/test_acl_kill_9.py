@@ -1,5 +1,5 @@
-"""Tests of ACLs that change while the broker is killed. The rights are always those after some prefix of the changes,
-and no acknowledged change is lost.
+"""Tests that the broker loses no acknowledged change of ACLs when it is killed. After each restart, the ACLs are those
+after some prefix of the changes.
 
 One change is in progress at a time, so that after each kill the ACLs have one of two states: with the change or without
 it. There are ROUNDS kills, at most 10. SEED repeats a run's choices (not its interleavings).

@@ -1,4 +1,5 @@
-"""Tests of a share group with a dead-letter queue, while workers and the broker are killed.
+"""Tests that the dead-letter queue of a share group contains exactly the rejected records, even if workers and the
+broker are killed.
 
 In each of ROUNDS rounds (60 by default) some jobs are added, and at a random moment workers, the broker, or both are
 killed with SIGKILL and restarted. `Rejection` determines how workers treat each job. A job is in the queue at least

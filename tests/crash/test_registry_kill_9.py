@@ -1,5 +1,4 @@
-"""Tests of clients that register schemas while the broker is killed. Ids stay unique, and no acknowledged schema is
-lost.
+"""Tests that the schema registry loses no acknowledged schema and assigns no id twice, even if the broker is killed.
 
 Several clients register schemas at the same time. Some schemas belong to a single client, and others are registered by
 all clients. After each kill, each acknowledged schema has its id and a version of its subject, and no id belongs to two
@@ -58,8 +57,8 @@ class Registrations(threading.Thread):
 
 
 def stored(registry: RegistryCaller) -> tuple[dict[int, str], Acknowledged]:
-    """Returns the schemas by their ids, and the ids by subject and schema. Fails if an id has two schemas, or a schema
-    two ids, or a subject two versions with one number."""
+    """Returns the schemas by their ids, and the ids by subject and schema. Fails if an id has two schemas, if a schema
+    has two ids, or if a subject has two versions with the same number."""
     status, found = registry.ask("GET", "/schemas?deleted=true")
     assert status == 200
     by_id: dict[int, str] = {}

@@ -1,4 +1,5 @@
-"""Tests of groups in a storm: a proxy delivers requests late, twice or not at all, and loses or repeats responses.
+"""Tests that groups keep their guarantees in a storm. In a storm, a proxy delivers requests late, twice or not at all,
+and loses or repeats responses.
 
 Two checkers examine each group. One checks the output, in which each record must have exactly one result. The other
 queries the broker itself, over a listener that the storm does not affect. SEED repeats a run's choices, though not its
@@ -171,7 +172,7 @@ MEMBERS: dict[str, list[tuple[str, str | None]]] = {
 
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: FlakyProxy, kind: str) -> None:
-    """In addition, each record is copied exactly once, in order."""
+    """Also tests that each record is copied exactly once, in order."""
     print(f"SEED={SEED}")
     settings = copy.SETTINGS | {
         "group.consumer.session.timeout.ms": 2_000,

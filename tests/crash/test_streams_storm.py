@@ -1,4 +1,5 @@
-"""Tests of streams groups (KIP-1071) in a storm, while instances and the broker are killed with SIGKILL.
+"""Tests that each task of a streams group (KIP-1071) has one owner at a time in a storm, even if instances and the
+broker are killed with SIGKILL.
 
 A proxy delivers requests late, twice or not at all, and loses responses. A watch queries the broker for the owner of
 each task, over a listener that the storm does not affect. No task may have two owners at a time, or no owner for longer
@@ -82,7 +83,8 @@ class Instances:
 
 @needs_kafka
 def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """The application is Kafka Streams itself with exactly-once: the updates of each word are 1, 2, 3 and so on."""
+    """The application is Kafka Streams itself with exactly-once processing, so the updates of each word are 1, 2, 3 and
+    so on."""
     print(f"SEED={SEED} {ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, BROKER_SETTINGS) as broker:
@@ -239,8 +241,8 @@ def _owned(subtopology_id: str, partitions: list[int]) -> TaskIds:
 
 
 def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """The members send raw requests. Each member counts as a separate process. There are standby tasks and a
-    repartition topic."""
+    """The group has standby tasks and a repartition topic. Its members send raw requests, and each member counts as a
+    separate process."""
     print(f"SEED={SEED} {RAW_ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, RAW_SETTINGS) as broker:

@@ -43,8 +43,8 @@ M = TypeVar("M", bound=Message)
 
 
 class Application:
-    """An application that records each producer id and epoch before its decision, and the decision before it tells the
-    broker."""
+    """An application that keeps notes for its restart. It notes each producer id and epoch before it decides, and notes
+    each decision before it sends the decision to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

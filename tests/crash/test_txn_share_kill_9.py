@@ -1,4 +1,5 @@
-"""Tests of a broker that is killed while acknowledgements of a share group are staged in a transaction (KIP-1289).
+"""Tests that a broker keeps the acknowledgements of a share group that are staged in a transaction (KIP-1289) when it
+is killed.
 
 The tests use a real client and a real data directory. `tests/simulation` crashes at every call to the disk. Rules:
 docs/spec/share-groups.md#s5-12, #s5-3 (T8).

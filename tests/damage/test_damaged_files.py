@@ -1,5 +1,5 @@
-"""Tests of damage to every file that a start trusts after a clean stop. Each byte is flipped, and the file is truncated
-at each length.
+"""Tests that a start tolerates or reports damage to every file that it trusts after a clean stop. The tests flip each
+byte of a file, and truncate the file at each length.
 
 A start reaches the same result as without the damage, or refuses with a message that names the file. `make damage`
 tries every byte and every length. Otherwise DAMAGE is the number of bytes and of lengths to try per file, and

@@ -1,9 +1,9 @@
 """A world of share groups: workers that acknowledge in transactions, and members of a plain group of the same topic.
 
-The world has all faults of `transaction_world`. The broker is killed at random disk calls, the power fails, requests,
-responses and markers are lost, late and repeated, and producers die and are replaced. In addition, members join and
-leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while nothing is
-pending, and raised again.
+The world has all faults of `transaction_world`. The broker is killed at random disk calls, and the power fails.
+Requests, responses and markers are lost, late and repeated. Producers die and are replaced. In addition, members join
+and leave, connections close, and locks expire during transactions. `odradek.share.transactions` is lowered while
+nothing is pending, and raised again.
 
 In the end every input has exactly one visible output, or was delivered as often as allowed and has none.
 """

@@ -1,5 +1,5 @@
-"""Tests of the storage package with a disk that returns errors. Errors have the right code, no acknowledgement is
-false, and reads still work.
+"""Tests that the storage package loses nothing and acknowledges nothing falsely if the disk returns errors. Each error
+is reported with the right code, and reads still work.
 
 A workload runs once for each fault and each of its disk calls, and only this call fails.
 """

@@ -1,4 +1,5 @@
-"""Tests the first start on a directory of an earlier Odradek, with a crash before each disk call.
+"""Tests that the first start on a directory of an earlier Odradek loses no staged acknowledgement, even if it crashes
+before any disk call.
 
 In the directory, acknowledgements are pending under `share.version` 2. They stay pending until their transaction ends,
 and take effect if and only if it commits (ADR 35).

@@ -1,5 +1,5 @@
-"""Tests of classic groups whose members join, work, fall silent and leave at random. The disk fails, and the broker is
-killed.
+"""Tests that classic groups keep their guarantees while members join, work, fall silent and leave at random. Meanwhile
+the disk fails, and the broker is killed.
 
 After every event there is one assignment for each generation, generations only increase, and OffsetFetch returns the
 committed offsets. When the faults end, every member that wants to be in the group is in it, and none is waiting.

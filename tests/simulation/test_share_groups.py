@@ -1,5 +1,5 @@
-"""Tests of share groups whose members fetch, acknowledge, fall silent and vanish at random. Writes fail, responses are
-lost, and the broker dies at random disk calls.
+"""Tests that share groups deliver every record until it is finished, while members fetch, acknowledge, fall silent and
+vanish at random. Meanwhile writes fail, responses are lost, and the broker dies at random disk calls.
 
 After every event a record is held by at most one member, acknowledged records are not delivered again, and no record is
 delivered more often than the limit allows. A kill may forget one delivery, and so may a write that fails when the last

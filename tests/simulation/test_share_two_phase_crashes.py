@@ -1,5 +1,5 @@
-"""Tests of acknowledgements that are staged in a two-phase commit when the power fails before any disk call. No setting
-requires an fsync.
+"""Tests that acknowledgements that are staged in a two-phase commit survive a power failure before any disk call. No
+setting requires an fsync.
 
 When the last request of the transaction has been answered, an external coordinator relies on the staged
 acknowledgements. A day after the power failure their records have not been delivered to any other member. Then the

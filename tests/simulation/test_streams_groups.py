@@ -1,4 +1,5 @@
-"""Tests of a Kafka Streams application whose instances join, work, fall silent and leave at random.
+"""Tests that each task of a Kafka Streams application has at most one owner, while the application's instances join,
+work, fall silent and leave at random.
 
 The network between the instances and the broker loses, repeats and delays heartbeats, and the broker is killed now and
 then.

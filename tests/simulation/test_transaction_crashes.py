@@ -1,4 +1,5 @@
-"""Tests of a crash at every transition of a transactional id, at every point of the transition that makes a difference.
+"""Tests that a crash during a transition of a transactional id undoes no confirmed outcome and tears no request. The
+broker crashes at every point of every transition that makes a difference.
 
     before append → appended → synced → … markers … → answered
 

@@ -1,8 +1,8 @@
 """Tests that each two-phase commit ends as its application decided, no matter which faults the seed injects.
 
-Repeat a seed with `make sim SEED=n`, and try more seeds with `make sim SEEDS=n`. Recoveries crash and recover again,
-two instances run at the same time, EndTxn arrives late and twice, epochs are exhausted, and the power fails. The
-outcome is always the one in the application's database.
+The faults include recoveries that crash, two instances that run at the same time, late and repeated EndTxn requests,
+exhausted epochs, and power failures. The outcome is always the one in the application's database. Repeat a seed with
+`make sim SEED=n`, and try more seeds with `make sim SEEDS=n`.
 """
 
 import re

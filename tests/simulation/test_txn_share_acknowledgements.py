@@ -1,5 +1,5 @@
-"""Tests that an output is visible if and only if its input is acknowledged, when applications consume from a share
-group, process and produce, with crashes.
+"""Tests that an application with a share group makes an output visible if and only if its input is acknowledged, even
+after crashes.
 
 Workers acquire records, write one output for each, and acknowledge the records in the same transaction. At random, the
 broker is killed, responses are lost, markers are lost or repeated, sessions end, and locks and transactions time out.

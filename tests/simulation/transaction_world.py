@@ -1,5 +1,5 @@
-"""A broker that is killed, a network that loses and delays messages, a failing disk, and producers that die, sleep and
-are replaced while they sleep.
+"""A world of transactional producers with a broker, a network and a disk that all fail. The broker is killed, the
+network loses and delays messages, and disk calls fail. Producers die, or sleep and are replaced meanwhile.
 
 One seed determines all of this. If an invariant is violated, `World(seed).run()` raises AssertionError with the trace.
 """
