@@ -1,4 +1,4 @@
-"""Measures reading logs from their files: `odradek inspect check`, and records as columns.
+"""Measures how fast logs are read from their files, by `odradek inspect check` and as columns of records.
 
     python -m bench.files [--gigabytes 5] [--batch-bytes 16384] [--spark] [--keep DIR]
 

@@ -1,4 +1,4 @@
-"""Measures what recordings, and control itself, cost a broker:
+"""Measures the cost of recordings and of control for a broker:
 `python -m bench recordings [--samples | [--control] [--instructions] [--turns N]]`.
 
 Three cases take turns: a broker without a recording, the same broker while `odradek judge --attach` listens, and

@@ -1,4 +1,5 @@
-"""Measures security: records over TLS, logins with SCRAM, and the authorization of each request."""
+"""Measures the cost of security, which consists of TLS for records, logins with SCRAM, and the authorization of each
+request."""
 
 from __future__ import annotations
 

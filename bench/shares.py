@@ -1,8 +1,7 @@
-"""Measures share groups: records fetched and acknowledged, with and without transactions, by members that use very
-little CPU themselves.
+"""Measures how fast the members of a share group fetch and acknowledge records, with and without transactions.
 
-The members run in shares.c. This module makes them join through heartbeats. Then each member fetches the partitions
-assigned to it.
+The members run in shares.c, so they use very little CPU themselves. This module makes them join through heartbeats.
+Then each member fetches the partitions assigned to it.
 """
 
 import json

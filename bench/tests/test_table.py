@@ -1,5 +1,5 @@
-"""Tests of the benchmark's table: a goal applies to the compiled variant if that was measured, and compares it with the
-broker that the goal names."""
+"""Tests that the benchmark's table compares each row with the right broker, and says whether the row's goal is met. A
+goal applies to the compiled variant if that variant was measured."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests of control calls whose cluster is deleted, restarted or crashes meanwhile, and of other refusals
-(docs/testing.md)."""
+"""Tests that control calls end in the right way if their cluster is deleted, restarted or crashes meanwhile. Also tests
+other refused calls (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of the nodes of a controlled cluster with real clients. Leaders and coordinators move, nodes stop, and epochs
-increase.
+"""Tests that real clients can work with all nodes of a controlled cluster. Leaders and coordinators move between the
+nodes, and nodes stop.
 
 The node ids have gaps. Other test files also use clusters with several nodes.
 """

@@ -1,4 +1,4 @@
-"""Tests of presets with a real client: the state exists, and librdkafka reacts to it like a correct client
+"""Tests that each preset creates its state, and that librdkafka reacts to this state like a correct client
 (docs/testing.md)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tests of emulated releases: a cluster offers the APIs and settings of Kafka 3.9, 4.0 or 4.3, and clients adapt to the
-release (docs/testing.md)."""
+"""Tests that a cluster can emulate Kafka 3.9, 4.0 or 4.3, and that clients adapt to the emulated release
+(docs/testing.md). The cluster offers only the APIs and settings of that release."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of the field `seed` of `POST /clusters`: the contents of the new cluster, and the errors in a refusal
-(docs/seed.md)."""
+"""Tests that the field `seed` of `POST /clusters` determines the contents of the new cluster, and that the refusal of a
+seed names the wrong field (docs/seed.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tests of streams groups (KIP-1071) in controlled clusters: tests wait for states and tasks, and cause rare states."""
+"""Tests that a test can wait for the state and the tasks of a streams group (KIP-1071) in a controlled cluster, and can
+put the group into rare states."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of unclean elections with real clients. The log is truncated below offsets that the clients have read,
-committed or acquired."""
+"""Tests that real clients continue correctly after an unclean election. The election truncates the log below offsets
+that the clients have read, committed or acquired."""
 
 from __future__ import annotations
 

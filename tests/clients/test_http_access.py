@@ -1,4 +1,4 @@
-"""Tests of the HTTP port of a broker that other machines can reach: the token, TLS with client certificates, and
+"""Tests that the HTTP port of a broker that other machines can reach is protected by a token, client certificates and
 timeouts."""
 
 import select

@@ -1,5 +1,5 @@
-"""Tests of records over HTTP: the commands of docs/http-records.md, and its promises about rights, sizes and
-disconnected clients."""
+"""Tests that clients can write and read records over HTTP as docs/http-records.md describes. The tests run the commands
+of that page, and check its promises about rights, sizes and disconnected clients."""
 
 import base64
 import json

@@ -1,5 +1,5 @@
-"""Tests of producers that receive no response, and so send a batch again that the log already contains. With
-idempotence, the log contains the batch only once."""
+"""Tests that a log contains each batch of an idempotent producer only once. The producer receives no response, and so
+it sends a batch again that the log already contains."""
 
 import threading
 from collections.abc import Iterator

@@ -1,5 +1,4 @@
-"""Tests of Odradek's clients with a broker that refuses a request once: the error that the application receives, and
-the retries."""
+"""Tests that Odradek's clients retry or report a request that the broker refuses once."""
 
 from __future__ import annotations
 

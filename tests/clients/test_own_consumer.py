@@ -1,5 +1,5 @@
-"""Tests of features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover: positions,
-mistakes, faults."""
+"""Tests of the features of Odradek's consumer that the shared tests (tests/clients/speakers) do not cover. These
+features are positions, errors for invalid calls, and the recovery from faults."""
 
 from collections import Counter
 from collections.abc import Iterator

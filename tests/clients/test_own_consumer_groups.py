@@ -1,5 +1,5 @@
-"""Tests of Odradek's consumer in a group: assignments, rebalances, commits, and members that are killed, busy or
-expelled."""
+"""Tests of Odradek's consumer as a member of a group. The tests cover assignments, rebalances, commits, and members
+that are killed, busy or expelled."""
 
 import subprocess
 import sys

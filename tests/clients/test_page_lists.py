@@ -1,4 +1,5 @@
-"""Tests of the page's lists over HTTP: their order, their pages, ACLs, users and quotas, and the lag of groups."""
+"""Tests that the lists of the page are returned over HTTP in pages and in the requested order. The tests also cover the
+contents of the lists of users and quotas, and the lag of groups."""
 
 import json
 from collections.abc import Iterator

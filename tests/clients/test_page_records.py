@@ -1,5 +1,5 @@
-"""Tests of the page's view of records over HTTP: all partitions in one list, filters, long values in pieces, and
-limited work."""
+"""Tests that the page's view of records shows the records of all partitions in one list, over HTTP. A request can
+filter the list, gets a long value in pieces, and causes only limited work."""
 
 import json
 from collections.abc import Iterator

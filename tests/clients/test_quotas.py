@@ -1,4 +1,5 @@
-"""Tests of throttled clients. librdkafka learns for how long it is throttled, and neither loses a record nor fails."""
+"""Tests that throttled clients of librdkafka get the throttle time, lose no record, and do not fail. Also tests that
+connections from one address are limited."""
 
 import time
 from collections.abc import Iterator

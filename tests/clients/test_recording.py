@@ -1,5 +1,5 @@
-"""Tests of `odradek serve --record` with a real client: the recorded requests, the part that survives a kill, and
-omitted contents."""
+"""Tests that `odradek serve --record` records the exchanges of a real client. The recording survives a kill of the
+broker, and contains no passwords."""
 
 from __future__ import annotations
 

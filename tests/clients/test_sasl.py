@@ -1,4 +1,4 @@
-"""Tests of logins of real clients: the right password is accepted, and a wrong one is refused
+"""Tests that real clients can log in with the right password or token, and are refused if the password is wrong
 (docs/spec/security.md#s5-1, #s2-4)."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tests of the Spark sink's protocol (docs/spec/spark.md#s2) with a broker: a driver crashes at every step, and the
-query continues in every possible way.
+"""Tests that the protocol of the Spark sink (docs/spec/spark.md#s2) loses and repeats nothing, even if a driver
+crashes. A driver crashes at every step, and the query then continues in every possible way.
 
-After each case the output contains every decided batch once, no transaction is open, and readers do not wait.
+After each crash the output contains every decided batch once, no transaction is open, and readers do not wait.
 """
 
 from __future__ import annotations

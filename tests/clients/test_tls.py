@@ -1,4 +1,4 @@
-"""Tests of listeners with TLS: real clients, their principals, and their errors when they are refused
+"""Tests that real clients can use listeners with TLS, and that invalid peers get an alert or are disconnected
 (docs/spec/security.md#s1-2)."""
 
 from __future__ import annotations

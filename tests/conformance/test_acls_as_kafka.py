@@ -1,5 +1,5 @@
-"""Tests of ACLs with Kafka. `kafka-acls` manages this broker's ACLs, each broker reads ACLs that the other one stored,
-and both brokers treat address ranges alike.
+"""Tests that Odradek stores and applies ACLs like Kafka. `kafka-acls` manages the ACLs of Odradek. Each broker reads
+the ACLs that the other one has stored. Both brokers apply address ranges in the same way.
 
 Rules: docs/spec/security.md#s3-2.
 """

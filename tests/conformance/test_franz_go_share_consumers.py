@@ -1,4 +1,5 @@
-"""Tests of franz-go's share consumers (1.22 and later): strict limits, renewal, and each type of acknowledgement."""
+"""Tests that franz-go's share consumers (1.22 and later) can use strict limits, renewal, and each type of
+acknowledgement."""
 
 import shutil
 import subprocess

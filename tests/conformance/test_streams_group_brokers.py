@@ -1,5 +1,5 @@
-"""Tests of streams groups on brokers that no other tests use: first requests, limits, restarts, levels of the feature,
-descriptions.
+"""Tests of streams groups on brokers that no other tests use. The tests cover first requests, limits, restarts, levels
+of the feature, and descriptions.
 
 Rules: docs/spec/streams-groups.md#s2, #s10, #s13-2, #s13-6, #s13-7. The tests run in order, as one story on each
 broker.

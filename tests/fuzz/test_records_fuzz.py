@@ -1,5 +1,6 @@
-"""Tests with mutated batches that every reader returns records or raises MalformedMessage, that the fast walk agrees
-with the reader of single records, and that validation accepts only batches that every reader can read.
+"""Tests that readers and the validation of record batches handle mutated batches. Every reader returns records or
+raises MalformedMessage. The fast walk agrees with the reader of single records. Validation accepts only batches that
+every reader can read.
 
 FUZZ is the number of executions per codec and reader, and FUZZ_SEED selects another series of batches.
 """

@@ -1,5 +1,6 @@
-"""Tests with mutated input that a TLS handshake ends with a TLS error, that a certificate is reported as malformed or
-has a subject, that mapping rules are parsed or refused, and that only the right header authenticates at the HTTP port.
+"""Tests that the broker handles mutated TLS handshakes, certificates, mapping rules and HTTP headers. A damaged
+handshake ends with a TLS error. A damaged certificate is reported as malformed or has a subject. Mapping rules are
+parsed or refused. Only the right header authenticates at the HTTP port.
 
 FUZZ scales the number of executions, and FUZZ_SEED selects another series of inputs.
 """

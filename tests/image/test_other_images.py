@@ -1,4 +1,4 @@
-"""Tests that the image can replace bitnami/kafka and Confluent's images: it supports their environment variables,
+"""Tests that the image can replace bitnami/kafka and Confluent's images, and supports their environment variables,
 volume and scripts."""
 
 from pathlib import Path

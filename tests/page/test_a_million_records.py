@@ -1,4 +1,4 @@
-"""Tests that a topic with 10⁶ records costs no more than a small topic: the page shows the newest records at once,
+"""Tests that a topic with 10⁶ records costs no more than a small topic. The page shows the newest records at once,
 finds a text, and follows the end.
 
 The tests print the times (`pytest -s`), and assert that the size of responses does not depend on the size of the topic.

@@ -1,5 +1,5 @@
-"""Tests that also take the screenshots for README.md and docs/. One shows a commit that a test holds, and the other a
-broker with clients."""
+"""Tests two views of the page, and takes the screenshots for README.md and docs/. One view shows a commit that a test
+holds, and the other view shows a broker with clients."""
 
 import json
 import subprocess

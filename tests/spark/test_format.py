@@ -1,5 +1,5 @@
-"""Tests of `format("odradek")` in a Spark session: sources and sinks, batch and streaming queries, and commits that
-fail."""
+"""Tests that the sources and sinks of `format("odradek")` work in a Spark session, in batch and streaming queries, and
+when a commit fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of unused offsets, which expire after `offsets.retention.minutes`. An empty group expires together with its
+"""Tests that unused offsets expire after `offsets.retention.minutes`, and that an empty group expires together with its
 last offset."""
 
 import pytest

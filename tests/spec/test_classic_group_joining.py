@@ -1,4 +1,4 @@
-"""Tests of JoinGroup: the admission of members, their member ids, and the start of the next generation."""
+"""Tests that JoinGroup admits members to a classic group, assigns member ids, and starts the next generation."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Tests of LeaveGroup: one or several members leave a classic group, or an administrator removes them."""
+"""Tests that LeaveGroup removes members from a classic group. A request removes one or several members, and may come
+from a member or from an administrator."""
 
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group_request import MemberIdentity

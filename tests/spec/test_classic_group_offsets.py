@@ -1,5 +1,5 @@
-"""Tests of OffsetCommit, OffsetFetch and OffsetDelete: the offsets of a classic group, and the members that may commit
-them."""
+"""Tests that the offsets of a classic group can be committed, fetched and deleted, and that only the group's members
+may commit while the group has members."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests of static membership (KIP-345). A member that restarts with the same instance id keeps its place in the
-group."""
+"""Tests that a member that restarts with the same instance id keeps its place in the group (static membership,
+KIP-345)."""
 
 import pytest
 

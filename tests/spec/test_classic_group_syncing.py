@@ -1,4 +1,5 @@
-"""Tests of SyncGroup and Heartbeat: a generation receives its assignment, and members stay in their group."""
+"""Tests that SyncGroup gives each member of a generation its assignment, and that Heartbeat keeps a member in its
+classic group."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests of offsets that are committed in a transaction. They are pending until its marker. Then all of them take
-effect, or none."""
+"""Tests of the offsets of a classic group that are committed in a transaction. The offsets are pending until the
+transaction's marker. Then all of the offsets take effect, or none."""
 
 from odradek.broker.groups.records import offset_commit_record, offset_tombstone
 from odradek.protocol.errors import ErrorCode

@@ -1,4 +1,5 @@
-"""Tests of the metadata log of a broker: its first records, restarts, changes in turns, and disk errors."""
+"""Tests that a broker manages its metadata log correctly, from the first records to restarts and disk errors. Changes
+are made one after another, and take effect only after they have been synced."""
 
 import logging
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""Tests of log compaction: the records that survive, when other records are removed, and records that must never be
-lost.
+"""Tests which records survive log compaction, when other records are removed, and which records must never be lost.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """

@@ -1,5 +1,5 @@
-"""Tests of the compaction of logs with transactions and idempotent producers: removed records, and reasons to keep
-records.
+"""Tests which records are removed when logs with transactions and idempotent producers are compacted, and why other
+records are kept.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """

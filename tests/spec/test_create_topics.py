@@ -1,4 +1,5 @@
-"""Tests of CreateTopics: refused requests with their codes and messages, and the records of accepted requests.
+"""Tests that CreateTopics refuses invalid requests with the right codes and messages, and writes the right records for
+valid requests.
 
 The expected messages are Kafka 4.3.1's answers to the same requests.
 """

@@ -1,4 +1,5 @@
-"""Tests of DescribeConfigs: values, sources and synonyms. The expected values were observed on Kafka 4.3.1."""
+"""Tests that DescribeConfigs returns the values, sources and synonyms of settings. The expected values were observed on
+Kafka 4.3.1."""
 
 from collections.abc import Iterator
 from typing import Any

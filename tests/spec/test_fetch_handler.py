@@ -1,4 +1,4 @@
-"""Tests of Fetch requests that are answered at once, that wait, and that are refused, compared with Kafka 4.3.1."""
+"""Tests that Fetch requests are answered at once, wait, or are refused in the same cases as with Kafka 4.3.1."""
 
 import asyncio
 from collections.abc import Mapping

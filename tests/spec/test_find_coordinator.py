@@ -1,4 +1,5 @@
-"""Tests of FindCoordinator. There is only one broker, so the only question is when the response may name it."""
+"""Tests that FindCoordinator creates the coordinator's topic if necessary, and names the only broker as soon as the
+topic exists."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,5 @@
-"""Tests of the group coordinator on real partitions: the shard of a group, loading, the life of the offsets topic, and
-crashes."""
+"""Tests that the group coordinator works on real partitions. The tests cover the shard of a group, loading, the life of
+the offsets topic, and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of ListOffsets, compared with Kafka 4.3.1: the offset for a timestamp, including special timestamps."""
+"""Tests that ListOffsets finds the same offsets as Kafka 4.3.1 for timestamps, including special timestamps."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of Metadata and DescribeTopicPartitions: the topics that a client sees, as in the answers of Kafka 4.3.1."""
+"""Tests that Metadata and DescribeTopicPartitions show a client the same topics as Kafka 4.3.1."""
 
 from typing import Any
 

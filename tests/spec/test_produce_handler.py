@@ -1,4 +1,5 @@
-"""Tests of Produce: the responses to all kinds of records, compared with observed responses of Kafka 4.3.1."""
+"""Tests that Produce responds to all kinds of records as Kafka 4.3.1 does. The expected responses were observed on
+Kafka."""
 
 from dataclasses import replace
 from typing import Any

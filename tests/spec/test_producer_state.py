@@ -1,4 +1,5 @@
-"""Tests of idempotence in one partition: batches that are accepted, duplicates or refused, and producers that expire.
+"""Tests that a partition accepts each batch of an idempotent producer once, recognises duplicates, refuses invalid
+batches, and lets unused producers expire.
 
 Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5, #s8-6.
 """

@@ -1,5 +1,6 @@
-"""Tests of the rules for imports: which packages each package may import (CONTRIBUTING.md), which modules must not be
-imported before the first connection, and which functions of the system only some files may use."""
+"""Tests that imports follow the rules of the repository. Each package imports only the packages below it
+(CONTRIBUTING.md). Slow modules are not imported before the first connection. Certain functions of the system are used
+only in the listed files."""
 
 import ast
 import subprocess

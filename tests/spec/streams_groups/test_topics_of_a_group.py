@@ -1,5 +1,5 @@
-"""Tests of the topics of a streams group: missing topics, new and changed topics, and topics that the broker creates
-(docs/spec/streams-groups.md#s4, #s13-3, #s13-5)."""
+"""Tests that a streams group reacts to missing, new and changed topics, and that the broker creates topics for the
+group (docs/spec/streams-groups.md#s4, #s13-3, #s13-5)."""
 
 from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.streams.limits import MAX_TASKS, MAX_TOPICS

@@ -1,4 +1,4 @@
-"""Tests of the transaction APIs as clients see them: versions, permissions, and partial refusals.
+"""Tests of the transaction APIs as clients see them. The tests cover versions, permissions, and partial refusals.
 
 Rules: docs/spec/transactions.md#s2; scenarios: #s8-1 to #s8-3.
 """

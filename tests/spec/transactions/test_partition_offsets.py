@@ -1,4 +1,4 @@
-"""Tests of TxnOffsetCommit, versions 0 to 6: offsets of a group that take effect only if the transaction commits.
+"""Tests that the offsets in TxnOffsetCommit, versions 0 to 6, take effect only if the transaction commits.
 
 Rules: docs/spec/transactions.md#s2-6, #s2-7; scenarios: #s8-2, #s8-4. Version 6: docs/spec/kafka-4.4.md#s5-2.
 """

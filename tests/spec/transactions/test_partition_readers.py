@@ -1,4 +1,5 @@
-"""Tests of transactions as readers see them: Fetch, ListOffsets and DescribeProducers, at every version.
+"""Tests of transactions as readers see them. The readers use Fetch, ListOffsets and DescribeProducers, at every
+version.
 
 Rules: docs/spec/transactions.md#s2-9, #s4-9, #s4-12; scenarios: #s8-6.
 """

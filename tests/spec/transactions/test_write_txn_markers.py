@@ -1,5 +1,5 @@
-"""Tests of WriteTxnMarkers as brokers and administrators see it: the result for each partition, and the required
-rights.
+"""Tests of WriteTxnMarkers as brokers and administrators see it. The tests cover the result for each partition, and the
+required rights.
 
 Rules: docs/spec/transactions.md#s2-6; scenario: #s8-4.
 """

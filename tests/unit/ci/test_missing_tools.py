@@ -1,4 +1,4 @@
-"""Tests that an installation or a build that cannot succeed reports at its start what is missing."""
+"""Tests that an installation or a build that cannot succeed names the missing requirement at its start."""
 
 import os
 import subprocess

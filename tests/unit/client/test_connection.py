@@ -1,5 +1,5 @@
-"""Tests of a connection: the choice of versions, the matching of responses, throttling, and the errors of requests when
-the connection is lost."""
+"""Tests that a connection chooses versions, matches responses to requests, and respects throttling. If the connection
+is lost, its requests fail with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that `help()` of the client reads as a manual: everything public says what it is or does."""
+"""Tests that `help()` of the client reads as a manual, because each public class and method has a docstring."""
 
 import inspect
 from collections.abc import Iterator

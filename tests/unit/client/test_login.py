@@ -1,4 +1,5 @@
-"""Tests of connections to secured brokers: the login, its renewal, TLS, and the errors when one of these fails."""
+"""Tests that a client can log in to secured brokers, renew its login, and use TLS. If one of these steps fails, the
+error names the cause."""
 
 from __future__ import annotations
 

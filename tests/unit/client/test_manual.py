@@ -1,5 +1,5 @@
-"""Tests that the help texts of `Producer` and the other clients read as a manual: each public method says what it does
-and what it raises."""
+"""Tests that the help texts of `Producer` and the other clients read as a manual. Each public method describes its
+effect, and names the errors that it raises."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Tests of a group member's reactions to the coordinator's responses: it rejoins, loses its partitions, or fails."""
+"""Tests that a group member rejoins, loses its partitions, or fails, depending on the coordinator's response."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests of a share consumer's reactions to a leader's responses: lost sessions, unknown and missing results of
-acknowledgements, and the end of a session.
+"""Tests of a share consumer's reactions to a leader's responses. The tests cover lost sessions, unknown and missing
+results of acknowledgements, and the end of a session.
 
 Source: docs/spec/share-groups.md#s6-1.
 """

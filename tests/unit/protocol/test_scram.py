@@ -1,4 +1,4 @@
-"""Tests of SCRAM: its formulas against the example in RFC 7677, and its messages against Kafka's grammar."""
+"""Tests that SCRAM gives the results of the example in RFC 7677, and that its messages follow Kafka's grammar."""
 
 from base64 import b64decode
 

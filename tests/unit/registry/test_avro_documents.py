@@ -1,4 +1,5 @@
-"""Tests of Avro schemas without references: each type from a referenced schema is defined where it is used first."""
+"""Tests that an Avro schema with references becomes a schema without references. Each type from a referenced schema is
+defined where it is used first."""
 
 from __future__ import annotations
 

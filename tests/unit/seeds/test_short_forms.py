@@ -1,4 +1,4 @@
-"""Tests of topics that are described in a single word: `--topic` and KAFKA_CREATE_TOPICS."""
+"""Tests that `--topic` and KAFKA_CREATE_TOPICS can describe a topic in a single word."""
 
 import re
 

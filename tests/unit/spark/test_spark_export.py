@@ -1,4 +1,4 @@
-"""Tests that an export contains each record once: after any crash, with two exports at a time, and while the log
+"""Tests that an export contains each record once, even after a crash, with two exports at a time, or while the log
 grows."""
 
 from __future__ import annotations

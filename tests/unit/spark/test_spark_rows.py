@@ -1,5 +1,5 @@
-"""Tests of the rows of a Spark task: the partition of each row, a digest that does not depend on the order of the rows,
-and the options of the source."""
+"""Tests that a Spark task writes each row to the right partition, and computes a digest that does not depend on the
+order of the rows. Also tests the options of the source."""
 
 import pickle
 import random

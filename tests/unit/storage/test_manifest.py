@@ -1,4 +1,5 @@
-"""Tests of the manifest of a clean stop: when it is valid, and which entries a second stop keeps."""
+"""Tests that the manifest of a clean stop is valid only for the same broker epoch, and that a second stop keeps the
+entries of unchanged files."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Tests of the path of a request from its frame to its handler and back, and of the cases in which the broker refuses
-the request or closes the connection, as Kafka does."""
+"""Tests that the dispatcher takes a request from its frame to its handler, and returns the response. The broker refuses
+a request or closes the connection in the same cases as Kafka."""
 
 import ast
 import asyncio

@@ -1,5 +1,5 @@
-"""Tests of the table of error translations: each code has one row for each receiver, and no row changes the result of
-another row."""
+"""Tests that the table of error translations has one row for each code and receiver, and that no row changes the result
+of another row."""
 
 from collections import Counter
 

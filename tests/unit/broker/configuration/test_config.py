@@ -1,5 +1,5 @@
-"""Tests of the broker's configuration: sources and their precedence, refusals, listeners, defaults of topics, and the
-tables of settings."""
+"""Tests that the broker reads its configuration from all sources in the right precedence, and refuses invalid values.
+The tests also cover listeners, defaults of topics, and the tables of settings."""
 
 import ast
 import re

@@ -1,5 +1,5 @@
-"""Tests of settings with a listener's prefix: the precedence of their values, valid names, their descriptions, and
-contradictions between listeners."""
+"""Tests that a setting with a listener's prefix takes precedence over the setting without a prefix. The tests also
+cover valid names, descriptions, and contradictions between listeners."""
 
 import pytest
 

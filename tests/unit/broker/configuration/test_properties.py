@@ -1,4 +1,5 @@
-"""Tests of the two forms of settings: Java properties, and the environment variables of the apache/kafka image."""
+"""Tests that settings can be read from Java properties, and from the environment variables of the apache/kafka
+image."""
 
 import pytest
 

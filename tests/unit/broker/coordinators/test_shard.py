@@ -1,5 +1,5 @@
-"""Tests of the code around a coordinator core: it decides, appends, replays, settles and replies in this order, or does
-none of this if the append fails."""
+"""Tests that a shard decides, appends, replays, settles and replies in this order, or does none of this if the append
+fails. A shard is the code around a coordinator core."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tests of the values that describe the records of a share partition: ranges of records, and the record at an
-offset."""
+"""Tests that the facts about a share partition describe ranges of records, and the record at an offset."""
 
 from __future__ import annotations
 

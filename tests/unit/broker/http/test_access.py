@@ -1,4 +1,4 @@
-"""Tests of the access to the HTTP port: which requests are allowed with and without a token."""
+"""Tests which requests the HTTP port allows with and without a token."""
 
 from base64 import b64encode
 

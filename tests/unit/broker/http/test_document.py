@@ -1,5 +1,5 @@
-"""Tests of the page as a single file: its modules use only the permitted syntax, and no content from a broker can end
-the script."""
+"""Tests that the page is a single file whose modules use only the permitted syntax, and that no content from a broker
+can end its script."""
 
 import hashlib
 import json

@@ -1,5 +1,4 @@
-"""Tests of records as JSON: a record to be sent becomes bytes, and the JSON of a record that was read can be sent
-again."""
+"""Tests that a record in JSON is converted to bytes, and that the JSON of a record that was read can be sent again."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Tests of a connection: it splits bytes into frames, runs one request at a time unless the handler lets requests
-overlap, and sends responses in order with bounded buffers."""
+"""Tests that a connection splits bytes into frames, and sends responses in order with bounded buffers. A connection
+runs one request at a time, unless the handler lets requests overlap."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Tests of sockets and connection limits from settings. The settings have Kafka's names, and errors say what to
-correct."""
+"""Tests that sockets and connection limits can be configured with Kafka's settings, and that an error names the
+cause."""
 
 import re
 import socket

@@ -1,5 +1,5 @@
-"""Tests of the server: real sockets on the loopback interface, connection limits, idle connections, and an orderly
-shutdown (docs/spec/security.md#s5)."""
+"""Tests that the server serves clients over real sockets, limits connections, closes idle ones, and shuts down in an
+orderly way (docs/spec/security.md#s5)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

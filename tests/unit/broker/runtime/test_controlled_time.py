@@ -1,4 +1,4 @@
-"""Tests of time under control: due timers fire in order, whatever the system's clock does."""
+"""Tests that due timers fire in order while time is under control, whatever the system's clock does."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of frozen objects: the collector skips them at first, and finds cycles among them later."""
+"""Tests that the garbage collector skips frozen objects at first, and finds cycles among them later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that reading Apache Kafka's directories without a broker yields exactly what Kafka serves from them."""
+"""Tests that a reader without a broker finds in Apache Kafka's directories exactly the offsets that Kafka serves."""
 
 from __future__ import annotations
 

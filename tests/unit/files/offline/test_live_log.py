@@ -1,5 +1,5 @@
-"""Tests that a log, read from its files after each step of the broker that writes it, contains what the broker would
-serve."""
+"""Tests that a reader of the files of a log finds the same records as a client of the broker, after each step of the
+broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of walks over the batches of a log: where a walk ends, and which bytes count as damage."""
+"""Tests where a walk over the batches of a log ends, and which bytes it reports as damage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of the image's entry point: the meaning of the words after the image's name in `docker run`, the health check,
-and start scripts."""
+"""Tests that the image's entry point interprets the words after the image's name in `docker run`, checks the health of
+the broker, and runs start scripts."""
 
 import os
 import subprocess

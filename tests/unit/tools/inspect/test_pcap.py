@@ -1,5 +1,5 @@
-"""Tests of a recording as a capture: it has complete TCP connections with valid checksums and sequence numbers, and the
-frames of the recording."""
+"""Tests that a recording can be converted to a capture. The capture has complete TCP connections with valid checksums
+and sequence numbers, and contains the frames of the recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of fault rules: an invalid rule is refused with the name of the wrong field, and a valid rule affects only the
+"""Tests that an invalid fault rule is refused with the name of the wrong field, and that a valid rule affects only the
 requests that it matches."""
 
 from dataclasses import replace

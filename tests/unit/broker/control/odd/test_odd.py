@@ -1,5 +1,4 @@
-"""Tests of rare but permitted responses: a changed response can still be decoded, and the same seed makes the same
-changes."""
+"""Tests that rare but permitted responses can still be decoded, and that the same seed makes the same changes."""
 
 import pytest
 

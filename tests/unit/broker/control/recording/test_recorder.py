@@ -1,5 +1,6 @@
-"""Tests of a recorder: what it records, that it takes little time on the loop, and that its memory is bounded. If too
-many bytes are waiting, the loop writes them itself, or the recording ends because its reader is too slow."""
+"""Tests that a recorder records the exchanges of clients, takes little time on the loop, and uses a bounded amount of
+memory. If too many bytes are waiting, the loop writes them itself, or the recording ends because its reader is too
+slow."""
 
 from __future__ import annotations
 

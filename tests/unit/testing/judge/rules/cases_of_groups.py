@@ -1,4 +1,4 @@
-"""Cases of the rules GRP and 848: for each rule, one trace that keeps the rule and one trace that breaks it."""
+"""Cases of the rules GRP and 848. Each rule has one trace that keeps the rule, and one trace that breaks it."""
 
 from __future__ import annotations
 

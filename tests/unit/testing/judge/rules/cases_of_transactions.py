@@ -1,4 +1,4 @@
-"""Cases of the rules TXN, TV2, 2PC and SHT: for each rule, one trace that keeps the rule and one trace that breaks
+"""Cases of the rules TXN, TV2, 2PC and SHT. Each rule has one trace that keeps the rule, and one trace that breaks
 it."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Tests that each rule has a clause: a row of docs/spec/client-rules.md with the rule's reason and source."""
+"""Tests that each rule has a clause. A clause is a row of docs/spec/client-rules.md with the rule's reason and
+source."""
 
 from __future__ import annotations
 
