@@ -32,6 +32,13 @@ def qualified(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
+def full_name_of(schema: Json, space: str) -> str:
+    """Returns the full name of a type that is defined inside the namespace `space`. The namespace "" of a definition
+    means no namespace, and a definition without the property is in `space`."""
+    namespace = schema.get("namespace")
+    return qualified(schema["name"], space if namespace is None else namespace)
+
+
 def self_contained(text: str, references: Iterable[str]) -> Json:
     """Returns a schema as a document that needs no references. Where the document first uses a type that a reference
     defines, it contains the definition of the type.
@@ -54,7 +61,7 @@ def _collect(schema: Json, space: str, definitions: dict[str, tuple[Json, str]])
     elif isinstance(schema, dict):
         kind = schema.get("type")
         if isinstance(kind, str) and kind in NAMED:
-            name = qualified(schema["name"], schema.get("namespace", space))
+            name = full_name_of(schema, space)
             definitions.setdefault(name, (schema, space))
             own_space = name.rpartition(".")[0]
             for field in schema.get("fields", ()):
@@ -102,7 +109,7 @@ class _Inlining:
         return self._of_definition(*self._definitions[full])
 
     def _of_definition(self, schema: Json, space: str) -> Json:
-        full = qualified(schema["name"], schema.get("namespace", space))
+        full = full_name_of(schema, space)
         if full in self._written:
             return full
         self._written.add(full)

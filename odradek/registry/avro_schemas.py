@@ -17,7 +17,7 @@ import avro.errors
 import avro.name
 import avro.schema
 
-from odradek.registry.avro_documents import NAMED, PRIMITIVES, loaded, qualified
+from odradek.registry.avro_documents import NAMED, PRIMITIVES, full_name_of, loaded, qualified
 from odradek.registry.errors import invalid_schema
 from odradek.registry.schemas import Incompatibility, Json, Reference
 
@@ -167,7 +167,7 @@ class _Canonical:
         return self.of(kind, space)
 
     def _named(self, schema: Json, kind: str, space: str) -> Json:
-        full_name = qualified(schema["name"], schema.get("namespace") or space)
+        full_name = full_name_of(schema, space)
         if full_name in self._written:
             return _shortened(full_name, space)
         self._written.add(full_name)

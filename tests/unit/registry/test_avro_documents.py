@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.registry.avro_documents import self_contained
+from odradek.registry.avro_documents import full_name_of, self_contained
 
 
 def record(name: str, *types: object, **more: str) -> dict[str, Any]:
@@ -58,6 +58,16 @@ def test_a_type_without_a_namespace_keeps_none_inside_a_namespace() -> None:
     found = contained(record("shop.Order", "Plain", {"type": "array", "items": "Plain"}), record("Plain", "int"))
     assert (found["fields"][0]["type"]["name"], found["fields"][0]["type"]["namespace"]) == ("Plain", "")
     assert found["fields"][1]["type"]["items"] == "Plain"
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("", "Plain"), (None, "shop.Plain")])
+def test_an_empty_namespace_of_a_definition_means_none_and_null_means_the_enclosing_one(
+    namespace: str | None, name: str
+) -> None:
+    plain = record("Plain", "int") | {"namespace": namespace}
+    found = contained(record("Order", "Box", name, namespace="shop"), record("Box", plain, namespace="shop"))
+    assert full_name_of(found["fields"][0]["type"]["fields"][0]["type"], "other") == name
+    assert found["fields"][1]["type"] == name
 
 
 def test_a_primitive_type_may_have_no_quotes() -> None:
