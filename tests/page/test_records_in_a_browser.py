@@ -29,6 +29,17 @@ AVRO = json.dumps(
 FIRST = bytes.fromhex("82 80 80 80 80 80 80 20")  # the Avro long 9007199254740993
 ORDER, LONG_ORDER = FIRST + b"\x02\x06\0", FIRST + b"\x90\x4e" + bytes(5_000) + b"\0"
 
+HELD_SEARCHES = """() => {
+  const real = window.fetch;
+  window.held = [];
+  window.fetch = (url) =>
+    url.includes("order=newest") ? new Promise((go) => held.push(() => go(real(url)))) : real(url);
+  window.release = () => {
+    window.fetch = real;
+    held.forEach((go) => go());
+  };
+}"""
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
@@ -75,6 +86,36 @@ def test_the_newest_of_all_partitions_come_first_and_more_on_demand(browser: Bro
     expect(page.locator("table.records tbody tr")).to_have_count(120)
     assert rows(page) == [f"key-{number}" for number in range(119, -1, -1)]
     expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+    page.close()
+
+
+def test_a_list_goes_on_when_the_broker_answers_again(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=orders")
+    expect(page.locator("table.records tbody tr")).to_have_count(50)
+    page.route("**/api/records?*", lambda route: route.abort())
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("#live-words")).to_contain_text("not connected since")
+    page.unroute("**/api/records?*")
+    expect(page.locator("#live-words")).to_have_text("live")
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("table.records tbody tr")).to_have_count(100)
+    page.close()
+
+
+def test_a_search_that_is_stopped_and_continued_shows_no_record_twice(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=orders")
+    expect(page.locator("table.records tbody tr")).to_have_count(50)
+    page.evaluate(HELD_SEARCHES)
+    page.get_by_role("button", name="Show more").click()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Show more").click()
+    page.wait_for_function("() => held.length === 2")
+    page.evaluate("release()")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    assert rows(page) == [f"key-{number}" for number in range(119, -1, -1)]
     page.close()
 
 

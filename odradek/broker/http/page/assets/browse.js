@@ -32,19 +32,24 @@ export const browse = (query, { changed, lost, isHeld }) => {
   const further = async () => {
     const wanted = facts.records.length + PAGE;
     tell({ isLooking: true });
-    while (!isClosed && facts.isLooking && !facts.is_done && facts.records.length < wanted) {
-      const { error, ...found } = await ask({ order: facts.order, at: facts.next });
-      if (isClosed) return;
-      if (error) return tell({ error });
-      const { records, looked_at, next, is_done } = found;
-      tell({
-        records: [...facts.records, ...records],
-        looked_at: facts.looked_at + looked_at,
-        next,
-        is_done,
-      });
+    try {
+      while (!isClosed && facts.isLooking && !facts.is_done && facts.records.length < wanted) {
+        const at = facts.next;
+        const { error, ...found } = await ask({ order: facts.order, at });
+        if (isClosed) return;
+        if (error) return tell({ error });
+        if (facts.next !== at) continue; // Meanwhile, a poll or an earlier search has changed the end of the list.
+        const { records, looked_at, next, is_done } = found;
+        tell({
+          records: [...facts.records, ...records],
+          looked_at: facts.looked_at + looked_at,
+          next,
+          is_done,
+        });
+      }
+    } finally { // The list must follow new records again, even if the broker did not answer.
+      if (!isClosed) tell({ isLooking: false });
     }
-    if (!isClosed) tell({ isLooking: false });
   };
   const attempt = (work) =>
     work().catch((error) => {
