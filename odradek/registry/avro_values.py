@@ -18,6 +18,7 @@ import avro.errors
 import avro.io
 import avro.schema
 
+from odradek.registry.avro_documents import NAMED
 from odradek.registry.avro_schemas import AvroSchema
 from odradek.registry.schemas import Json
 from odradek.registry.values import DecodingBudget, DoesNotFitSchema, json_text
@@ -28,7 +29,6 @@ MICROSECOND: Final = timedelta(microseconds=1)
 BITS: Final = {"int": 32, "long": 64}
 MAX_DIGITS: Final = 10_000  # maximum number of digits of a decimal; converting a longer decimal would take seconds
 NOT_A_NUMBER: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-NAMED: Final = ("record", "error", "enum", "fixed")
 # Errors that Avro's library raises for bytes that are not a value of the schema.
 BAD_BYTES: Final = (avro.errors.AvroException, ArithmeticError, ValueError, TypeError, LookupError, struct.error)
 
