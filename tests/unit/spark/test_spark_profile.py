@@ -129,7 +129,7 @@ def test_each_bar_tells_its_number_to_a_pointer() -> None:
 def test_findings_name_what_a_person_should_look_at() -> None:
     told = "\n".join(a_profile().findings())
     assert "The key 'order-1' has 40% of all records" in told
-    assert "58.6 KiB are not compressed" in told
+    assert "58.6 KiB of the log is uncompressed" in told
     assert "20% of the transactions were aborted" in told
     assert "1 transactions are open" in told
     assert "times as many records as the average partition" not in told
